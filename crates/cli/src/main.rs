@@ -1,0 +1,2 @@
+//! The longshore binary.
+fn main() {}

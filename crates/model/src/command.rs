@@ -1,0 +1,128 @@
+//! What may be asked of the state machine.
+//!
+//! Owns: the closed list of commands. Each carries everything it needs, its time included.
+//! Invariant: applying the same commands in the same order gives the same state, always.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent, NamespaceName, Node,
+    NodeName, Plan, ReplicaState, RuntimeCode, SecretName, SlotKey, Time, node::UseDegraded, replica::Details,
+};
+
+/// One change asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Sets the cluster's settings.
+    Configure(ClusterConfig),
+    /// A node joins, or reports itself anew.
+    Join(Box<Node>),
+    /// Labels of a node; an empty value takes the label away.
+    Label {
+        /// The node.
+        node: NodeName,
+        /// Labels to set.
+        labels: BTreeMap<String, String>,
+    },
+    /// What operators want of a node.
+    SetIntent {
+        /// The node.
+        node: NodeName,
+        /// The wish.
+        intent: Intent,
+    },
+    /// What was detected of a node.
+    SetHealth {
+        /// The node.
+        node: NodeName,
+        /// How it does.
+        health: Health,
+        /// When.
+        at: Time,
+    },
+    /// Whether a degraded node may be used.
+    SetUseDegraded {
+        /// The node.
+        node: NodeName,
+        /// The operator's word.
+        use_degraded: UseDegraded,
+    },
+    /// A manifest becomes a deployment's next revision.
+    Apply {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which deployment.
+        deployment: DeploymentName,
+        /// The resolved manifest.
+        spec: Box<DeploymentSpec>,
+    },
+    /// A service's count changes: a new revision that differs only there.
+    Scale {
+        /// Which service.
+        group: GroupKey,
+        /// The new count.
+        replicas: u32,
+    },
+    /// A deployment goes away.
+    Remove {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which deployment.
+        deployment: DeploymentName,
+    },
+    /// A secret gets a version.
+    PutSecret {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Its name.
+        name: SecretName,
+        /// Its version.
+        version: u64,
+    },
+    /// A namespace gets a ceiling.
+    SetQuota {
+        /// Scope.
+        namespace: NamespaceName,
+        /// The ceiling.
+        quota: Quota,
+    },
+    /// A pass's decisions.
+    Commit(Box<Plan>),
+    /// What an agent saw.
+    Observe(Observation),
+}
+
+/// Ceilings of a namespace; absent is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Replicas.
+    pub replicas: Option<u64>,
+    /// Memory, overhead included.
+    pub memory_bytes: Option<u64>,
+    /// CPU requests, thousandths of a core.
+    pub cpu_millis: Option<u64>,
+}
+
+/// What an agent saw of one generation and attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The group.
+    pub group: GroupKey,
+    /// The slot.
+    pub slot: SlotKey,
+    /// The generation seen.
+    pub generation: Generation,
+    /// The attempt seen.
+    pub attempt: Attempt,
+    /// Its state.
+    pub state: ReplicaState,
+    /// Why, where there is a why.
+    pub code: Option<RuntimeCode>,
+    /// Particulars.
+    pub details: Details,
+    /// When, stamped by the leader.
+    pub at: Time,
+}

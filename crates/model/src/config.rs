@@ -1,0 +1,82 @@
+//! Cluster settings, each with its default.
+//!
+//! Owns: names and defaults of settings. A scenario's `config` block uses the same names.
+
+use std::{net::Ipv6Addr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{node::Driver, units::{GIB, MIB}};
+
+/// Settings of the whole cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterConfig {
+    /// Allocatable CPU in millionths of the physical cores (4.0 is 4,000,000).
+    pub cpu_overcommit_millionths: u64,
+    /// Memory accounted for a replica that declares none.
+    pub default_memory_bytes: u64,
+    /// Disk accounted for a replica where the node reports disk.
+    pub default_ephemeral_disk_bytes: u64,
+    /// Memory a micro virtual machine costs on top of its replica.
+    pub microvm_overhead_bytes: u64,
+    /// Memory a container costs on top of its replica.
+    pub container_overhead_bytes: u64,
+    /// Missed heartbeats that make a node suspect.
+    pub suspect_after_missed: u32,
+    /// Missed heartbeats that make a node down.
+    pub down_after_missed: u32,
+    /// Time between two heartbeats.
+    pub heartbeat_interval: Duration,
+    /// First 48 bits of every overlay address.
+    pub cluster_prefix: Ipv6Addr,
+    /// How long an address rests before another replica may get it.
+    pub address_cooldown: Duration,
+    /// Failures of a service on a node that make the node faulty for it.
+    pub faulty_after_failures: u32,
+    /// Time in which they must fall.
+    pub faulty_window: Duration,
+    /// Whether higher priorities may displace lower ones.
+    pub preemption: Preemption,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            cpu_overcommit_millionths: 4_000_000,
+            default_memory_bytes: 0,
+            default_ephemeral_disk_bytes: 4 * GIB,
+            microvm_overhead_bytes: 64 * MIB,
+            container_overhead_bytes: 0,
+            suspect_after_missed: 3,
+            down_after_missed: 10,
+            heartbeat_interval: Duration::from_secs(1),
+            cluster_prefix: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0),
+            address_cooldown: Duration::from_hours(1),
+            faulty_after_failures: 5,
+            faulty_window: Duration::from_mins(5),
+            preemption: Preemption::Off,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Memory a replica costs beyond its own cap.
+    pub const fn overhead_bytes(&self, driver: Driver) -> u64 {
+        match driver {
+            Driver::Docker => self.container_overhead_bytes,
+            Driver::Exec => 0,
+            Driver::Microvm => self.microvm_overhead_bytes,
+        }
+    }
+}
+
+/// Whether a service may displace services of lower priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preemption {
+    /// Never.
+    #[default]
+    Off,
+    /// When nothing else fits.
+    On,
+}

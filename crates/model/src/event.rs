@@ -1,0 +1,156 @@
+//! What the state machine says has changed. Views and watchers live on these alone.
+//!
+//! Owns: the closed list of events.
+//! Invariant: feeding all events of a state to an empty view gives the same view as following it from the start.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Assignment, Attempt, ClusterConfig, Generation, GroupKey, NamespaceName, Node, NodeName, Reason, ReplicaState,
+    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey, command::Quota,
+    replica::Details, volume::Volume,
+};
+
+/// One change that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Settings changed.
+    Configured(ClusterConfig),
+    /// A node is new, or anything about it changed.
+    NodeChanged(Arc<Node>),
+    /// A node is gone for good.
+    NodeGone(NodeName),
+    /// A service is new, or its spec changed.
+    GroupChanged {
+        /// Which.
+        group: GroupKey,
+        /// Its revision.
+        revision: RevisionNumber,
+        /// Its spec.
+        spec: Arc<ServiceSpec>,
+        /// Next index of its counter.
+        next_index: SlotIndex,
+    },
+    /// A service is no longer wanted; its slots may linger until they are closed.
+    GroupUnwanted(GroupKey),
+    /// A group has no slots left and is forgotten.
+    GroupGone(GroupKey),
+    /// A slot exists.
+    SlotOpened {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+    },
+    /// A slot has no node, for this reason.
+    SlotWaits {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// Why.
+        reason: Reason,
+        /// Particulars.
+        details: Details,
+    },
+    /// A slot is no longer wanted; its generations shall stop.
+    SlotClosing {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+    },
+    /// A slot is gone.
+    SlotGone {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+    },
+    /// A generation got a node.
+    Placed {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// Where and with what.
+        assignment: Assignment,
+    },
+    /// A generation shall stop.
+    Stopping {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+    },
+    /// A generation is started once more.
+    Restarting {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// The attempt that begins.
+        attempt: Attempt,
+    },
+    /// A generation was seen in another state.
+    Observed {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// The attempt.
+        attempt: Attempt,
+        /// Its state.
+        state: ReplicaState,
+        /// Why.
+        code: Option<RuntimeCode>,
+        /// Particulars.
+        details: Details,
+        /// Failures since it last ran well.
+        failures: u32,
+        /// When.
+        at: Time,
+    },
+    /// A generation was seen stopped: what it occupied is free.
+    Released {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// When.
+        at: Time,
+    },
+    /// A volume came to exist.
+    VolumeMade(Volume),
+    /// A volume is gone.
+    VolumeGone(VolumeKey),
+    /// A secret has a version.
+    SecretSet {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Its name.
+        name: SecretName,
+        /// Its version.
+        version: u64,
+    },
+    /// A namespace has a ceiling.
+    QuotaSet {
+        /// Scope.
+        namespace: NamespaceName,
+        /// The ceiling.
+        quota: Quota,
+    },
+}

@@ -1,0 +1,37 @@
+//! The nouns of Longshore: ids, specs, entities, states, reasons, commands, events and plans.
+//!
+//! Owns: every type that two rooms share.
+//! Must not touch: logic, IO, clocks. A method here may name, compare or print a value, never decide anything.
+//! Invariant: everything is serde-serialisable with named fields, so that old data stays readable.
+
+pub mod command;
+pub mod config;
+pub mod constraint;
+pub mod container;
+pub mod event;
+pub mod ids;
+pub mod node;
+pub mod plan;
+pub mod reason;
+pub mod reason_text;
+pub mod replica;
+pub mod service;
+pub mod time;
+pub mod units;
+pub mod volume;
+
+pub use command::{Command, Observation};
+pub use config::ClusterConfig;
+pub use constraint::{Attribute, Constraint, Operator};
+pub use event::Event;
+pub use ids::{
+    Attempt, DeploymentName, Generation, GroupKey, NamespaceName, NodeName, NodeNumber, PoolName, RevisionNumber,
+    SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
+};
+pub use node::{Capacity, Driver, Health, Intent, Node, Platform, Role};
+pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
+pub use reason::{Reason, RuntimeCode};
+pub use reason_text::Refusal;
+pub use replica::{Assignment, DeploymentStatus, ReplicaState, Slot, Terms};
+pub use service::{DeploymentSpec, PlacementSpec, ServiceKind, ServiceSpec, Strategy};
+pub use time::Time;

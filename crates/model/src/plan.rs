@@ -1,0 +1,140 @@
+//! What the scheduler decided in one pass. It leaves no choice to whoever carries it out.
+//!
+//! Owns: the shape of a decision and of the answer "no".
+//! Invariant: applying a plan twice is harmless; each item names the generation it makes or ends.
+
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Attempt, Generation, GroupKey, NodeName, Reason, RuntimeCode, SlotKey, StateIndex, Terms, Time, VolumeKey,
+    reason_text::Refusal, replica::Details,
+};
+
+/// One pass of decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The state it was made from.
+    pub made_from: StateIndex,
+    /// When.
+    pub made_at: Time,
+    /// What changes, group by group in the order decided.
+    pub groups: Vec<GroupPlan>,
+    /// When the answer could change without any event.
+    pub wake_at: Option<Time>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// How many replicas get a node.
+    pub fn placements(&self) -> usize {
+        self.groups.iter().flat_map(|group| &group.items).filter(|item| matches!(item, PlanItem::Place(_))).count()
+    }
+}
+
+/// What changes in one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupPlan {
+    /// The group.
+    pub group: GroupKey,
+    /// What every placement below is promised.
+    pub terms: Arc<Terms>,
+    /// The changes, to be carried out in this order.
+    pub items: Vec<PlanItem>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanItem {
+    /// A slot is made, without a node yet.
+    Open(SlotKey),
+    /// A slot gets a generation on a node; it is made if it does not exist.
+    Place(Placement),
+    /// Slots that have no node get a reason, or another one.
+    Wait(Wait),
+    /// A generation shall stop.
+    Stop {
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+    },
+    /// A slot goes away; all its generations shall stop.
+    Close(SlotKey),
+    /// A generation is started once more on its node.
+    Restart {
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// The attempt that begins.
+        attempt: Attempt,
+    },
+    /// A generation is given up.
+    GiveUp {
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// Why.
+        code: RuntimeCode,
+    },
+}
+
+/// A slot's new generation and its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The slot.
+    pub slot: SlotKey,
+    /// The generation made by this decision.
+    pub generation: Generation,
+    /// The node.
+    pub node: NodeName,
+    /// The overlay address, from the node's range.
+    pub address: Ipv6Addr,
+    /// Volumes that come to exist, on this node, with this placement.
+    pub new_volumes: Vec<VolumeKey>,
+}
+
+/// Slots that have no node, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// The slots.
+    pub slots: Vec<SlotKey>,
+    /// The primary reason.
+    pub reason: Reason,
+    /// Particulars for the status.
+    pub details: Details,
+}
+
+/// Why nothing fits, with the numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The first filter that empties what the earlier ones left.
+    pub reason: Reason,
+    /// Nodes looked at.
+    pub nodes: u32,
+    /// Nodes refused by each filter, every filter on its own over all nodes.
+    pub refused: BTreeMap<Reason, u32>,
+    /// The node that came closest.
+    pub nearest: Option<NearMiss>,
+    /// Numbers of a refusal that is no node's fault.
+    pub gate: Option<Refusal>,
+    /// Pinned hosts that are not usable.
+    pub missing: Vec<NodeName>,
+}
+
+/// The node that came closest, and what it lacked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NearMiss {
+    /// The node.
+    pub node: NodeName,
+    /// What it lacked, in order of the filters.
+    pub lacks: Vec<Refusal>,
+}

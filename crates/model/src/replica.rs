@@ -1,0 +1,221 @@
+//! Slots, their generations, and the states they are seen in.
+//!
+//! Owns: what is planned and observed of a replica.
+//! Invariant: an observation belongs to one generation and attempt, and says nothing about any other.
+
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
+    service::{Protocol, SpecHash},
+};
+
+/// One place in a service's count. Lives until scaled away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its identity in the group.
+    pub key: SlotKey,
+    /// Generation of the newest decision; 0 while it was never placed.
+    pub newest: Generation,
+    /// Generations not yet observed stopped, oldest first.
+    pub replicas: Vec<Replica>,
+    /// Why it has no node, while it has none.
+    pub waiting: Option<Reason>,
+    /// Numbers behind `waiting`, in words, as of the decision.
+    pub waiting_details: Details,
+    /// Whether it is still wanted.
+    pub wanted: Wanted,
+}
+
+/// One generation of a slot on its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Which decision.
+    pub generation: Generation,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// Where and with what.
+    pub assignment: Assignment,
+    /// Whether it shall run or stop.
+    pub wanted: Wanted,
+    /// Last state seen.
+    pub state: ReplicaState,
+    /// Why it is in that state, where there is a why.
+    pub code: Option<RuntimeCode>,
+    /// Particulars of the code.
+    pub details: Details,
+    /// When the state began.
+    pub since: Time,
+    /// Failures since it last ran well.
+    pub failures: u32,
+    /// Restarts in this generation.
+    pub restarts: u32,
+}
+
+/// Particulars of a code, by name.
+pub type Details = BTreeMap<String, Detail>;
+
+/// One particular.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Detail {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+    /// Several texts.
+    List(Vec<String>),
+}
+
+/// Whether something shall be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wanted {
+    /// Yes.
+    #[default]
+    Run,
+    /// No longer.
+    Stop,
+}
+
+/// A generation bound to a node, with everything that was decided frozen in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// The node.
+    pub node: NodeName,
+    /// Cluster-unique overlay address.
+    pub address: Ipv6Addr,
+    /// When it was decided.
+    pub placed_at: Time,
+    /// What it was promised; shared by the replicas of one batch.
+    pub terms: Arc<Terms>,
+}
+
+/// What a generation occupies on its node, as of its decision. Later changes of settings do not move it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The manifest it follows.
+    pub revision: RevisionNumber,
+    /// The fingerprint it was made from.
+    pub spec_hash: SpecHash,
+    /// CPU request, thousandths of a core.
+    pub cpu_millis: u64,
+    /// Memory cap.
+    pub memory_bytes: u64,
+    /// Memory on top, for the driver.
+    pub overhead_bytes: u64,
+    /// Scratch disk.
+    pub disk_bytes: u64,
+    /// Devices, by kind.
+    pub devices: BTreeMap<String, u64>,
+    /// Ports taken on the node.
+    pub host_ports: Vec<HostPort>,
+    /// Named volumes held.
+    pub volumes: Vec<HeldVolume>,
+    /// Versions of the secrets it was given.
+    pub secret_versions: BTreeMap<SecretName, u64>,
+}
+
+impl Terms {
+    /// Memory that counts against the node.
+    pub const fn memory_total(&self) -> u64 {
+        self.memory_bytes.saturating_add(self.overhead_bytes)
+    }
+}
+
+/// A port taken on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    /// Transport.
+    pub protocol: Protocol,
+    /// Number.
+    pub port: u16,
+}
+
+/// A named volume held by a generation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HeldVolume {
+    /// Which.
+    pub key: VolumeKey,
+    /// Whether anybody else may hold it.
+    pub sharing: crate::volume::Sharing,
+}
+
+/// States of a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaState {
+    /// Not started, placed or not.
+    #[default]
+    Pending,
+    /// Its image is on the way.
+    Pulling,
+    /// Started, not yet healthy.
+    Starting,
+    /// Healthy, or started where there is no check.
+    Running,
+    /// Started, and its check fails.
+    Degraded,
+    /// Told to stop.
+    Draining,
+    /// Ended as told.
+    Stopped,
+    /// Ended badly, or given up.
+    Failed,
+    /// Ended well, a job's replica.
+    Completed,
+    /// On a node that is gone.
+    Lost,
+}
+
+impl ReplicaState {
+    /// The word in JSON and tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Pulling => "pulling",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Degraded => "degraded",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Completed => "completed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// States of a deployment, always shown with their reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeploymentStatus {
+    /// None running, some unplaced.
+    Pending,
+    /// Starts or a rollout under way.
+    Progressing,
+    /// Converged.
+    Active,
+    /// Some running, some unplaced or failed.
+    Degraded,
+    /// All exhausted.
+    Failed,
+    /// A job done.
+    Completed,
+}
+
+impl DeploymentStatus {
+    /// The word in JSON and tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Progressing => "progressing",
+            Self::Active => "active",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+            Self::Completed => "completed",
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! What a user asked for: a deployment and its services, resolved and validated.
+//!
+//! Owns: the specification of a service in the words the scheduler and the drivers use.
+//! Must not touch: how it was written down; that is the `compose` room's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Attribute, Constraint, Driver, NodeName, Platform, PoolName, SecretName, ServiceName, VolumeKey,
+    container::ContainerSpec, volume::Sharing,
+};
+
+/// One resolved manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeploymentSpec {
+    /// Its services.
+    pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+}
+
+/// One resolved service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    /// How many there are and whether they end.
+    pub kind: ServiceKind,
+    /// Replicas wanted; 1 unless said otherwise, meaningless for `system` and `sysbatch`.
+    pub replicas: u32,
+    /// What to run.
+    pub container: ContainerSpec,
+    /// What starts it.
+    pub driver: Driver,
+    /// What it may use.
+    pub resources: Resources,
+    /// What it publishes.
+    pub ports: Vec<Port>,
+    /// What it mounts.
+    pub mounts: Vec<Mount>,
+    /// Secrets that must exist before anything is placed.
+    pub secrets_required: BTreeSet<SecretName>,
+    /// Where it may and should run.
+    pub placement: PlacementSpec,
+    /// 0 to 100; higher is placed first.
+    pub priority: u8,
+    /// How changes roll.
+    pub update: UpdatePolicy,
+    /// What happens when a replica ends.
+    pub restart: RestartPolicy,
+    /// Fingerprint of everything fixed at creation.
+    pub spec_hash: SpecHash,
+}
+
+impl Default for ServiceSpec {
+    fn default() -> Self {
+        Self {
+            kind: ServiceKind::Service,
+            replicas: 1,
+            container: ContainerSpec::default(),
+            driver: Driver::Docker,
+            resources: Resources::default(),
+            ports: Vec::new(),
+            mounts: Vec::new(),
+            secrets_required: BTreeSet::new(),
+            placement: PlacementSpec::default(),
+            priority: 50,
+            update: UpdatePolicy::default(),
+            restart: RestartPolicy::default(),
+            spec_hash: SpecHash::default(),
+        }
+    }
+}
+
+impl ServiceSpec {
+    /// Whether it mounts a named volume or a path of the host, so that its data stays where it is.
+    pub fn is_stateful(&self) -> bool {
+        self.mounts.iter().any(|mount| matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind(_)))
+    }
+
+    /// The named volumes it mounts, each once, in order.
+    pub fn volumes(&self) -> impl Iterator<Item = (&VolumeKey, Sharing)> {
+        self.mounts.iter().filter_map(|mount| match &mount.source {
+            MountSource::Volume { key, sharing, .. } => Some((key, *sharing)),
+            MountSource::Bind(_) | MountSource::Tmpfs | MountSource::Anonymous => None,
+        })
+    }
+}
+
+/// The four kinds: Compose's `deploy.mode` values and Nomad's job types are the same thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceKind {
+    /// `replicated`: so many, for ever.
+    #[default]
+    Service,
+    /// `global`: one on every fitting node, for ever.
+    System,
+    /// `replicated-job`: so many, to completion.
+    Batch,
+    /// `global-job`: one on every fitting node, to completion.
+    Sysbatch,
+}
+
+impl ServiceKind {
+    /// Whether it runs one replica per node rather than a count.
+    pub const fn is_per_node(self) -> bool {
+        matches!(self, Self::System | Self::Sysbatch)
+    }
+}
+
+/// SHA-256 of the canonical form, in hexadecimal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpecHash(pub Arc<str>);
+
+impl fmt::Display for SpecHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a replica may use, as declared. Absent is not zero: the cluster's defaults fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// `limits.cpus`, in thousandths of a core.
+    pub cpu_limit_millis: Option<u64>,
+    /// `reservations.cpus`.
+    pub cpu_reservation_millis: Option<u64>,
+    /// `limits.memory`.
+    pub memory_limit_bytes: Option<u64>,
+    /// `reservations.memory`.
+    pub memory_reservation_bytes: Option<u64>,
+    /// Devices and generic resources, by kind.
+    pub devices: BTreeMap<String, u64>,
+}
+
+/// A published port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Port {
+    /// Inside the container.
+    pub target: u16,
+    /// Outside; `None` lets the engine choose.
+    pub published: Option<u16>,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Cluster-wide or on the replica's node.
+    pub mode: PortMode,
+    /// The host address to bind, where one is named.
+    pub host_ip: Option<IpAddr>,
+}
+
+/// Transport of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// The word used in manifests.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
+}
+
+/// Where a published port listens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortMode {
+    /// On every node, unique in the cluster.
+    #[default]
+    Ingress,
+    /// On the replica's node only, unique there.
+    Host,
+}
+
+/// Something mounted into a replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// What is mounted.
+    pub source: MountSource,
+    /// Where it appears.
+    pub target: String,
+    /// Whether the replica may write.
+    pub access: Access,
+}
+
+/// What a mount shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MountSource {
+    /// A named volume.
+    Volume {
+        /// Its identity.
+        key: VolumeKey,
+        /// How many may hold it.
+        sharing: Sharing,
+        /// Volume driver, where not the local one.
+        driver: Option<String>,
+    },
+    /// A path of the host.
+    Bind(String),
+    /// Memory.
+    Tmpfs,
+    /// A volume without a name, gone with the replica.
+    Anonymous,
+}
+
+/// Whether a mount can be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read and write.
+    #[default]
+    ReadWrite,
+    /// Read only.
+    ReadOnly,
+}
+
+/// Where a service may and should run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementSpec {
+    /// Order among the nodes that fit.
+    pub strategy: Strategy,
+    /// Pinned hosts, for [`Strategy::Hosts`].
+    pub hosts: BTreeSet<NodeName>,
+    /// The pool asked for.
+    pub pool: PoolWanted,
+    /// All must hold.
+    pub constraints: Vec<Constraint>,
+    /// Attributes to spread over, outermost first.
+    pub preferences: Vec<Attribute>,
+    /// At most so many of the service on one node.
+    pub max_replicas_per_node: Option<u32>,
+    /// Any of these; empty is any at all.
+    pub platforms: Vec<Platform>,
+    /// Plugins needed, each `volume/x`, `network/x` or `log/x`.
+    pub plugins: BTreeSet<String>,
+    /// Attributes liked or disliked.
+    pub affinities: Vec<Affinity>,
+    /// Attribute shares aimed at, for [`Strategy::Binpack`].
+    pub spread_targets: Vec<SpreadTarget>,
+    /// At most one of the service on a node.
+    pub distinct_hosts: DistinctHosts,
+    /// At most so many of the service per value of an attribute.
+    pub distinct_property: Vec<DistinctProperty>,
+    /// Services of the deployment to be with.
+    pub near: Vec<Companion>,
+    /// Services of the deployment to be apart from.
+    pub away_from: Vec<Companion>,
+    /// Largest difference allowed between branches of each spread level.
+    pub max_skew: Option<u32>,
+    /// Whether a batch may be placed in part.
+    pub batching: Batching,
+}
+
+/// Order among the nodes that fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// Evenly, level by level of the preference tree.
+    #[default]
+    Spread,
+    /// On the node with the fewest replicas.
+    Pack,
+    /// One on each pinned host.
+    Hosts,
+    /// One on every node.
+    Global,
+    /// Where the fullest node still fits best.
+    Binpack,
+    /// By hash of the replica's name.
+    Hash,
+}
+
+impl Strategy {
+    /// The word used in manifests.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Spread => "spread",
+            Self::Pack => "pack",
+            Self::Hosts => "hosts",
+            Self::Global => "global",
+            Self::Binpack => "binpack",
+            Self::Hash => "hash",
+        }
+    }
+}
+
+/// The pool a service asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolWanted {
+    /// Nodes that were put in no pool of their own.
+    #[default]
+    Default,
+    /// Any node.
+    All,
+    /// Nodes of that pool.
+    Named(PoolName),
+}
+
+/// A liking (positive) or dislike (negative) for nodes that match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Affinity {
+    /// What matches.
+    pub matches: Constraint,
+    /// -100 to 100.
+    pub weight: i32,
+}
+
+/// Shares of a service to aim at per value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpreadTarget {
+    /// The attribute.
+    pub over: Attribute,
+    /// Weight among several targets, 1 to 100.
+    pub weight: u32,
+    /// Value to percent; empty means evenly.
+    pub percent: BTreeMap<String, u32>,
+}
+
+/// Whether two replicas of the service may share a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DistinctHosts {
+    /// They may.
+    #[default]
+    No,
+    /// They may not.
+    Yes,
+}
+
+/// At most `limit` replicas of the service per value of the attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DistinctProperty {
+    /// The attribute; a node without it is refused.
+    pub attribute: Attribute,
+    /// How many share a value.
+    pub limit: u32,
+}
+
+/// Another service of the deployment to be near or away from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Companion {
+    /// The service.
+    pub service: ServiceName,
+    /// Hard, or preferred with a weight.
+    pub strength: Strength,
+}
+
+/// Whether a wish is a must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strength {
+    /// A node that does not comply is refused.
+    Hard,
+    /// A node that complies is liked that much, 1 to 100.
+    Preferred(i32),
+}
+
+/// Whether part of a batch is better than none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Batching {
+    /// Place what fits.
+    #[default]
+    AsManyAsFit,
+    /// Place all or none.
+    AllOrNothing,
+}
+
+/// How a change rolls over the replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdatePolicy {
+    /// Slots changed at once; 0 is all.
+    pub parallelism: u32,
+    /// Pause between steps.
+    pub delay: Duration,
+    /// Which generation goes first; `None` is start-first where both can coexist.
+    pub order: Option<UpdateOrder>,
+    /// How long a new generation must run before it counts.
+    pub monitor: Duration,
+    /// What a failure leads to.
+    pub failure_action: FailureAction,
+    /// Share of failed slots tolerated, in millionths.
+    pub max_failure_ratio_millionths: u32,
+}
+
+impl Default for UpdatePolicy {
+    fn default() -> Self {
+        Self {
+            parallelism: 1,
+            delay: Duration::ZERO,
+            order: None,
+            monitor: Duration::from_secs(5),
+            failure_action: FailureAction::Rollback,
+            max_failure_ratio_millionths: 0,
+        }
+    }
+}
+
+/// Which generation goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdateOrder {
+    /// The new one starts before the old one stops.
+    StartFirst,
+    /// The old one stops before the new one starts.
+    StopFirst,
+}
+
+/// What a failed step leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureAction {
+    /// Back to the previous revision.
+    #[default]
+    Rollback,
+    /// Stop and wait for an operator.
+    Pause,
+    /// Go on.
+    Continue,
+}
+
+/// What happens when a replica ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartPolicy {
+    /// Which ends count.
+    pub condition: RestartCondition,
+    /// Pause before a restart; `None` is the back-off 0 s, 5 s, 10 s, 20 s … 5 min.
+    pub delay: Option<Duration>,
+    /// Failures in a row that exhaust it; `None` is three.
+    pub max_attempts: Option<u32>,
+    /// How long it must run for the count to clear; `None` is the monitor time.
+    pub window: Option<Duration>,
+}
+
+/// Which ends lead to a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartCondition {
+    /// All of them.
+    #[default]
+    Any,
+    /// Only failures.
+    OnFailure,
+    /// None.
+    None,
+}

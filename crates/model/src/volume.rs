@@ -1,0 +1,29 @@
+//! A named volume and where it lives.
+//!
+//! Owns: the volume's facts. Who holds it is known by the replicas.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DeploymentName, NodeName, VolumeKey};
+
+/// A volume that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Its identity.
+    pub key: VolumeKey,
+    /// The deployment that declared it, whose services may share it.
+    pub owner: DeploymentName,
+    /// The node its data is on.
+    pub home: NodeName,
+}
+
+/// How many replicas may hold a volume at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Services of the owning deployment may share it on its home.
+    #[default]
+    Deployment,
+    /// One holder at a time.
+    Exclusive,
+}
