@@ -3,9 +3,14 @@
 //! Owns: the resolved Compose keys that reach the driver unchanged.
 //! Must not touch: placement, counts, update policy: those are in [`crate::service`].
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
+
+use crate::SecretName;
 
 /// What to run and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +33,211 @@ pub struct ContainerSpec {
     pub stop_grace_period: Option<Duration>,
     /// Log driver, where one is named.
     pub log_driver: Option<String>,
+    /// Options of the log driver.
+    #[serde(default)]
+    pub log_options: BTreeMap<String, String>,
+    /// Metadata for the runtime.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// User, and after a colon group, the program runs as.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Further groups.
+    #[serde(default)]
+    pub groups: BTreeSet<String>,
+    /// Directory it starts in.
+    #[serde(default)]
+    pub working_dir: Option<String>,
+    /// Host name inside.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// Domain name inside.
+    #[serde(default)]
+    pub domainname: Option<String>,
+    /// Switches that are on.
+    #[serde(default)]
+    pub switches: BTreeSet<Switch>,
+    /// What it may do to the kernel.
+    #[serde(default)]
+    pub security: Security,
+    /// What it shares with the host or with other containers.
+    #[serde(default)]
+    pub namespaces: Namespaces,
+    /// How names are resolved inside.
+    #[serde(default)]
+    pub resolver: Resolver,
+    /// Kernel limits beyond memory and CPU.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Devices of the host, each `host:container:permissions`.
+    #[serde(default)]
+    pub devices: Vec<String>,
+    /// Secrets and configs shown as files.
+    #[serde(default)]
+    pub files: Vec<FileMount>,
+    /// Runtime of the engine, where not its default.
+    #[serde(default)]
+    pub runtime: Option<String>,
+    /// When the image is fetched; `None` is when it is missing.
+    #[serde(default)]
+    pub pull_policy: Option<PullPolicy>,
+    /// Commands run inside after each start.
+    #[serde(default)]
+    pub post_start: Vec<Hook>,
+    /// Commands run inside before each stop.
+    #[serde(default)]
+    pub pre_stop: Vec<Hook>,
+}
+
+/// A yes-or-no setting of a container that is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Switch {
+    /// A small init process reaps what the program leaves behind.
+    Init,
+    /// The root file system cannot be written.
+    ReadOnly,
+    /// All of the host's devices and capabilities.
+    Privileged,
+    /// A terminal is allocated.
+    Tty,
+    /// Standard input stays open.
+    StdinOpen,
+    /// The kernel may not kill it for memory.
+    OomKillDisable,
+}
+
+/// What a container may do to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Security {
+    /// Capabilities added.
+    pub cap_add: BTreeSet<String>,
+    /// Capabilities dropped.
+    pub cap_drop: BTreeSet<String>,
+    /// Labels and profiles.
+    pub options: BTreeSet<String>,
+    /// Rules for device nodes made later.
+    pub device_cgroup_rules: Vec<String>,
+}
+
+/// What a container shares with the host or with other containers; `None` is its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespaces {
+    /// Network: `none`, `host`, `service:x`.
+    pub network: Option<String>,
+    /// Shared memory and semaphores.
+    pub ipc: Option<String>,
+    /// Processes.
+    pub pid: Option<String>,
+    /// Host name.
+    pub uts: Option<String>,
+    /// Users.
+    pub user: Option<String>,
+    /// Control groups.
+    pub cgroup: Option<String>,
+    /// Control group it is put under.
+    pub cgroup_parent: Option<String>,
+}
+
+/// How names are resolved inside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolver {
+    /// Servers, in order.
+    pub dns: Vec<String>,
+    /// Search domains, in order.
+    pub dns_search: Vec<String>,
+    /// Options.
+    pub dns_opt: Vec<String>,
+    /// Names with fixed addresses.
+    pub extra_hosts: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Kernel limits beyond memory and CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processes.
+    pub pids: Option<i64>,
+    /// Size of shared memory.
+    pub shm_size_bytes: Option<u64>,
+    /// Memory and swap together; -1 is unlimited.
+    pub memory_swap_bytes: Option<i64>,
+    /// 0 to 100.
+    pub memory_swappiness: Option<u64>,
+    /// Weight among containers.
+    pub cpu_shares: Option<u64>,
+    /// Cores it is bound to.
+    pub cpuset: Option<String>,
+    /// Likeliness to be killed for memory, -1000 to 1000.
+    pub oom_score_adj: Option<i64>,
+    /// Kernel parameters.
+    pub sysctls: BTreeMap<String, String>,
+    /// Limits per process, by name.
+    pub ulimits: BTreeMap<String, Ulimit>,
+    /// Options of the storage driver.
+    pub storage_options: BTreeMap<String, String>,
+}
+
+/// A limit per process; -1 is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ulimit {
+    /// What the process may not pass.
+    pub soft: i64,
+    /// What it may raise that to.
+    pub hard: i64,
+}
+
+/// A secret or config shown as a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileMount {
+    /// Where it appears.
+    pub target: String,
+    /// Its name in the cluster.
+    pub name: SecretName,
+    /// What it is.
+    pub kind: FileKind,
+    /// Owner, where named.
+    pub uid: Option<String>,
+    /// Group, where named.
+    pub gid: Option<String>,
+    /// Permission bits, where named.
+    pub mode: Option<u32>,
+}
+
+/// What a file shown to a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// Kept encrypted, never printed.
+    Secret,
+    /// Plain.
+    Config,
+}
+
+/// When the image is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullPolicy {
+    /// At every start.
+    Always,
+    /// When the node does not have it.
+    Missing,
+    /// Never.
+    Never,
+}
+
+/// A command run inside a container at a turn of its life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// User it runs as, where not the container's.
+    pub user: Option<String>,
+    /// Directory it runs in, where not the container's.
+    pub working_dir: Option<String>,
+    /// Environment on top of the container's.
+    pub environment: BTreeMap<String, Option<String>>,
+    /// Whether it has every privilege.
+    pub privileged: bool,
 }
 
 /// How health is probed.

@@ -3,7 +3,7 @@
 //! Owns: the closed list of events.
 //! Invariant: feeding all events of a state to an empty view gives the same view as following it from the start.
 
-use std::sync::Arc;
+use std::{net::Ipv6Addr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -132,6 +132,24 @@ pub enum Event {
         generation: Generation,
         /// When.
         at: Time,
+    },
+    /// A service failed on a node; five within five minutes make the node faulty for it.
+    FailureCounted {
+        /// The group.
+        group: GroupKey,
+        /// The node it happened on.
+        node: NodeName,
+        /// When.
+        at: Time,
+    },
+    /// An address was given back and rests before another replica may get it.
+    AddressResting {
+        /// The node whose range it is from.
+        node: NodeName,
+        /// The address.
+        address: Ipv6Addr,
+        /// Since when.
+        since: Time,
     },
     /// A volume came to exist.
     VolumeMade(Volume),

@@ -23,6 +23,84 @@ use crate::{
 pub struct DeploymentSpec {
     /// Its services.
     pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
+    /// Its networks, by the key services name them with.
+    #[serde(default)]
+    pub networks: BTreeMap<String, NetworkSpec>,
+    /// How its volumes are made, by the volume's name in the engine.
+    #[serde(default)]
+    pub volumes: BTreeMap<String, VolumeSpec>,
+    /// Where requests from outside go.
+    #[serde(default)]
+    pub routes: Vec<Route>,
+}
+
+/// A network of a deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkSpec {
+    /// Its name in the engine.
+    pub name: String,
+    /// Network driver, where one is named.
+    pub driver: Option<String>,
+    /// Options of the driver.
+    pub options: BTreeMap<String, String>,
+    /// Labels on the network.
+    pub labels: BTreeMap<String, String>,
+    /// Where it comes from and what it reaches.
+    pub reach: NetworkReach,
+}
+
+/// Where a network comes from and what it reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkReach {
+    /// Made for the deployment, with a way out.
+    #[default]
+    Open,
+    /// Made for the deployment, without a way out.
+    Internal,
+    /// Made by somebody else.
+    External,
+}
+
+/// How a volume is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSpec {
+    /// Volume driver, where one is named.
+    pub driver: Option<String>,
+    /// Options of the driver.
+    pub options: BTreeMap<String, String>,
+    /// Labels on the volume.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it must exist already.
+    pub external: bool,
+}
+
+/// Requests for a domain and path that go to a service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Route {
+    /// Host name asked for.
+    pub domain: String,
+    /// Prefix of the path; empty is all of them.
+    pub path: String,
+    /// The service that answers.
+    pub service: ServiceName,
+    /// On which of its ports.
+    pub port: u16,
+    /// Whether a certificate is obtained.
+    pub tls: RouteTls,
+    /// Whether the prefix is taken off before the service sees it.
+    pub strip_path: bool,
+}
+
+/// Whether a route is served with a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteTls {
+    /// Obtained and renewed.
+    #[default]
+    Auto,
+    /// Plain.
+    Off,
 }
 
 /// One resolved service.
@@ -52,6 +130,33 @@ pub struct ServiceSpec {
     pub update: UpdatePolicy,
     /// What happens when a replica ends.
     pub restart: RestartPolicy,
+    /// How a rollback rolls; `None` is as a change does.
+    #[serde(default)]
+    pub rollback: Option<UpdatePolicy>,
+    /// Slots tried first and held until promoted.
+    #[serde(default)]
+    pub canary: Canary,
+    /// What happens when the node is lost from sight.
+    #[serde(default)]
+    pub disconnect: Disconnect,
+    /// What happens when restarts are exhausted; `None` is to give up.
+    #[serde(default)]
+    pub reschedule: Option<Reschedule>,
+    /// Whether running replicas may be moved to even the load.
+    #[serde(default)]
+    pub rebalance: Rebalance,
+    /// Replicas of a job that run at once; `None` is all.
+    #[serde(default)]
+    pub max_concurrent: Option<u32>,
+    /// Services that come first.
+    #[serde(default)]
+    pub depends_on: BTreeMap<ServiceName, Dependency>,
+    /// Networks it is attached to, by the deployment's key.
+    #[serde(default)]
+    pub networks: BTreeMap<String, Attachment>,
+    /// Labels on the service itself, not on its containers.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Fingerprint of everything fixed at creation.
     pub spec_hash: SpecHash,
 }
@@ -71,6 +176,15 @@ impl Default for ServiceSpec {
             priority: 50,
             update: UpdatePolicy::default(),
             restart: RestartPolicy::default(),
+            rollback: None,
+            canary: Canary::default(),
+            disconnect: Disconnect::default(),
+            reschedule: None,
+            rebalance: Rebalance::default(),
+            max_concurrent: None,
+            depends_on: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
         }
     }
@@ -198,6 +312,9 @@ pub struct Mount {
     pub target: String,
     /// Whether the replica may write.
     pub access: Access,
+    /// Settings of the mount's kind, such as `propagation` or `size`.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
 }
 
 /// What a mount shows.
@@ -400,6 +517,9 @@ pub struct UpdatePolicy {
     pub failure_action: FailureAction,
     /// Share of failed slots tolerated, in millionths.
     pub max_failure_ratio_millionths: u32,
+    /// Time a step may take; `None` is derived from the health check.
+    #[serde(default)]
+    pub step_timeout: Option<Duration>,
 }
 
 impl Default for UpdatePolicy {
@@ -411,6 +531,7 @@ impl Default for UpdatePolicy {
             monitor: Duration::from_secs(5),
             failure_action: FailureAction::Rollback,
             max_failure_ratio_millionths: 0,
+            step_timeout: None,
         }
     }
 }
@@ -462,4 +583,149 @@ pub enum RestartCondition {
     OnFailure,
     /// None.
     None,
+}
+
+/// Slots of a change tried first and held until promoted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Canary {
+    /// How many; 0 is none.
+    pub count: u32,
+    /// Who says go on.
+    pub promotion: Promotion,
+}
+
+/// Who lets a canary go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Promotion {
+    /// An operator.
+    #[default]
+    Manual,
+    /// Health for the monitor time.
+    Automatic,
+}
+
+/// What happens to replicas on a node that is lost from sight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disconnect {
+    /// Time until it counts as lost; `None` is the cluster's.
+    pub lost_after: Option<Duration>,
+    /// Whether it is replaced.
+    pub replace: Replace,
+    /// Which stays when the node returns.
+    pub reconcile: Reconcile,
+}
+
+/// Whether a lost replica is replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replace {
+    /// Elsewhere.
+    #[default]
+    Yes,
+    /// Waited for.
+    No,
+}
+
+/// Which replica stays when a lost one returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reconcile {
+    /// The replacement.
+    #[default]
+    KeepReplacement,
+    /// The returned one.
+    KeepOriginal,
+    /// The one with the better health, the replacement on a tie.
+    BestScore,
+    /// The one that has run for longest.
+    LongestRunning,
+}
+
+/// How a replica that exhausted its restarts moves to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reschedule {
+    /// Moves allowed within the interval; `None` is unlimited.
+    pub attempts: Option<u32>,
+    /// The interval.
+    pub interval: Duration,
+    /// Pause before the first move.
+    pub delay: Duration,
+    /// How the pause grows.
+    pub delay_function: DelayFunction,
+    /// Longest pause.
+    pub max_delay: Duration,
+}
+
+impl Default for Reschedule {
+    fn default() -> Self {
+        Self {
+            attempts: None,
+            interval: Duration::from_hours(24),
+            delay: Duration::from_secs(30),
+            delay_function: DelayFunction::Exponential,
+            max_delay: Duration::from_hours(1),
+        }
+    }
+}
+
+/// How a pause grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelayFunction {
+    /// Not at all.
+    Constant,
+    /// Doubles.
+    #[default]
+    Exponential,
+    /// As the sum of the last two.
+    Fibonacci,
+}
+
+/// Whether running replicas may be moved to even the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rebalance {
+    /// Off hot nodes.
+    #[default]
+    On,
+    /// Never.
+    Off,
+    /// Off hot nodes, and evened when a node joins.
+    OnJoin,
+}
+
+/// What must hold of another service first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// When it counts as met.
+    pub condition: DependencyCondition,
+    /// Whether a change of the other restarts this one.
+    pub restart: bool,
+    /// Whether it must exist at all.
+    pub required: bool,
+}
+
+/// When a dependency is met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DependencyCondition {
+    /// Some replica runs or is degraded.
+    #[default]
+    ServiceStarted,
+    /// Some replica runs and is healthy.
+    ServiceHealthy,
+    /// It ended well.
+    ServiceCompletedSuccessfully,
+}
+
+/// How a service is attached to a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// Further names it answers to there.
+    pub aliases: BTreeSet<String>,
+    /// Higher is attached first.
+    pub priority: i64,
+    /// Options of the network driver.
+    pub options: BTreeMap<String, String>,
 }
