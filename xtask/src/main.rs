@@ -1,2 +1,35 @@
-//! Chores.
-fn main() {}
+//! Our chores in Rust: `cargo run -p xtask -- tidy`, and `bench` for `make bench`.
+//!
+//! Owns: the words of the command line and the exit code.
+//! Must not touch: any file. A chore that writes would be a target of `make fix`.
+
+mod bench;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["tidy"] => Ok(report(&tidy::findings(&tree::Tree::of_this_repository()?))),
+        ["bench", longshore] => Ok(match bench::run(longshore)? {
+            bench::Outcome::Held => ExitCode::SUCCESS,
+            bench::Outcome::Missed => ExitCode::FAILURE,
+        }),
+        _ => anyhow::bail!("unknown chore\n\nhint: `tidy`, or `bench <path of the longshore binary>`"),
+    }
+}
+
+fn report(findings: &[tidy::Finding]) -> ExitCode {
+    for finding in findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: nothing to complain about");
+        return ExitCode::SUCCESS;
+    }
+    println!("tidy: {} to put right", findings.len());
+    ExitCode::FAILURE
+}

@@ -1,0 +1,82 @@
+# Longshore's front door. `make demo` shows it, `make test` proves it, `make fix` is the only target that writes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test verify gate fix bench setup-bench
+
+export CARGO_TERM_COLOR ?= auto
+RUSTDOCFLAGS_STRICT := -D warnings
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+LONGSHORE := $(TARGET)/release/longshore
+
+# Installs a Debian package when its command is missing, and says so. $(1) is the command, $(2) the package.
+define need
+	@command -v $(1) >/dev/null || { \
+	  echo "== $(1) is missing: installing $(2) with apt"; \
+	  as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update >/dev/null; \
+	  $$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(2) >/dev/null; }
+endef
+
+help:
+	@echo "make demo    build, run examples/demo.yaml through the simulator, draw the result"
+	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
+	@echo "make verify  the same; identical to what CI runs"
+	@echo "make bench   the bars for speed and memory, and an instruction count"
+	@echo "make fix     format and apply lint suggestions (the only target that writes)"
+
+# What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
+setup:
+	@command -v cargo >/dev/null || { \
+	  echo "cargo is missing: Longshore needs Rust 1.95 or newer"; \
+	  echo; echo "hint: install rustup, then run make again"; exit 1; }
+	@for part in fmt clippy; do cargo $$part --version >/dev/null 2>&1 || { \
+	  echo "== cargo $$part is missing: adding it with rustup"; \
+	  rustup --quiet component add rustfmt clippy; }; done
+	$(call need,gcc,gcc libc6-dev)
+	$(call need,git,git)
+
+demo: setup
+	@echo "== building the release binary"
+	@cargo build --quiet --release --package longshore-cli
+	@echo "== longshore sim run examples/demo.yaml"
+	@$(LONGSHORE) sim run examples/demo.yaml
+
+# One profile (dev) for tests, docs and chores, so nothing of ours is compiled twice for them; clippy checks without
+# generating code, and that is the only second pass.
+gate:
+	@echo "== format"
+	@cargo fmt --all --check
+	@echo "== lints"
+	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@echo "== tests"
+	@cargo test --workspace --no-fail-fast
+	@echo "== docs"
+	@RUSTDOCFLAGS="$(RUSTDOCFLAGS_STRICT)" cargo doc --quiet --workspace --no-deps
+	@echo "== house rules"
+	@cargo run --quiet --package xtask -- tidy
+	@echo "== licences"
+	@if command -v cargo-deny >/dev/null; then \
+	  cargo deny --log-level warn check licenses bans sources; \
+	else \
+	  echo "!! NOT CHECKED: licences, bans and sources of dependencies, because cargo-deny is not installed"; \
+	  echo "!! hint: cargo install --locked cargo-deny"; \
+	fi
+
+test: setup gate
+
+verify: test
+
+fix: setup
+	@cargo fmt --all
+	@cargo clippy --quiet --fix --allow-dirty --allow-staged --workspace --all-targets
+	@cargo fmt --all
+
+setup-bench: setup
+	$(call need,valgrind,valgrind)
+
+# The bars of the core. Wall-clock figures depend on the machine and its load; the instruction count does not.
+bench: setup-bench
+	@cargo build --quiet --release --package longshore-cli
+	@cargo run --quiet --package xtask -- bench $(LONGSHORE)

@@ -1,0 +1,78 @@
+//! Every code an operator can meet has a page, and every page has a code.
+//!
+//! Owns: the bond between the closed lists of the model and `docs/errors/`.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{Reason, RuntimeCode};
+
+use super::Finding;
+use crate::tree::Tree;
+
+const FOLDER: &str = "docs/errors";
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    pages(tree, &known())
+}
+
+/// Every code of the model.
+pub(super) fn known() -> BTreeSet<&'static str> {
+    let reasons = Reason::ALL.iter().map(|reason| reason.code());
+    reasons.chain(RuntimeCode::ALL.iter().map(|code| code.code())).collect()
+}
+
+fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let index = format!("{FOLDER}/README.md");
+    for code in codes {
+        let page = format!("{FOLDER}/{code}.md");
+        match tree.text(&page) {
+            None => findings.push(Finding::new(&page, 1, format!("missing: code `{code}` needs a page"))),
+            Some(text) if !text.starts_with(&format!("# `{code}`\n")) => {
+                findings.push(Finding::new(&page, 1, format!("open with the heading # `{code}`")));
+            }
+            Some(_) => {}
+        }
+        let listed = tree.text(&index).is_some_and(|text| text.contains(&format!("]({code}.md)")));
+        if !listed {
+            findings.push(Finding::new(&index, 1, format!("missing: a line that links `{code}.md`")));
+        }
+    }
+    let strays = tree.markdown().filter_map(|(path, _)| {
+        let code = path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")?;
+        let stray = code != "README" && !codes.contains(code);
+        stray.then(|| Finding::new(path, 1, format!("`{code}` is no code of the model")))
+    });
+    findings.extend(strays);
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::printed;
+
+    #[test]
+    fn a_code_with_its_page_and_its_line_passes() {
+        let tree =
+            Tree::of(&[("docs/errors/exited.md", "# `exited`\n"), ("docs/errors/README.md", "[`exited`](exited.md)")]);
+        assert_eq!(pages(&tree, &BTreeSet::from(["exited"])), []);
+    }
+
+    #[test]
+    fn a_code_without_a_page_and_a_page_without_a_code_are_found() {
+        let tree = Tree::of(&[("docs/errors/gone.md", "# `gone`\n"), ("docs/errors/README.md", "](exited.md)")]);
+        assert_eq!(
+            printed(&pages(&tree, &BTreeSet::from(["exited"]))),
+            [
+                "docs/errors/exited.md:1: missing: code `exited` needs a page",
+                "docs/errors/gone.md:1: `gone` is no code of the model"
+            ]
+        );
+    }
+
+    #[test]
+    fn both_lists_of_the_model_are_known() {
+        assert!(known().contains("no_capacity_memory") && known().contains("restart_exhausted"));
+    }
+}
