@@ -12,6 +12,7 @@ pub mod event;
 pub mod ids;
 pub mod node;
 pub mod plan;
+pub mod policy;
 pub mod reason;
 pub mod reason_text;
 pub mod replica;
