@@ -1,0 +1,306 @@
+//! The constraint language: Swarm's two comparisons and Nomad's further operators.
+//!
+//! Owns: from text to [`Constraint`], and refusing what could never hold.
+//! Must not touch: truth; the scheduler evaluates.
+//! Invariant: an expression that parses can be evaluated. Swarm switches its filter off when one does not; we refuse it.
+
+use std::net::IpAddr;
+
+use longshore_model::{Attribute, Constraint, Operator};
+
+use crate::{diagnostic::one_of, suggest};
+
+/// The keys that name something of a node, as a person would look them up.
+const KNOWN_KEYS: [&str; 9] = [
+    "node.id",
+    "node.hostname",
+    "node.ip",
+    "node.role",
+    "node.pool",
+    "node.platform.os",
+    "node.platform.arch",
+    "node.labels.<name>",
+    "engine.labels.<name>",
+];
+
+/// Symbols first, the longer ones before those they begin with.
+const SYMBOLS: [Operator; 6] = [
+    Operator::Equal,
+    Operator::NotEqual,
+    Operator::LessOrEqual,
+    Operator::GreaterOrEqual,
+    Operator::Less,
+    Operator::Greater,
+];
+
+const WORDS: [Operator; 8] = [
+    Operator::Regexp,
+    Operator::Version,
+    Operator::Semver,
+    Operator::SetContains,
+    Operator::SetContainsAny,
+    Operator::IsSet,
+    Operator::IsNotSet,
+    Operator::In,
+];
+
+/// Why an expression is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConstraintError {
+    /// No key, or one with characters a key cannot have.
+    #[error("`{expression}` does not begin with a key such as `node.labels.zone`")]
+    Key {
+        /// The whole expression.
+        expression: String,
+    },
+    /// A key that names nothing of a node.
+    #[error("`{key}` names nothing of a node; known are {}", one_of(KNOWN_KEYS))]
+    UnknownKey {
+        /// The key.
+        key: String,
+        /// The one that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// No operator after the key, or one we do not know.
+    #[error("`{expression}` needs one operator after `{key}`: {}", one_of(operators()))]
+    Operator {
+        /// The whole expression.
+        expression: String,
+        /// The key.
+        key: String,
+    },
+    /// An operator that compares has nothing to compare with.
+    #[error("`{expression}` needs a value after `{operator}`")]
+    ValueMissing {
+        /// The whole expression.
+        expression: String,
+        /// The operator.
+        operator: &'static str,
+    },
+    /// An operator that takes no value has one.
+    #[error("`{operator}` takes no value, found `{value}`")]
+    ValueNotTaken {
+        /// The operator.
+        operator: &'static str,
+        /// What followed.
+        value: String,
+    },
+    /// A value that the operator cannot use.
+    #[error("`{value}` is {reason}")]
+    Value {
+        /// The value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ConstraintError {
+    /// What to do about it, where we have an idea.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownKey { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
+            Self::Operator { expression, .. } if expression.contains('=') => {
+                Some("equality is written `==`".to_owned())
+            }
+            Self::Key { .. }
+            | Self::UnknownKey { meant: None, .. }
+            | Self::Operator { .. }
+            | Self::ValueMissing { .. }
+            | Self::ValueNotTaken { .. }
+            | Self::Value { .. } => None,
+        }
+    }
+}
+
+fn operators() -> impl Iterator<Item = &'static str> {
+    SYMBOLS.iter().chain(&WORDS).map(|operator| operator.as_str())
+}
+
+/// Reads `key operator value`.
+pub fn parse(expression: &str) -> Result<Constraint, ConstraintError> {
+    let text = expression.trim();
+    let end = text.find(|c: char| !is_key_char(c)).unwrap_or(text.len());
+    let (key, rest) = text.split_at(end);
+    if !is_key(key) {
+        return Err(ConstraintError::Key { expression: expression.to_owned() });
+    }
+    let attribute = parse_attribute(key)?;
+    let Some((operator, value)) = split_operator(rest.trim_start()) else {
+        return Err(ConstraintError::Operator { expression: expression.to_owned(), key: key.to_owned() });
+    };
+    let value = value.trim();
+    check_presence(expression, operator, value)?;
+    check_value(&attribute, operator, value)?;
+    Ok(Constraint { attribute, operator, value: value.to_owned() })
+}
+
+/// Reads a key alone, as `spread` and `distinct_property` take it.
+pub fn parse_attribute(key: &str) -> Result<Attribute, ConstraintError> {
+    let lower = key.to_ascii_lowercase();
+    let label = |prefix: &str| key.get(prefix.len()..).filter(|name| lower.starts_with(prefix) && !name.is_empty());
+    Ok(match lower.as_str() {
+        "node.id" => Attribute::Id,
+        "node.hostname" => Attribute::Hostname,
+        "node.ip" => Attribute::Ip,
+        "node.role" => Attribute::Role,
+        "node.pool" => Attribute::Pool,
+        "node.platform.os" => Attribute::Os,
+        "node.platform.arch" => Attribute::Arch,
+        _ => match (label("node.labels."), label("engine.labels.")) {
+            (Some(name), _) if name.chars().all(is_key_char) => Attribute::Label(name.to_owned()),
+            (None, Some(name)) if name.chars().all(is_key_char) => Attribute::EngineLabel(name.to_owned()),
+            (Some(_) | None, _) => {
+                let meant = suggest::nearest(key, KNOWN_KEYS);
+                return Err(ConstraintError::UnknownKey { key: key.to_owned(), meant });
+            }
+        },
+    })
+}
+
+fn is_key_char(c: char) -> bool {
+    // The slash is beyond Swarm: labels such as `topology.example.com/zone` are common elsewhere.
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/')
+}
+
+fn is_key(key: &str) -> bool {
+    key.len() >= 2 && key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+fn split_operator(rest: &str) -> Option<(Operator, &str)> {
+    if let Some(found) = SYMBOLS.iter().find(|operator| rest.starts_with(operator.as_str())) {
+        return Some((*found, &rest[found.as_str().len()..]));
+    }
+    let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+    let (word, value) = rest.split_at(end);
+    WORDS.iter().find(|operator| operator.as_str() == word).map(|found| (*found, value))
+}
+
+fn check_presence(expression: &str, operator: Operator, value: &str) -> Result<(), ConstraintError> {
+    match operator {
+        Operator::IsSet | Operator::IsNotSet if value.is_empty() => Ok(()),
+        Operator::IsSet | Operator::IsNotSet => {
+            Err(ConstraintError::ValueNotTaken { operator: operator.as_str(), value: value.to_owned() })
+        }
+        Operator::Equal
+        | Operator::NotEqual
+        | Operator::Less
+        | Operator::LessOrEqual
+        | Operator::Greater
+        | Operator::GreaterOrEqual
+        | Operator::Regexp
+        | Operator::Version
+        | Operator::Semver
+        | Operator::SetContains
+        | Operator::SetContainsAny
+        | Operator::In
+            if value.is_empty() =>
+        {
+            Err(ConstraintError::ValueMissing { expression: expression.to_owned(), operator: operator.as_str() })
+        }
+        Operator::Equal
+        | Operator::NotEqual
+        | Operator::Less
+        | Operator::LessOrEqual
+        | Operator::Greater
+        | Operator::GreaterOrEqual
+        | Operator::Regexp
+        | Operator::Version
+        | Operator::Semver
+        | Operator::SetContains
+        | Operator::SetContainsAny
+        | Operator::In => Ok(()),
+    }
+}
+
+fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result<(), ConstraintError> {
+    let refuse = |reason: &str| ConstraintError::Value { value: value.to_owned(), reason: reason.to_owned() };
+    match operator {
+        Operator::Equal | Operator::NotEqual => {
+            if *attribute == Attribute::Ip && !is_ip_or_network(value) {
+                return Err(refuse("neither an IP address nor a network such as `10.0.0.0/8`"));
+            }
+            if !value.chars().all(is_value_char) {
+                return Err(refuse("not a value that can be compared; see `regexp` for patterns and `in` for lists"));
+            }
+        }
+        Operator::Regexp => {
+            regex::Regex::new(value)
+                .map_err(|error| refuse(&format!("not a regular expression: {}", reason(&error))))?;
+        }
+        Operator::Version if !bounds_hold(value, Pessimistic::Allowed) => {
+            return Err(refuse("not a list of version bounds such as `>= 1.2, < 2.0` or `~> 1.2`"));
+        }
+        Operator::Semver if !bounds_hold(value, Pessimistic::Refused) => {
+            return Err(refuse("not a list of semantic version bounds such as `>= 1.2.0, < 2.0.0`"));
+        }
+        Operator::SetContains | Operator::SetContainsAny | Operator::In => {
+            if value.split(',').any(|item| item.trim().is_empty()) {
+                return Err(refuse("a list with an empty entry; separate values by single commas"));
+            }
+        }
+        Operator::Version
+        | Operator::Semver
+        | Operator::Less
+        | Operator::LessOrEqual
+        | Operator::Greater
+        | Operator::GreaterOrEqual
+        | Operator::IsSet
+        | Operator::IsNotSet => {}
+    }
+    Ok(())
+}
+
+/// The last line of the parser's report; the lines above it draw the pattern over several rows.
+fn reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+fn is_value_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || " :-_.*()?+[]\\^$|/".contains(c)
+}
+
+fn is_ip_or_network(value: &str) -> bool {
+    let Some((address, bits)) = value.split_once('/') else { return value.parse::<IpAddr>().is_ok() };
+    let most = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => 32,
+        Ok(IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    bits.parse::<u8>().is_ok_and(|bits| bits <= most)
+}
+
+/// Whether `~>` may be used; semantic versions have no such bound.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pessimistic {
+    Allowed,
+    Refused,
+}
+
+fn bounds_hold(value: &str, pessimistic: Pessimistic) -> bool {
+    value.split(',').all(|bound| {
+        let bound = bound.trim();
+        let end = bound.find(|c: char| !"=!<>~".contains(c)).unwrap_or(bound.len());
+        let (operator, version) = bound.split_at(end);
+        let known = matches!(operator, "" | "=" | "!=" | "<" | "<=" | ">" | ">=")
+            || (operator == "~>" && pessimistic == Pessimistic::Allowed);
+        known && is_version(version.trim())
+    })
+}
+
+/// Dotted numbers, perhaps after a `v`, perhaps with a pre-release and build part.
+fn is_version(text: &str) -> bool {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
+    let (numbers, pre) = text.split_once('-').map_or((text, None), |(numbers, pre)| (numbers, Some(pre)));
+    let identifiers = |part: &str| {
+        part.split('.').all(|id| !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+    };
+    numbers.split('.').all(|number| number.parse::<u64>().is_ok() && !number.starts_with('+'))
+        && pre.is_none_or(identifiers)
+        && build.is_none_or(identifiers)
+}
+
+#[cfg(test)]
+mod tests;

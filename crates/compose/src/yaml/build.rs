@@ -1,0 +1,334 @@
+//! From parser events to the tree.
+//!
+//! Owns: anchors, aliases, merge keys, duplicate keys, and the accounting against [`super::MAX_NODES`] and its kin.
+//! Must not touch: the call stack. Open collections are on a list, so depth of input is never depth of recursion.
+//! Invariant: what an alias would add is charged before it is copied.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::{Key, MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_TEXT, Mapping, Node, Origin, Scalar, Style, Value};
+use crate::diagnostic::{Diagnostics, Place};
+
+/// How large a finished node is.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    text: usize,
+    depth: usize,
+}
+
+impl Size {
+    fn add(&mut self, child: Self) {
+        self.nodes += child.nodes;
+        self.text += child.text;
+        self.depth = self.depth.max(child.depth + 1);
+    }
+}
+
+enum Shape {
+    Sequence(Vec<Node>),
+    Mapping(OpenMapping),
+}
+
+#[derive(Default)]
+struct OpenMapping {
+    entries: Vec<(Key, Node)>,
+    names: HashSet<Arc<str>>,
+    merges: Vec<Node>,
+    key: Option<Key>,
+}
+
+struct Open {
+    place: Place,
+    tag: Option<Arc<str>>,
+    anchor: usize,
+    size: Size,
+    shape: Shape,
+}
+
+struct Builder<'o> {
+    origin: &'o Origin,
+    open: Vec<Open>,
+    anchors: HashMap<usize, (Node, Size)>,
+    total: Size,
+    root: Option<Node>,
+    documents: usize,
+    problems: Diagnostics,
+}
+
+/// Why reading cannot go on; the problem itself is already recorded.
+struct Stop;
+
+pub(super) fn build(origin: &Origin, text: &str) -> Result<Node, Diagnostics> {
+    let mut builder = Builder {
+        origin,
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        total: Size::default(),
+        root: None,
+        documents: 0,
+        problems: Diagnostics::new(),
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.len() > MAX_BYTES {
+        let message = format!("the file has {} bytes; at most {MAX_BYTES} are read", text.len());
+        builder.problems.error(&builder.start(), message);
+        return Err(builder.problems);
+    }
+    if builder.run(text).is_err() || builder.problems.has_errors() {
+        return Err(builder.problems);
+    }
+    let start = builder.start();
+    Ok(builder.root.unwrap_or_else(|| null_at(start)))
+}
+
+fn null_at(place: Place) -> Node {
+    Node { place, tag: None, value: Value::Scalar(Scalar { text: "".into(), style: Style::Plain }) }
+}
+
+impl Builder<'_> {
+    fn run(&mut self, text: &str) -> Result<(), Stop> {
+        let mut options = granit_parser::options! { flow_nesting_limit: MAX_DEPTH, block_nesting_limit: MAX_DEPTH };
+        options.set_emit_comments(false);
+        for next in Parser::new_from_str_with_options(text, options) {
+            match next {
+                Ok((event, span)) => self.event(event, span)?,
+                Err(error) => {
+                    let marker = *error.marker();
+                    let place = self.place_of(marker.line(), marker.col(), 0);
+                    self.problems.error(&place, format!("not readable as YAML: {}", error.info()));
+                    return Err(Stop);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Stop> {
+        match event {
+            Event::DocumentStart(..) => self.document(span),
+            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, style, anchor, tag.as_deref(), span),
+            Event::SequenceStart(_, anchor, tag) => {
+                self.start_of(Shape::Sequence(Vec::new()), anchor, tag.as_deref(), span)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                self.start_of(Shape::Mapping(OpenMapping::default()), anchor, tag.as_deref(), span)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => self.alias(anchor, span),
+            // The parser keeps its list open: stream marks, comments, and what later versions add say nothing of data.
+            _ => Ok(()),
+        }
+    }
+
+    fn document(&mut self, span: Span) -> Result<(), Stop> {
+        self.documents += 1;
+        if self.documents == 1 {
+            return Ok(());
+        }
+        let place = self.place(span);
+        self.problems
+            .error(&place, "a file holds one YAML document; this is a second one")
+            .hint("put it into a file of its own and name both with `-f`");
+        Err(Stop)
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        span: Span,
+    ) -> Result<(), Stop> {
+        let place = self.place(span);
+        let (tag, forced) = self.tag(tag, &place);
+        let style = match style {
+            ScalarStyle::Plain if forced == Forced::Text => Style::Quoted,
+            ScalarStyle::Plain => Style::Plain,
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+            ScalarStyle::Literal => Style::Literal,
+            ScalarStyle::Folded => Style::Folded,
+        };
+        let value = Value::Scalar(Scalar { text: text.into(), style });
+        let size = Size { nodes: 1, text: text.len(), depth: 0 };
+        self.charge(size, &place)?;
+        self.finish(Node { place, tag, value }, anchor, size)
+    }
+
+    fn start_of(&mut self, shape: Shape, anchor: usize, tag: Option<&Tag>, span: Span) -> Result<(), Stop> {
+        let place = self.place(span);
+        let (tag, _) = self.tag(tag, &place);
+        let size = Size { nodes: 1, text: 0, depth: 0 };
+        self.charge(size, &place)?;
+        self.open.push(Open { place, tag, anchor, size, shape });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Stop> {
+        let Some(open) = self.open.pop() else { return Ok(()) };
+        let value = match open.shape {
+            Shape::Sequence(items) => Value::Sequence(items),
+            Shape::Mapping(mapping) => Value::Mapping(mapping.close()),
+        };
+        self.finish(Node { place: open.place, tag: open.tag, value }, open.anchor, open.size)
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
+        let place = self.place(span);
+        let Some((node, size)) = self.anchors.get(&anchor) else {
+            self.problems.error(&place, "an alias inside its own anchor would never end");
+            return Err(Stop);
+        };
+        let (node, size) = (node.clone(), *size);
+        self.charge(size, &place)?;
+        self.finish(node, 0, size)
+    }
+
+    /// Refuses what would make the tree too large or too deep.
+    fn charge(&mut self, size: Size, place: &Place) -> Result<(), Stop> {
+        self.total.nodes = self.total.nodes.saturating_add(size.nodes);
+        self.total.text = self.total.text.saturating_add(size.text);
+        let message = if self.open.len() + size.depth >= MAX_DEPTH {
+            format!("nested more than {MAX_DEPTH} levels deep")
+        } else if self.total.nodes > MAX_NODES {
+            format!("the file expands to more than {MAX_NODES} values")
+        } else if self.total.text > MAX_TEXT {
+            format!("the file expands to more than {MAX_TEXT} bytes of text")
+        } else {
+            return Ok(());
+        };
+        self.problems.error(place, message).hint("check the aliases (`*name`) that lead here");
+        Err(Stop)
+    }
+
+    /// Puts a finished node where it belongs.
+    fn finish(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Stop> {
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.size.add(size);
+        match &mut open.shape {
+            Shape::Sequence(items) => items.push(node),
+            Shape::Mapping(mapping) => return mapping.take(node, &mut self.problems),
+        }
+        Ok(())
+    }
+
+    /// The file's own tags are kept; YAML's are either obeyed or refused.
+    fn tag(&mut self, tag: Option<&Tag>, place: &Place) -> (Option<Arc<str>>, Forced) {
+        let Some(tag) = tag else { return (None, Forced::Nothing) };
+        match tag.core_suffix() {
+            Some("str") => return (None, Forced::Text),
+            Some("int" | "float" | "bool" | "null" | "map" | "seq") => return (None, Forced::Nothing),
+            Some(_) | None => {}
+        }
+        let written = tag.original();
+        match written.as_str() {
+            "!" => (None, Forced::Text),
+            "!reset" | "!override" => (Some(written.as_str().into()), Forced::Nothing),
+            other => {
+                self.problems
+                    .error(place, format!("the tag `{other}` is not known"))
+                    .hint("`!reset` and `!override` are the tags Compose knows");
+                (None, Forced::Nothing)
+            }
+        }
+    }
+
+    fn start(&self) -> Place {
+        self.place_of(1, 0, 0)
+    }
+
+    fn place(&self, span: Span) -> Place {
+        let length = if span.start.line() == span.end.line() { span.len() } else { 1 };
+        self.place_of(span.start.line(), span.start.col(), length)
+    }
+
+    fn place_of(&self, line: usize, column: usize, length: usize) -> Place {
+        let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Place {
+            file: self.origin.file.clone(),
+            line: small(line).saturating_add(self.origin.lines_before),
+            column: small(column).saturating_add(1).saturating_add(self.origin.indent),
+            length: small(length),
+        }
+    }
+}
+
+/// What a tag of YAML's own makes of a plain scalar.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    Nothing,
+    Text,
+}
+
+impl OpenMapping {
+    /// A node inside a mapping is a key, then its value, in turn.
+    fn take(&mut self, node: Node, problems: &mut Diagnostics) -> Result<(), Stop> {
+        match self.key.take() {
+            None => {
+                let Value::Scalar(scalar) = node.value else {
+                    problems.error(&node.place, format!("a key must be a text, not {}", node.shape()));
+                    return Err(Stop);
+                };
+                self.key = Some(Key { name: scalar.text, place: node.place });
+            }
+            Some(key) if &*key.name == "<<" => self.merge(node, problems),
+            Some(key) => {
+                if self.names.insert(key.name.clone()) {
+                    self.entries.push((key, node));
+                } else {
+                    duplicate(&self.entries, &key, problems);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, node: Node, problems: &mut Diagnostics) {
+        let place = node.place.clone();
+        let parts = match node.value {
+            Value::Sequence(items) => items,
+            Value::Scalar(scalar) if scalar.is_null() => Vec::new(),
+            Value::Scalar(_) | Value::Mapping(_) => vec![node],
+        };
+        if parts.iter().all(|part| part.as_mapping().is_some()) {
+            self.merges.extend(parts);
+        } else {
+            problems.error(&place, "`<<` takes a mapping or a list of mappings");
+        }
+    }
+
+    /// Keys written out win over merged ones, and earlier merges over later ones.
+    fn close(mut self) -> Mapping {
+        for part in std::mem::take(&mut self.merges) {
+            let Value::Mapping(mapping) = part.value else { continue };
+            for (key, node) in mapping.entries {
+                if self.names.insert(key.name.clone()) {
+                    self.entries.push((key, node));
+                }
+            }
+        }
+        Mapping { entries: self.entries }
+    }
+}
+
+fn duplicate(entries: &[(Key, Node)], key: &Key, problems: &mut Diagnostics) {
+    if problems.is_full() {
+        return;
+    }
+    let found = problems.error(&key.place, format!("the key `{}` is given twice", key.name));
+    if let Some((first, _)) = entries.iter().find(|(first, _)| first.name == key.name) {
+        found.hint(format!("it was first given on line {}; keep one of them", first.place.line));
+    }
+}
