@@ -8,6 +8,7 @@ mod codes;
 mod coverage;
 mod links;
 mod modules;
+mod versions;
 mod words;
 
 use std::fmt;
@@ -37,7 +38,7 @@ impl fmt::Display for Finding {
 /// Every complaint about the tree, sorted by place.
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     const CHECKS: &[fn(&Tree) -> Vec<Finding>] =
-        &[modules::check, arrows::check, codes::check, words::check, links::check, coverage::check];
+        &[modules::check, versions::check, arrows::check, codes::check, words::check, links::check, coverage::check];
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
     findings
