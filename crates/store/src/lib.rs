@@ -1,1 +1,23 @@
-//! placeholder
+//! The state machine: commands in, state and events out.
+//!
+//! Owns: what is true of the cluster, and how one command changes it.
+//! Must not touch: clocks, threads, disk, and every decision: a plan is carried out or dropped, never improved.
+//! Invariant: the same commands in the same order give the same state and the same events.
+
+mod apply;
+mod commit;
+mod conflicts;
+mod deployments;
+mod error;
+mod nodes;
+mod observe;
+mod replay;
+mod state;
+mod status;
+
+pub use error::CommandError;
+pub use state::{Deployment, Group, Revision, State};
+pub use status::{StatusReport, is_live};
+
+#[cfg(test)]
+mod stories;

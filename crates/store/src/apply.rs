@@ -1,0 +1,67 @@
+//! One command to one change: the front door of the state machine.
+//!
+//! Owns: which file answers which command, and the index.
+//! Invariant: a refused command, and one that changes nothing, leave the index where it was.
+
+use longshore_model::{Command, Event, NamespaceName, SecretName, StateIndex, command::Quota};
+
+use crate::{CommandError, State};
+
+impl State {
+    /// Carries out one command and says what changed.
+    pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
+        let events = match command {
+            Command::Configure(config) => self.configure(config),
+            Command::Join(node) => self.join(*node)?,
+            Command::Label { node, labels } => self.label(&node, labels)?,
+            Command::SetIntent { node, intent } => self.set_intent(&node, intent)?,
+            Command::SetHealth { node, health, at } => self.set_health(&node, health, at)?,
+            Command::SetUseDegraded { node, use_degraded } => self.set_use_degraded(&node, use_degraded)?,
+            Command::Apply { namespace, deployment, spec } => self.apply_manifest(namespace, deployment, *spec)?,
+            Command::Scale { group, replicas } => self.scale(&group, replicas)?,
+            Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
+            Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
+            Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
+            Command::Commit(plan) => self.commit(*plan),
+            Command::Observe(observation) => self.observe(observation),
+        };
+        if !events.is_empty() {
+            self.index = StateIndex(self.index.0 + 1);
+        }
+        Ok(events)
+    }
+
+    fn configure(&mut self, config: longshore_model::ClusterConfig) -> Vec<Event> {
+        if self.config == config {
+            return Vec::new();
+        }
+        self.config = config.clone();
+        vec![Event::Configured(config)]
+    }
+
+    fn put_secret(
+        &mut self,
+        namespace: NamespaceName,
+        name: SecretName,
+        version: u64,
+    ) -> Result<Vec<Event>, CommandError> {
+        let key = (namespace, name);
+        match self.secrets.get(&key) {
+            Some(&current) if current == version => return Ok(Vec::new()),
+            Some(&current) if current > version => {
+                return Err(CommandError::SecretStepsBack { name: key.1, current, asked: version });
+            }
+            Some(_) | None => {}
+        }
+        self.secrets.insert(key.clone(), version);
+        Ok(vec![Event::SecretSet { namespace: key.0, name: key.1, version }])
+    }
+
+    fn set_quota(&mut self, namespace: NamespaceName, quota: Quota) -> Vec<Event> {
+        if self.quotas.get(&namespace) == Some(&quota) {
+            return Vec::new();
+        }
+        self.quotas.insert(namespace.clone(), quota);
+        vec![Event::QuotaSet { namespace, quota }]
+    }
+}

@@ -1,0 +1,307 @@
+//! A plan is carried out, item by item. What went stale is dropped, not mended.
+//!
+//! Owns: slots, generations and volumes coming to be and being told to go.
+//! Must not touch: policy. An item is compared with the slot's own versions and with nothing else.
+//! Invariant: committing the same plan again changes nothing.
+
+use std::net::Ipv6Addr;
+
+use longshore_model::{
+    Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
+    RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
+    replica::{Details, Replica, Wanted},
+    volume::Volume,
+};
+
+use crate::{State, replay::observed, state::Group, status::is_live};
+
+impl State {
+    pub(crate) fn commit(&mut self, plan: Plan) -> Vec<Event> {
+        let mut events = Vec::new();
+        for part in plan.groups {
+            self.commit_group(part, plan.made_at, &mut events);
+        }
+        events
+    }
+
+    fn commit_group(&mut self, part: GroupPlan, at: Time, events: &mut Vec<Event>) {
+        let GroupPlan { group: key, terms, items } = part;
+        for item in items {
+            match item {
+                PlanItem::Open(slot) => self.open(&key, &slot, events),
+                PlanItem::Place(placement) => {
+                    let assignment = Assignment {
+                        node: placement.node.clone(),
+                        address: placement.address,
+                        placed_at: at,
+                        terms: terms.clone(),
+                    };
+                    self.place(&key, placement, assignment, events);
+                }
+                PlanItem::Wait(wait) => self.wait(&key, &wait, events),
+                PlanItem::Stop { slot, generation } => self.stop(&key, &slot, generation, events),
+                PlanItem::Close(slot) => self.close(&key, &slot, events),
+                PlanItem::Restart { slot, generation, attempt } => {
+                    self.restart(&key, &slot, generation, attempt, at, events);
+                }
+                PlanItem::GiveUp { slot, generation, code } => {
+                    self.give_up(&key, &slot, generation, code, at, events);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, key: &GroupKey, slot: &SlotKey, events: &mut Vec<Event>) {
+        if let Some(group) = self.groups.get_mut(key).filter(|group| may_open(group, slot)) {
+            open_slot(key, group, slot, events);
+        }
+    }
+
+    fn place(&mut self, key: &GroupKey, placement: Placement, assignment: Assignment, events: &mut Vec<Event>) {
+        let Some(group) = self.groups.get_mut(key).filter(|group| group.wanted == Wanted::Run) else {
+            return;
+        };
+        let newest = match group.slots.get(&placement.slot) {
+            Some(slot) if slot.wanted == Wanted::Stop => return,
+            Some(slot) => slot.newest,
+            None if may_open(group, &placement.slot) => Generation(0),
+            None => return,
+        };
+        if !self.nodes.contains_key(&placement.node) || placement.generation.0 != newest.0 + 1 {
+            return;
+        }
+        if !group.slots.contains_key(&placement.slot) {
+            open_slot(key, group, &placement.slot, events);
+        }
+        let Some(slot) = group.slots.get_mut(&placement.slot) else {
+            return;
+        };
+        slot.newest = placement.generation;
+        slot.waiting = None;
+        slot.waiting_details = Details::new();
+        // One more is all a slot ever needs at once; the default growth would quadruple a million slots.
+        slot.replicas.reserve_exact(1);
+        slot.replicas.push(new_replica(placement.generation, assignment.clone()));
+        for volume in placement.new_volumes {
+            self.make_volume(key, volume, &assignment, events);
+        }
+        let (slot, generation) = (placement.slot, placement.generation);
+        events.push(Event::Placed { group: key.clone(), slot, generation, assignment });
+    }
+
+    fn make_volume(&mut self, key: &GroupKey, volume: VolumeKey, assignment: &Assignment, events: &mut Vec<Event>) {
+        if self.volumes.contains_key(&volume) {
+            return;
+        }
+        let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home: assignment.node.clone() };
+        self.volumes.insert(volume, made.clone());
+        events.push(Event::VolumeMade(made));
+    }
+
+    fn wait(&mut self, key: &GroupKey, wait: &Wait, events: &mut Vec<Event>) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        for slot_key in &wait.slots {
+            let Some(slot) = group.slots.get_mut(slot_key).filter(|slot| may_wait(slot)) else {
+                continue;
+            };
+            if slot.waiting == Some(wait.reason) && slot.waiting_details == wait.details {
+                continue;
+            }
+            slot.waiting = Some(wait.reason);
+            slot.waiting_details = wait.details.clone();
+            events.push(Event::SlotWaits {
+                group: key.clone(),
+                slot: slot_key.clone(),
+                reason: wait.reason,
+                details: wait.details.clone(),
+            });
+        }
+    }
+
+    fn stop(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, events: &mut Vec<Event>) {
+        if let Some(replica) = self.replica_mut(key, slot, generation) {
+            stop_replica(key, slot, replica, events);
+        }
+    }
+
+    fn close(&mut self, key: &GroupKey, slot_key: &SlotKey, events: &mut Vec<Event>) {
+        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
+            return;
+        };
+        if slot.wanted == Wanted::Run {
+            slot.wanted = Wanted::Stop;
+            slot.waiting = None;
+            slot.waiting_details = Details::new();
+            if !slot.replicas.is_empty() {
+                events.push(Event::SlotClosing { group: key.clone(), slot: slot_key.clone() });
+            }
+            for replica in &mut slot.replicas {
+                stop_replica(key, slot_key, replica, events);
+            }
+        }
+        self.forget_slot_if_done(key, slot_key, events);
+    }
+
+    fn restart(
+        &mut self,
+        key: &GroupKey,
+        slot: &SlotKey,
+        generation: Generation,
+        attempt: Attempt,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(replica) = self.replica_mut(key, slot, generation) else {
+            return;
+        };
+        if replica.wanted == Wanted::Stop || attempt.0 != replica.attempt.0 + 1 {
+            return;
+        }
+        replica.attempt = attempt;
+        replica.restarts += 1;
+        replica.state = ReplicaState::Pending;
+        replica.code = None;
+        replica.details = Details::new();
+        replica.since = at;
+        events.push(Event::Restarting { group: key.clone(), slot: slot.clone(), generation, attempt });
+    }
+
+    fn give_up(
+        &mut self,
+        key: &GroupKey,
+        slot: &SlotKey,
+        generation: Generation,
+        code: RuntimeCode,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(replica) = self.replica_mut(key, slot, generation) else {
+            return;
+        };
+        let given_up = replica.state == ReplicaState::Failed && replica.code == Some(code);
+        if replica.wanted == Wanted::Stop || given_up {
+            return;
+        }
+        if replica.state != ReplicaState::Failed {
+            replica.since = at;
+        }
+        replica.state = ReplicaState::Failed;
+        replica.code = Some(code);
+        events.push(observed(key, slot, replica));
+    }
+
+    pub(crate) fn replica_mut(
+        &mut self,
+        key: &GroupKey,
+        slot: &SlotKey,
+        generation: Generation,
+    ) -> Option<&mut Replica> {
+        let slot = self.groups.get_mut(key)?.slots.get_mut(slot)?;
+        slot.replicas.iter_mut().find(|replica| replica.generation == generation)
+    }
+
+    /// A generation was seen stopped, or its node is gone: what it occupied is free.
+    pub(crate) fn release(
+        &mut self,
+        key: &GroupKey,
+        slot_key: &SlotKey,
+        generation: Generation,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
+            return;
+        };
+        let Some(position) = slot.replicas.iter().position(|replica| replica.generation == generation) else {
+            return;
+        };
+        let Assignment { node, address, .. } = slot.replicas.remove(position).assignment;
+        events.push(Event::Released { group: key.clone(), slot: slot_key.clone(), generation, at });
+        self.rest_address(node, address, at, events);
+        self.forget_slot_if_done(key, slot_key, events);
+    }
+
+    fn rest_address(&mut self, node: NodeName, address: Ipv6Addr, since: Time, events: &mut Vec<Event>) {
+        while let Some(oldest) = self.resting.first_entry()
+            && since.since(oldest.key().0) >= self.config.address_cooldown
+        {
+            oldest.remove();
+        }
+        self.resting.insert((since, address), node.clone());
+        events.push(Event::AddressResting { node, address, since });
+    }
+
+    fn forget_slot_if_done(&mut self, key: &GroupKey, slot_key: &SlotKey, events: &mut Vec<Event>) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        let done = |slot: &Slot| slot.wanted == Wanted::Stop && slot.replicas.is_empty();
+        if group.slots.get(slot_key).is_some_and(done) {
+            group.slots.remove(slot_key);
+            events.push(Event::SlotGone { group: key.clone(), slot: slot_key.clone() });
+            self.forget_group_if_done(key, events);
+        }
+    }
+}
+
+/// An index is used once: one below the counter whose slot is gone belongs to a plan that came too late.
+fn may_open(group: &Group, slot: &SlotKey) -> bool {
+    let fresh = match slot {
+        SlotKey::Index(index) => *index >= group.next_index,
+        SlotKey::Node(_) => true,
+    };
+    group.wanted == Wanted::Run && fresh && !group.slots.contains_key(slot)
+}
+
+fn may_wait(slot: &Slot) -> bool {
+    slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live)
+}
+
+fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec<Event>) {
+    if let SlotKey::Index(index) = slot {
+        group.next_index = group.next_index.max(SlotIndex(index.0 + 1));
+    }
+    group.slots.insert(
+        slot.clone(),
+        Slot {
+            key: slot.clone(),
+            newest: Generation(0),
+            replicas: Vec::new(),
+            waiting: None,
+            waiting_details: Details::new(),
+            wanted: Wanted::Run,
+        },
+    );
+    events.push(Event::SlotOpened { group: key.clone(), slot: slot.clone() });
+}
+
+fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
+    Replica {
+        generation,
+        attempt: Attempt(0),
+        since: assignment.placed_at,
+        assignment,
+        wanted: Wanted::Run,
+        state: ReplicaState::Pending,
+        code: None,
+        details: Details::new(),
+        failures: 0,
+        restarts: 0,
+    }
+}
+
+/// A lost one stays lost: nobody has heard it being told to stop.
+fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica, events: &mut Vec<Event>) {
+    if replica.wanted == Wanted::Stop {
+        return;
+    }
+    replica.wanted = Wanted::Stop;
+    if replica.state != ReplicaState::Lost {
+        replica.state = ReplicaState::Draining;
+        replica.code = None;
+        replica.details = Details::new();
+    }
+    events.push(Event::Stopping { group: key.clone(), slot: slot.clone(), generation: replica.generation });
+}

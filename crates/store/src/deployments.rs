@@ -1,0 +1,182 @@
+//! Manifests become revisions, and revisions become wanted groups.
+//!
+//! Owns: revisions, counters that outlive their service, and the end of a deployment.
+//! Must not touch: slots. The scheduler opens and closes them; here only what is wanted changes.
+//! Invariant: a deployment is forgotten only when none of its groups is left.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use longshore_model::{
+    DeploymentName, DeploymentSpec, Event, GroupKey, NamespaceName, RevisionNumber, ServiceName, ServiceSpec,
+    SlotIndex, replica::Wanted,
+};
+
+use crate::{
+    CommandError, State, conflicts,
+    state::{Deployment, Group, REVISIONS_KEPT, Revision},
+};
+
+impl State {
+    pub(crate) fn apply_manifest(
+        &mut self,
+        namespace: NamespaceName,
+        deployment: DeploymentName,
+        spec: DeploymentSpec,
+    ) -> Result<Vec<Event>, CommandError> {
+        let groups = keyed(&namespace, &deployment, &spec);
+        for (key, service) in &groups {
+            conflicts::volumes_allow(&key.service, service, service.replicas)?;
+        }
+        conflicts::ingress_ports_are_free(self, &groups)?;
+        conflicts::printed_ids_stay_apart(self, &groups)?;
+        Ok(self.put_revision(&namespace, &deployment, spec))
+    }
+
+    pub(crate) fn scale(&mut self, key: &GroupKey, replicas: u32) -> Result<Vec<Event>, CommandError> {
+        let deployment = self
+            .deployment(&key.namespace, &key.deployment)
+            .filter(|deployment| deployment.wanted == Wanted::Run)
+            .ok_or_else(|| CommandError::UnknownDeployment(key.deployment.clone()))?;
+        let mut spec = deployment.current().spec.clone();
+        let service = spec.services.get_mut(&key.service).ok_or_else(|| CommandError::UnknownService {
+            deployment: key.deployment.clone(),
+            service: key.service.clone(),
+        })?;
+        if conflicts::runs_per_node(service) {
+            return Err(CommandError::ScaleOfGlobal(key.service.clone()));
+        }
+        conflicts::volumes_allow(&key.service, service, replicas)?;
+        if service.replicas == replicas {
+            return Ok(Vec::new());
+        }
+        Arc::make_mut(service).replicas = replicas;
+        Ok(self.put_revision(&key.namespace, &key.deployment, spec))
+    }
+
+    pub(crate) fn remove(
+        &mut self,
+        namespace: NamespaceName,
+        name: DeploymentName,
+    ) -> Result<Vec<Event>, CommandError> {
+        let key = (namespace, name);
+        match self.deployments.get_mut(&key) {
+            Some(deployment) if deployment.wanted == Wanted::Run => deployment.wanted = Wanted::Stop,
+            Some(_) | None => return Err(CommandError::UnknownDeployment(key.1)),
+        }
+        let groups: Vec<GroupKey> = self.groups_of(&key.0, &key.1).map(|(group, _)| group.clone()).collect();
+        let mut events = Vec::new();
+        for group in &groups {
+            self.unwant(group, &mut events);
+        }
+        if groups.is_empty() {
+            self.deployments.remove(&key);
+        }
+        Ok(events)
+    }
+
+    fn put_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) -> Vec<Event> {
+        let mut events = Vec::new();
+        let dropped: Vec<GroupKey> = self
+            .groups_of(namespace, name)
+            .filter(|(key, _)| !spec.services.contains_key(&key.service))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let number = self.record_revision(namespace, name, spec.clone());
+        for group in &dropped {
+            self.unwant(group, &mut events);
+        }
+        for (service, spec) in spec.services {
+            let key = GroupKey { namespace: namespace.clone(), deployment: name.clone(), service };
+            events.push(self.want(key, number, spec));
+        }
+        events
+    }
+
+    fn record_revision(
+        &mut self,
+        namespace: &NamespaceName,
+        name: &DeploymentName,
+        spec: DeploymentSpec,
+    ) -> RevisionNumber {
+        let deployment = self.deployments.entry((namespace.clone(), name.clone())).or_insert_with(|| Deployment {
+            revisions: VecDeque::new(),
+            wanted: Wanted::Run,
+            retired_counters: BTreeMap::new(),
+        });
+        let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
+        deployment.wanted = Wanted::Run;
+        deployment.revisions.push_back(Revision { number, spec });
+        while deployment.revisions.len() > REVISIONS_KEPT {
+            deployment.revisions.pop_front();
+        }
+        number
+    }
+
+    fn want(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>) -> Event {
+        let retired = self
+            .deployments
+            .get_mut(&(key.namespace.clone(), key.deployment.clone()))
+            .and_then(|deployment| deployment.retired_counters.remove(&key.service));
+        let group = self.groups.entry(key.clone()).or_insert_with(|| Group {
+            spec: Arc::clone(&spec),
+            revision,
+            next_index: retired.unwrap_or(SlotIndex(0)),
+            slots: BTreeMap::new(),
+            wanted: Wanted::Run,
+            failures: BTreeMap::new(),
+        });
+        // Another program may well run where the last one failed.
+        if group.spec.spec_hash != spec.spec_hash {
+            group.failures.clear();
+        }
+        group.spec = Arc::clone(&spec);
+        group.revision = revision;
+        group.wanted = Wanted::Run;
+        Event::GroupChanged { group: key, revision, spec, next_index: group.next_index }
+    }
+
+    fn unwant(&mut self, key: &GroupKey, events: &mut Vec<Event>) {
+        if let Some(group) = self.groups.get_mut(key)
+            && group.wanted == Wanted::Run
+        {
+            group.wanted = Wanted::Stop;
+            events.push(Event::GroupUnwanted(key.clone()));
+        }
+        self.forget_group_if_done(key, events);
+    }
+
+    /// Drops an unwanted group once its last slot is gone, and with the last group a removed deployment.
+    pub(crate) fn forget_group_if_done(&mut self, key: &GroupKey, events: &mut Vec<Event>) {
+        let done = |group: &Group| group.wanted == Wanted::Stop && group.slots.is_empty();
+        let Some(group) = self.groups.get(key).filter(|group| done(group)) else {
+            return;
+        };
+        let counter = group.next_index;
+        self.groups.remove(key);
+        events.push(Event::GroupGone(key.clone()));
+        let owner = (key.namespace.clone(), key.deployment.clone());
+        let last = self.groups_of(&owner.0, &owner.1).next().is_none();
+        if let Some(deployment) = self.deployments.get_mut(&owner) {
+            deployment.retired_counters.insert(key.service.clone(), counter);
+            if last && deployment.wanted == Wanted::Stop {
+                self.deployments.remove(&owner);
+            }
+        }
+    }
+}
+
+fn keyed<'a>(
+    namespace: &NamespaceName,
+    deployment: &DeploymentName,
+    spec: &'a DeploymentSpec,
+) -> BTreeMap<GroupKey, &'a ServiceSpec> {
+    let key = |service: &ServiceName| GroupKey {
+        namespace: namespace.clone(),
+        deployment: deployment.clone(),
+        service: service.clone(),
+    };
+    spec.services.iter().map(|(service, spec)| (key(service), &**spec)).collect()
+}

@@ -1,0 +1,109 @@
+//! Why a command was refused.
+//!
+//! Owns: the closed list of refusals, their stable codes, their sentences and their hints.
+//! Invariant: a refused command has changed nothing.
+
+use longshore_model::{DeploymentName, GroupKey, NodeName, SecretName, ServiceName, VolumeKey, service::Protocol};
+
+/// Why the state machine refused a command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// No node of that name.
+    #[error("there is no node `{0}`")]
+    UnknownNode(NodeName),
+    /// No deployment of that name.
+    #[error("there is no deployment `{0}`")]
+    UnknownDeployment(DeploymentName),
+    /// No service of that name in the deployment.
+    #[error("deployment `{deployment}` has no service `{service}`")]
+    UnknownService {
+        /// The deployment.
+        deployment: DeploymentName,
+        /// The name looked for.
+        service: ServiceName,
+    },
+    /// A living node has that name already.
+    #[error("a node named `{0}` is already part of the cluster")]
+    DuplicateNode(NodeName),
+    /// A count for a service that has none.
+    #[error("service \"{0}\" uses placement=global; remove replicas (global runs one replica per ready node)")]
+    ScaleOfGlobal(ServiceName),
+    /// Several replicas of a service that mounts a named volume.
+    #[error("service `{service}` mounts the volume `{volume}` and cannot have {replicas} replicas")]
+    VolumeNeedsOneReplica {
+        /// The service.
+        service: ServiceName,
+        /// The first volume it mounts.
+        volume: VolumeKey,
+        /// The count asked for.
+        replicas: u32,
+    },
+    /// Two services publish the same cluster-wide port.
+    #[error("port {port}/{} of service `{service}` is already published by `{holder}`", .protocol.as_str())]
+    IngressPortTaken {
+        /// The service asking.
+        service: ServiceName,
+        /// The port.
+        port: u16,
+        /// Its transport.
+        protocol: Protocol,
+        /// The service that has it.
+        holder: GroupKey,
+    },
+    /// Two replicas would have the same printed id.
+    #[error("a replica of service `{service}` of deployment `{deployment}` could print as `{printed}`, like one of service `{other_service}` of deployment `{other_deployment}`",
+        service = .group.service, deployment = .group.deployment,
+        other_service = .other.service, other_deployment = .other.deployment)]
+    PrintedIdTaken {
+        /// The service asking, or already there when a node joins.
+        group: GroupKey,
+        /// The other one.
+        other: GroupKey,
+        /// The id both would print.
+        printed: String,
+    },
+    /// A secret's version may only grow.
+    #[error("secret `{name}` has version {current} already, version {asked} would be a step back")]
+    SecretStepsBack {
+        /// The secret.
+        name: SecretName,
+        /// Its version.
+        current: u64,
+        /// The version asked for.
+        asked: u64,
+    },
+}
+
+impl CommandError {
+    /// Stable: clients branch on these strings. Add codes, never rename one.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownNode(_) => "unknown_node",
+            Self::UnknownDeployment(_) => "unknown_deployment",
+            Self::UnknownService { .. } => "unknown_service",
+            Self::DuplicateNode(_) => "duplicate_node",
+            Self::ScaleOfGlobal(_) => "scale_of_global",
+            Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
+            Self::IngressPortTaken { .. } => "ingress_port_taken",
+            Self::PrintedIdTaken { .. } => "printed_id_taken",
+            Self::SecretStepsBack { .. } => "secret_steps_back",
+        }
+    }
+
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::UnknownNode(_) => "name a node that has joined",
+            Self::UnknownDeployment(_) => "apply the deployment first",
+            Self::UnknownService { .. } => "name a service of the deployment's current manifest",
+            Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
+            Self::ScaleOfGlobal(_) => "a global service follows the nodes; use constraints to choose them",
+            Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",
+            Self::IngressPortTaken { .. } => {
+                "publish another port, or use `mode: host` to bind on the replica's node only"
+            }
+            Self::PrintedIdTaken { .. } => "rename the service or the deployment",
+            Self::SecretStepsBack { .. } => "use a higher version",
+        }
+    }
+}

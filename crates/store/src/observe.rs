@@ -1,0 +1,117 @@
+//! What agents saw.
+//!
+//! Owns: observed states, the failure count, and the end of a generation that was told to stop.
+//! Invariant: an observation of another generation or attempt changes nothing.
+
+use std::time::Duration;
+
+use longshore_model::{
+    Event, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
+    replica::{Replica, Wanted},
+};
+
+use crate::{State, replay::observed, state::Group};
+
+impl State {
+    pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
+        let mut events = Vec::new();
+        let Some(group) = self.groups.get_mut(&observation.group) else {
+            return events;
+        };
+        let spec = group.spec.clone();
+        let Some(slot) = group.slots.get_mut(&observation.slot) else {
+            return events;
+        };
+        let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.generation)
+        else {
+            return events;
+        };
+        match (replica.wanted, observation.state) {
+            // It must stop whichever attempt the agent last heard of: a machine that was away may have missed one.
+            (Wanted::Stop, ReplicaState::Stopped) => {
+                let Observation { group, slot, generation, at, .. } = observation;
+                self.release(&group, &slot, generation, at, &mut events);
+            }
+            // What it does until then no longer matters, and must not look like life.
+            (Wanted::Stop, _) => {}
+            (Wanted::Run, _) if replica.attempt != observation.attempt => {}
+            (Wanted::Run, _) => {
+                let news = take_in(replica, ended_unasked(&observation), &spec);
+                if news == News::None {
+                    return events;
+                }
+                events.push(observed(&observation.group, &observation.slot, replica));
+                if news == News::Failure {
+                    let node = replica.assignment.node.clone();
+                    events.push(count_failure(group, &observation, node, self.config.faulty_window));
+                }
+            }
+        }
+        events
+    }
+}
+
+/// Notes that the service failed on the node, and forgets what happened too long ago to matter.
+fn count_failure(group: &mut Group, seen: &Observation, node: NodeName, window: Duration) -> Event {
+    let times = group.failures.entry(node.clone()).or_default();
+    times.retain(|time| seen.at.since(*time) < window);
+    times.push(seen.at);
+    Event::FailureCounted { group: seen.group.clone(), node, at: seen.at }
+}
+
+/// Nobody asked it to stop, so that it has stopped is a failure.
+fn ended_unasked(observation: &Observation) -> Observation {
+    let mut seen = observation.clone();
+    if seen.state == ReplicaState::Stopped {
+        seen.state = ReplicaState::Failed;
+        seen.code = seen.code.or(Some(RuntimeCode::Exited));
+    }
+    seen
+}
+
+/// What an observation adds to what was known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum News {
+    None,
+    Change,
+    Failure,
+}
+
+fn take_in(replica: &mut Replica, seen: Observation, spec: &ServiceSpec) -> News {
+    if (replica.state, replica.code, &replica.details) == (seen.state, seen.code, &seen.details) {
+        return News::None;
+    }
+    let mut news = News::Change;
+    if replica.state != seen.state {
+        if counts_as_failure(seen.state, spec.kind) && !counts_as_failure(replica.state, spec.kind) {
+            let well = replica.state == ReplicaState::Running && seen.at.since(replica.since) >= good_run(spec);
+            replica.failures = if well { 1 } else { replica.failures + 1 };
+            news = News::Failure;
+        }
+        replica.since = seen.at;
+    }
+    replica.state = seen.state;
+    replica.code = seen.code;
+    replica.details = seen.details;
+    news
+}
+
+/// How long it must have run for earlier failures to be forgiven.
+fn good_run(spec: &ServiceSpec) -> Duration {
+    spec.restart.window.unwrap_or(spec.update.monitor)
+}
+
+/// A service that ends has failed, however politely; a job that ends well has not.
+const fn counts_as_failure(state: ReplicaState, kind: ServiceKind) -> bool {
+    match state {
+        ReplicaState::Failed | ReplicaState::Degraded => true,
+        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    }
+}

@@ -1,0 +1,112 @@
+//! The whole state told as events, for a view that starts empty.
+//!
+//! Owns: the order of that story: settings and nodes first, then what depends on them.
+//! Invariant: a view fed with it knows what a view that followed every command knows.
+
+use longshore_model::{
+    Attempt, Event, GroupKey, ReplicaState, Slot, SlotKey,
+    replica::{Replica, Wanted},
+};
+
+use crate::{State, state::Group};
+
+impl State {
+    /// Everything, from the beginning.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Configured(self.config.clone())];
+        events.extend(self.nodes.values().cloned().map(Event::NodeChanged));
+        events.extend(
+            self.quotas
+                .iter()
+                .map(|(namespace, quota)| Event::QuotaSet { namespace: namespace.clone(), quota: *quota }),
+        );
+        events.extend(self.secrets.iter().map(|((namespace, name), version)| Event::SecretSet {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            version: *version,
+        }));
+        events.extend(self.volumes.values().cloned().map(Event::VolumeMade));
+        events.extend(self.resting.iter().map(|((since, address), node)| Event::AddressResting {
+            node: node.clone(),
+            address: *address,
+            since: *since,
+        }));
+        for (key, group) in &self.groups {
+            tell_group(key, group, &mut events);
+        }
+        events
+    }
+}
+
+fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
+    events.push(Event::GroupChanged {
+        group: key.clone(),
+        revision: group.revision,
+        spec: group.spec.clone(),
+        next_index: group.next_index,
+    });
+    for (node, times) in &group.failures {
+        events.extend(times.iter().map(|at| Event::FailureCounted { group: key.clone(), node: node.clone(), at: *at }));
+    }
+    for slot in group.slots.values() {
+        tell_slot(key, slot, events);
+    }
+    if group.wanted == Wanted::Stop {
+        events.push(Event::GroupUnwanted(key.clone()));
+    }
+}
+
+fn tell_slot(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
+    events.push(Event::SlotOpened { group: key.clone(), slot: slot.key.clone() });
+    for replica in &slot.replicas {
+        tell_replica(key, slot, replica, events);
+    }
+    if let Some(reason) = slot.waiting {
+        let details = slot.waiting_details.clone();
+        events.push(Event::SlotWaits { group: key.clone(), slot: slot.key.clone(), reason, details });
+    }
+    if slot.wanted == Wanted::Stop {
+        events.push(Event::SlotClosing { group: key.clone(), slot: slot.key.clone() });
+    }
+    for replica in slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Stop) {
+        let generation = replica.generation;
+        events.push(Event::Stopping { group: key.clone(), slot: slot.key.clone(), generation });
+    }
+}
+
+fn tell_replica(key: &GroupKey, slot: &Slot, replica: &Replica, events: &mut Vec<Event>) {
+    events.push(Event::Placed {
+        group: key.clone(),
+        slot: slot.key.clone(),
+        generation: replica.generation,
+        assignment: replica.assignment.clone(),
+    });
+    if replica.attempt > Attempt(0) {
+        events.push(Event::Restarting {
+            group: key.clone(),
+            slot: slot.key.clone(),
+            generation: replica.generation,
+            attempt: replica.attempt,
+        });
+    }
+    // A draining one is told by `Stopping`; a pending one without failures is what `Placed` already says.
+    let untold = replica.code.is_some() || replica.failures > 0 || replica.state != ReplicaState::Pending;
+    if untold && replica.state != ReplicaState::Draining {
+        events.push(observed(key, &slot.key, replica));
+    }
+}
+
+/// The event that tells a replica's present state.
+pub(crate) fn observed(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> Event {
+    Event::Observed {
+        group: key.clone(),
+        slot: slot.clone(),
+        generation: replica.generation,
+        attempt: replica.attempt,
+        state: replica.state,
+        code: replica.code,
+        details: replica.details.clone(),
+        failures: replica.failures,
+        at: replica.since,
+    }
+}

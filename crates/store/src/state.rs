@@ -1,0 +1,151 @@
+//! What is true of the cluster.
+//!
+//! Owns: the shape of the state and reading it.
+//! Must not touch: changing it; each kind of command has a file of its own for that.
+//! Invariant: every map is ordered, so that walking the state is the same everywhere.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::Ipv6Addr,
+    sync::Arc,
+};
+
+use longshore_model::{
+    ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, Node, NodeName, RevisionNumber, SecretName,
+    ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    command::Quota,
+    replica::{Replica, Wanted},
+    volume::Volume,
+};
+
+/// Manifests kept per deployment: enough to go back over a bad day, few enough to never matter in a snapshot.
+pub(crate) const REVISIONS_KEPT: usize = 10;
+
+/// Everything the cluster has agreed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub(crate) index: StateIndex,
+    pub(crate) config: ClusterConfig,
+    pub(crate) nodes: BTreeMap<NodeName, Arc<Node>>,
+    /// Nodes ever joined; the next one gets the number after it. Never goes back, as numbers pick address ranges.
+    pub(crate) nodes_joined: u32,
+    pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
+    pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
+    pub(crate) volumes: BTreeMap<VolumeKey, Volume>,
+    pub(crate) deployments: BTreeMap<(NamespaceName, DeploymentName), Deployment>,
+    pub(crate) groups: BTreeMap<GroupKey, Group>,
+    /// Addresses given back, oldest first, with the node they belong to.
+    pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
+}
+
+/// A deployment and its manifests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// The last manifests, oldest first; the last one is in force.
+    pub revisions: VecDeque<Revision>,
+    /// Whether it was removed and only lingers until its replicas have stopped.
+    pub wanted: Wanted,
+    /// Counters of services that left the manifest, so that an index is not used twice when one comes back.
+    pub(crate) retired_counters: BTreeMap<ServiceName, SlotIndex>,
+}
+
+impl Deployment {
+    /// The manifest in force.
+    pub fn current(&self) -> &Revision {
+        self.revisions.back().expect("a deployment is made by its first revision")
+    }
+}
+
+/// One accepted manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Its number.
+    pub number: RevisionNumber,
+    /// The manifest.
+    pub spec: DeploymentSpec,
+}
+
+/// A service that is wanted, or whose slots have not all gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its spec in force.
+    pub spec: Arc<ServiceSpec>,
+    /// The revision the spec belongs to.
+    pub revision: RevisionNumber,
+    /// Next index of its counter.
+    pub next_index: SlotIndex,
+    /// Its slots.
+    pub slots: BTreeMap<SlotKey, Slot>,
+    /// Whether it is still in the manifest.
+    pub wanted: Wanted,
+    /// When it failed of late, by node; what is older than the cluster's window is forgotten.
+    pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
+}
+
+impl State {
+    /// How many commands have changed it.
+    pub fn index(&self) -> StateIndex {
+        self.index
+    }
+
+    /// The cluster's settings.
+    pub fn config(&self) -> &ClusterConfig {
+        &self.config
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values()
+    }
+
+    /// One node.
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<Node>> {
+        self.nodes.get(name)
+    }
+
+    /// All groups, by key.
+    pub fn groups(&self) -> impl Iterator<Item = (&GroupKey, &Group)> {
+        self.groups.iter()
+    }
+
+    /// One group.
+    pub fn group(&self, key: &GroupKey) -> Option<&Group> {
+        self.groups.get(key)
+    }
+
+    /// All deployments, by namespace and name.
+    pub fn deployments(&self) -> impl Iterator<Item = (&NamespaceName, &DeploymentName, &Deployment)> {
+        self.deployments.iter().map(|((namespace, name), deployment)| (namespace, name, deployment))
+    }
+
+    /// One deployment.
+    pub fn deployment(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<&Deployment> {
+        self.deployments.get(&(namespace.clone(), name.clone()))
+    }
+
+    /// One volume.
+    pub fn volume(&self, key: &VolumeKey) -> Option<&Volume> {
+        self.volumes.get(key)
+    }
+
+    /// Every generation not yet observed stopped, with its place.
+    pub fn replicas(&self) -> impl Iterator<Item = (&GroupKey, &Slot, &Replica)> {
+        self.groups.iter().flat_map(|(key, group)| {
+            group.slots.values().flat_map(move |slot| slot.replicas.iter().map(move |replica| (key, slot, replica)))
+        })
+    }
+
+    /// Groups of one deployment.
+    pub fn groups_of<'a>(
+        &'a self,
+        namespace: &'a NamespaceName,
+        deployment: &'a DeploymentName,
+    ) -> impl Iterator<Item = (&'a GroupKey, &'a Group)> {
+        // The empty service sorts before every other, so the range starts at the deployment's first group.
+        let first =
+            GroupKey { namespace: namespace.clone(), deployment: deployment.clone(), service: ServiceName::from("") };
+        self.groups
+            .range(first..)
+            .take_while(move |(key, _)| key.namespace == *namespace && key.deployment == *deployment)
+    }
+}

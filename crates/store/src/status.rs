@@ -1,0 +1,125 @@
+//! How a deployment does, in one word and with the reasons.
+//!
+//! Owns: which mixture of replica states makes which deployment state.
+//! Must not touch: why a replica is where it is; the reasons are only collected here.
+//! Invariant: `active` is said only when every slot runs and none lingers.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{
+    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RuntimeCode, Slot,
+    replica::{Replica, Wanted},
+};
+
+use crate::{State, conflicts::runs_per_node, state::Group};
+
+/// A deployment's state and what makes it so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusReport {
+    /// The word.
+    pub status: DeploymentStatus,
+    /// Codes, or states where there is no code, that keep it from being active; each once, in order.
+    pub reasons: Vec<&'static str>,
+}
+
+/// Whether a generation is wanted and not known to be gone with its node.
+pub fn is_live(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && replica.state != ReplicaState::Lost
+}
+
+impl State {
+    /// How a deployment does; `None` where there is none.
+    pub fn status(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<StatusReport> {
+        let deployment = self.deployment(namespace, name)?;
+        let mut tally = Tally::default();
+        for (_, group) in self.groups_of(namespace, name) {
+            tally.count_group(group);
+        }
+        if deployment.wanted == Wanted::Stop {
+            return Some(StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["removing"] });
+        }
+        Some(StatusReport { status: tally.status(), reasons: tally.reasons.into_iter().collect() })
+    }
+}
+
+/// Slots of a deployment by what they do.
+#[derive(Default)]
+struct Tally {
+    running: usize,
+    starting: usize,
+    unplaced: usize,
+    failed: usize,
+    exhausted: usize,
+    completed: usize,
+    lingering: usize,
+    undecided: usize,
+    reasons: BTreeSet<&'static str>,
+}
+
+impl Tally {
+    fn count_group(&mut self, group: &Group) {
+        let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).collect();
+        self.lingering += group.slots.len() - open.len();
+        if group.wanted == Wanted::Run && !runs_per_node(&group.spec) {
+            self.undecided += open.len().abs_diff(group.spec.replicas as usize);
+        }
+        for slot in open {
+            self.count_slot(slot);
+        }
+    }
+
+    fn count_slot(&mut self, slot: &Slot) {
+        let live = slot.replicas.iter().filter(|replica| is_live(replica));
+        self.lingering += slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Stop).count();
+        match live.max_by_key(|replica| replica.generation) {
+            Some(replica) => self.count_replica(replica),
+            None => match slot.waiting {
+                Some(reason) => {
+                    self.unplaced += 1;
+                    self.reasons.insert(reason.code());
+                }
+                None if slot.replicas.is_empty() => self.undecided += 1,
+                None => {
+                    self.unplaced += 1;
+                    self.reasons.insert(RuntimeCode::NodeLost.code());
+                }
+            },
+        }
+    }
+
+    fn count_replica(&mut self, replica: &Replica) {
+        match replica.state {
+            ReplicaState::Running => self.running += 1,
+            ReplicaState::Completed => self.completed += 1,
+            ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
+            ReplicaState::Failed if replica.code == Some(RuntimeCode::RestartExhausted) => self.exhausted += 1,
+            ReplicaState::Failed
+            | ReplicaState::Degraded
+            | ReplicaState::Draining
+            | ReplicaState::Stopped
+            | ReplicaState::Lost => self.failed += 1,
+        }
+        if !matches!(replica.state, ReplicaState::Running | ReplicaState::Completed) {
+            self.reasons.insert(replica.code.map_or(replica.state.as_str(), RuntimeCode::code));
+        }
+    }
+
+    fn status(&self) -> DeploymentStatus {
+        let trouble = self.unplaced + self.failed + self.exhausted;
+        let under_way = self.starting + self.lingering + self.undecided;
+        let ended = self.completed + self.exhausted;
+        if self.running + self.starting + self.unplaced + self.failed == 0 && self.exhausted > 0 {
+            DeploymentStatus::Failed
+        } else if self.running == 0 && self.unplaced > 0 {
+            DeploymentStatus::Pending
+        } else if self.running + self.completed > 0 && trouble > 0 {
+            DeploymentStatus::Degraded
+        } else if trouble + under_way > 0 {
+            DeploymentStatus::Progressing
+        } else if ended > 0 && self.running == 0 {
+            DeploymentStatus::Completed
+        } else {
+            DeploymentStatus::Active
+        }
+    }
+}

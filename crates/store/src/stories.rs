@@ -1,0 +1,461 @@
+//! The state machine told as stories. Plans are written by hand here: nothing decides in this room.
+
+use std::{collections::BTreeSet, net::Ipv6Addr, sync::Arc, time::Duration};
+
+use longshore_model::{
+    Attempt, Capacity, ClusterConfig, Command, DeploymentName, DeploymentSpec, DeploymentStatus, Event, Generation,
+    GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, NodeName, NodeNumber, Observation, Placement, Plan,
+    PlanItem, Platform, PoolName, Reason, ReplicaState, Role, RuntimeCode, ServiceKind, ServiceName, ServiceSpec,
+    SlotIndex, SlotKey, Terms, Time, VolumeKey, VolumeName, Wait,
+    node::{Overlay, UseDegraded},
+    replica::Details,
+    service::{Access, Mount, MountSource, Port, PortMode, Protocol},
+    volume::Sharing,
+};
+
+use crate::{CommandError, State};
+
+fn node(name: &str) -> Node {
+    Node {
+        name: name.into(),
+        number: NodeNumber(0),
+        ip: None,
+        labels: std::collections::BTreeMap::new(),
+        engine_labels: std::collections::BTreeMap::new(),
+        role: Role::Worker,
+        pool: PoolName::from("default"),
+        platform: Platform::new("linux", "amd64"),
+        drivers: BTreeSet::new(),
+        plugins: BTreeSet::new(),
+        capacity: Capacity::default(),
+        reserved: Capacity::default(),
+        intent: Intent::Active,
+        health: Health::Ready,
+        use_degraded: UseDegraded::No,
+        overlay: Overlay::Reachable,
+    }
+}
+
+fn group(deployment: &str, service: &str) -> GroupKey {
+    GroupKey { namespace: NamespaceName::default_namespace(), deployment: deployment.into(), service: service.into() }
+}
+
+fn slot(index: u32) -> SlotKey {
+    SlotKey::Index(SlotIndex(index))
+}
+
+fn apply(deployment: &str, services: &[(&str, ServiceSpec)]) -> Command {
+    let services = services.iter().map(|(name, spec)| (ServiceName::from(*name), Arc::new(spec.clone()))).collect();
+    Command::Apply {
+        namespace: NamespaceName::default_namespace(),
+        deployment: DeploymentName::from(deployment),
+        spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+    }
+}
+
+fn replicas(count: u32) -> ServiceSpec {
+    ServiceSpec { replicas: count, ..ServiceSpec::default() }
+}
+
+fn plan(group: &GroupKey, items: Vec<PlanItem>) -> Command {
+    let part = GroupPlan { group: group.clone(), terms: Arc::new(Terms::default()), items };
+    Command::Commit(Box::new(Plan { made_at: Time(50), groups: vec![part], ..Plan::default() }))
+}
+
+fn place(index: u32, generation: u32, node: &str) -> PlanItem {
+    PlanItem::Place(Placement {
+        slot: slot(index),
+        generation: Generation(generation),
+        node: node.into(),
+        address: Ipv6Addr::from(u128::from(index * 100 + generation)),
+        new_volumes: Vec::new(),
+    })
+}
+
+fn observe(group: &GroupKey, index: u32, generation: u32, attempt: u32, state: ReplicaState, at: u64) -> Command {
+    Command::Observe(Observation {
+        group: group.clone(),
+        slot: slot(index),
+        generation: Generation(generation),
+        attempt: Attempt(attempt),
+        state,
+        code: None,
+        details: Details::new(),
+        at: Time(at),
+    })
+}
+
+/// Two nodes, and `shop/web` with two replicas placed on them.
+fn shop() -> (State, GroupKey) {
+    let mut state = State::default();
+    let web = group("shop", "web");
+    for command in [
+        Command::Join(Box::new(node("a"))),
+        Command::Join(Box::new(node("b"))),
+        apply("shop", &[("web", replicas(2))]),
+        plan(&web, vec![place(0, 1, "a"), place(1, 1, "b")]),
+    ] {
+        state.apply(command).unwrap();
+    }
+    (state, web)
+}
+
+fn status(state: &State) -> (DeploymentStatus, Vec<&'static str>) {
+    let report = state.status(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
+    (report.status, report.reasons)
+}
+
+fn kinds(events: &[Event]) -> Vec<&'static str> {
+    events
+        .iter()
+        .map(|event| match event {
+            Event::Configured(_) => "configured",
+            Event::NodeChanged(_) => "node changed",
+            Event::NodeGone(_) => "node gone",
+            Event::GroupChanged { .. } => "group changed",
+            Event::GroupUnwanted(_) => "group unwanted",
+            Event::GroupGone(_) => "group gone",
+            Event::SlotOpened { .. } => "slot opened",
+            Event::SlotWaits { .. } => "slot waits",
+            Event::SlotClosing { .. } => "slot closing",
+            Event::SlotGone { .. } => "slot gone",
+            Event::Placed { .. } => "placed",
+            Event::Stopping { .. } => "stopping",
+            Event::Restarting { .. } => "restarting",
+            Event::Observed { .. } => "observed",
+            Event::Released { .. } => "released",
+            Event::FailureCounted { .. } => "failure counted",
+            Event::AddressResting { .. } => "address resting",
+            Event::VolumeMade(_) => "volume made",
+            Event::VolumeGone(_) => "volume gone",
+            Event::SecretSet { .. } => "secret set",
+            Event::QuotaSet { .. } => "quota set",
+        })
+        .collect()
+}
+
+#[test]
+fn a_plan_committed_twice_changes_nothing_the_second_time() {
+    let (mut state, web) = shop();
+    let wait = Wait { slots: vec![slot(2)], reason: Reason::NoCapacityMemory, details: Details::new() };
+    let items = vec![
+        place(0, 2, "b"),
+        PlanItem::Stop { slot: slot(0), generation: Generation(1) },
+        PlanItem::Open(slot(2)),
+        PlanItem::Wait(wait),
+        PlanItem::Restart { slot: slot(1), generation: Generation(1), attempt: Attempt(1) },
+    ];
+    let once = plan(&web, items);
+    let events = state.apply(once.clone()).unwrap();
+    assert_eq!(kinds(&events), ["placed", "stopping", "slot opened", "slot waits", "restarting"]);
+    let before = state.clone();
+    assert_eq!(state.apply(once), Ok(Vec::new()));
+    assert_eq!(state, before);
+}
+
+#[test]
+fn a_placement_that_came_too_late_is_dropped() {
+    let (mut state, web) = shop();
+    for stale in [place(0, 1, "b"), place(0, 3, "b"), place(0, 2, "gone")] {
+        assert_eq!(state.apply(plan(&web, vec![stale])), Ok(Vec::new()));
+    }
+    assert_eq!(state.apply(plan(&group("shop", "unknown"), vec![place(0, 1, "a")])), Ok(Vec::new()));
+}
+
+#[test]
+fn an_index_whose_slot_is_gone_is_never_opened_again() {
+    let (mut state, web) = shop();
+    state.apply(plan(&web, vec![PlanItem::Close(slot(1))])).unwrap();
+    let events = state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    assert_eq!(kinds(&events), ["released", "address resting", "slot gone"]);
+    assert_eq!(state.apply(plan(&web, vec![place(1, 1, "b")])), Ok(Vec::new()));
+    assert_eq!(state.group(&web).unwrap().next_index, SlotIndex(2));
+}
+
+#[test]
+fn a_service_that_leaves_the_manifest_and_returns_goes_on_counting() {
+    let (mut state, web) = shop();
+    let events = state.apply(apply("shop", &[("api", replicas(1))])).unwrap();
+    assert_eq!(kinds(&events), ["group unwanted", "group changed"]);
+    state.apply(plan(&web, vec![PlanItem::Close(slot(0)), PlanItem::Close(slot(1))])).unwrap();
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    let last = state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    assert_eq!(kinds(&last), ["released", "address resting", "slot gone", "group gone"]);
+    state.apply(apply("shop", &[("web", replicas(2))])).unwrap();
+    assert_eq!(state.group(&web).unwrap().next_index, SlotIndex(2));
+}
+
+#[test]
+fn a_removed_deployment_is_forgotten_when_its_last_replica_has_stopped() {
+    let (mut state, web) = shop();
+    let namespace = NamespaceName::default_namespace();
+    state.apply(Command::Remove { namespace: namespace.clone(), deployment: "shop".into() }).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Progressing, vec!["removing"]));
+    state.apply(plan(&web, vec![PlanItem::Close(slot(0)), PlanItem::Close(slot(1))])).unwrap();
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    assert!(state.deployment(&namespace, &"shop".into()).is_some());
+    state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    assert!(state.deployment(&namespace, &"shop".into()).is_none());
+    assert_eq!(state.groups().count(), 0);
+}
+
+#[test]
+fn an_observation_of_another_generation_or_attempt_says_nothing() {
+    let (mut state, web) = shop();
+    for stranger in [(0, 2, 0), (0, 1, 1), (5, 1, 0)] {
+        let seen = observe(&web, stranger.0, stranger.1, stranger.2, ReplicaState::Running, 2000);
+        assert_eq!(state.apply(seen), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn what_was_told_to_stop_cannot_look_alive_again() {
+    let (mut state, web) = shop();
+    state.apply(plan(&web, vec![PlanItem::Stop { slot: slot(0), generation: Generation(1) }])).unwrap();
+    assert_eq!(state.apply(observe(&web, 0, 1, 0, ReplicaState::Running, 2000)), Ok(Vec::new()));
+}
+
+#[test]
+fn failures_add_up_until_it_has_run_well() {
+    let (mut state, web) = shop();
+    let failures = |state: &State| state.replicas().next().unwrap().2.failures;
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Failed, 1000)).unwrap();
+    let restart = |attempt| {
+        plan(&web, vec![PlanItem::Restart { slot: slot(0), generation: Generation(1), attempt: Attempt(attempt) }])
+    };
+    state.apply(restart(1)).unwrap();
+    state.apply(observe(&web, 0, 1, 1, ReplicaState::Running, 2000)).unwrap();
+    let events = state.apply(observe(&web, 0, 1, 1, ReplicaState::Failed, 6000)).unwrap();
+    assert_eq!(kinds(&events), ["observed", "failure counted"]);
+    assert_eq!(failures(&state), 2);
+    state.apply(restart(2)).unwrap();
+    state.apply(observe(&web, 0, 1, 2, ReplicaState::Running, 10_000)).unwrap();
+    let events = state.apply(observe(&web, 0, 1, 2, ReplicaState::Failed, 15_000)).unwrap();
+    assert_eq!(kinds(&events), ["observed", "failure counted"]);
+    assert_eq!(failures(&state), 1);
+}
+
+#[test]
+fn a_node_that_goes_down_takes_its_replicas_with_it_but_not_finished_work() {
+    let (mut state, web) = shop();
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Running, 2000)).unwrap();
+    let down = |node: &str| Command::SetHealth { node: node.into(), health: Health::Down, at: Time(69_000) };
+    let events = state.apply(down("a")).unwrap();
+    assert_eq!(kinds(&events), ["observed", "node changed"]);
+    let lost = state.replicas().next().unwrap().2;
+    assert_eq!((lost.state, lost.code), (ReplicaState::Lost, Some(RuntimeCode::NodeLost)));
+    assert_eq!(state.apply(down("a")), Ok(Vec::new()));
+
+    let give_up = PlanItem::GiveUp { slot: slot(1), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    state.apply(plan(&web, vec![give_up])).unwrap();
+    assert_eq!(kinds(&state.apply(down("b")).unwrap()), ["node changed"]);
+}
+
+#[test]
+fn a_lost_generation_occupies_its_node_until_it_is_seen_stopped() {
+    let (mut state, web) = shop();
+    state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(69_000) }).unwrap();
+    let replace = vec![place(0, 2, "b"), PlanItem::Stop { slot: slot(0), generation: Generation(1) }];
+    state.apply(plan(&web, replace)).unwrap();
+    let states: Vec<ReplicaState> = state.replicas().map(|(_, _, replica)| replica.state).collect();
+    assert_eq!(states, [ReplicaState::Lost, ReplicaState::Pending, ReplicaState::Pending]);
+    let events = state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 300_000)).unwrap();
+    assert_eq!(kinds(&events), ["released", "address resting"]);
+}
+
+#[test]
+fn a_node_that_is_removed_releases_everything_and_its_number_is_not_reused() {
+    let (mut state, web) = shop();
+    let events = state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Removed }).unwrap();
+    assert_eq!(kinds(&events), ["released", "address resting", "node gone"]);
+    assert_eq!(state.group(&web).unwrap().slots[&slot(0)].newest, Generation(1));
+    state.apply(Command::Join(Box::new(node("a")))).unwrap();
+    assert_eq!(state.node(&"a".into()).unwrap().number, NodeNumber(3));
+}
+
+#[test]
+fn a_name_is_taken_while_its_node_lives_and_comes_back_with_the_operators_word() {
+    let (mut state, _) = shop();
+    let again = || Command::Join(Box::new(node("a")));
+    assert_eq!(state.apply(again()).unwrap_err().code(), "duplicate_node");
+    state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Paused }).unwrap();
+    state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(1) }).unwrap();
+    state.apply(again()).unwrap();
+    let back = state.node(&"a".into()).unwrap();
+    assert_eq!((back.intent, back.health, back.number), (Intent::Paused, Health::Ready, NodeNumber(1)));
+}
+
+fn with_volume(replicas: u32) -> ServiceSpec {
+    let key = VolumeKey { namespace: NamespaceName::default_namespace(), name: VolumeName::from("shop_data") };
+    let source = MountSource::Volume { key, sharing: Sharing::Deployment, driver: None };
+    let mount =
+        Mount { source, target: "/data".into(), access: Access::ReadOnly, options: std::collections::BTreeMap::new() };
+    ServiceSpec { replicas, mounts: vec![mount], ..ServiceSpec::default() }
+}
+
+#[test]
+fn a_service_with_a_volume_has_one_replica_at_apply_and_at_scale() {
+    let mut state = State::default();
+    assert_eq!(
+        state.apply(apply("shop", &[("db", with_volume(2))])).unwrap_err().to_string(),
+        "service `db` mounts the volume `shop_data` and cannot have 2 replicas"
+    );
+    state.apply(apply("shop", &[("db", with_volume(1))])).unwrap();
+    let refused = state.apply(Command::Scale { group: group("shop", "db"), replicas: 3 }).unwrap_err();
+    assert_eq!(refused.code(), "volume_needs_one_replica");
+    state.apply(Command::Scale { group: group("shop", "db"), replicas: 0 }).unwrap();
+    let global = ServiceSpec { kind: ServiceKind::System, ..with_volume(1) };
+    state.apply(apply("logs", &[("agent", global)])).unwrap();
+}
+
+#[test]
+fn scaling_makes_a_revision_that_differs_only_in_the_count() {
+    let (mut state, web) = shop();
+    let events = state.apply(Command::Scale { group: web.clone(), replicas: 5 }).unwrap();
+    assert_eq!(kinds(&events), ["group changed"]);
+    let deployment = state.deployment(&web.namespace, &web.deployment).unwrap();
+    assert_eq!(deployment.revisions.len(), 2);
+    assert_eq!(*deployment.current().spec.services[&web.service], replicas(5));
+    assert_eq!(state.apply(Command::Scale { group: web, replicas: 5 }), Ok(Vec::new()));
+}
+
+#[test]
+fn a_global_service_cannot_be_scaled() {
+    let mut state = State::default();
+    let agent = ServiceSpec { kind: ServiceKind::System, ..ServiceSpec::default() };
+    state.apply(apply("shop", &[("agent", agent)])).unwrap();
+    assert_eq!(
+        state.apply(Command::Scale { group: group("shop", "agent"), replicas: 2 }).unwrap_err().to_string(),
+        "service \"agent\" uses placement=global; remove replicas (global runs one replica per ready node)"
+    );
+    let unknown = state.apply(Command::Scale { group: group("shop", "web"), replicas: 2 }).unwrap_err();
+    assert_eq!(unknown, CommandError::UnknownService { deployment: "shop".into(), service: "web".into() });
+}
+
+fn publishing(published: u16, mode: PortMode) -> ServiceSpec {
+    let port = Port { target: 80, published: Some(published), protocol: Protocol::Tcp, mode, host_ip: None };
+    ServiceSpec { ports: vec![port], ..ServiceSpec::default() }
+}
+
+#[test]
+fn a_cluster_wide_port_belongs_to_one_service() {
+    let mut state = State::default();
+    state.apply(apply("shop", &[("web", publishing(80, PortMode::Ingress))])).unwrap();
+    let refused = state.apply(apply("blog", &[("web", publishing(80, PortMode::Ingress))])).unwrap_err();
+    assert_eq!(refused.to_string(), "port 80/tcp of service `web` is already published by `shop-web`");
+    state.apply(apply("blog", &[("web", publishing(80, PortMode::Host))])).unwrap();
+    let both = [("a", publishing(81, PortMode::Ingress)), ("b", publishing(81, PortMode::Ingress))];
+    assert_eq!(state.apply(apply("twice", &both)).unwrap_err().code(), "ingress_port_taken");
+    state.apply(apply("shop", &[("web", publishing(80, PortMode::Ingress))])).unwrap();
+    let moved = [("web", replicas(1)), ("front", publishing(80, PortMode::Ingress))];
+    state.apply(apply("shop", &moved)).unwrap();
+}
+
+#[test]
+fn two_services_may_not_print_alike() {
+    let mut state = State::default();
+    state.apply(apply("shop", &[("web-api", replicas(1))])).unwrap();
+    let refused = state.apply(apply("shop-web", &[("api", replicas(1))])).unwrap_err();
+    assert!(matches!(&refused, CommandError::PrintedIdTaken { printed, .. } if printed == "shop-web-api-0"));
+}
+
+#[test]
+fn a_global_service_and_a_node_name_may_not_add_up_to_anothers_replica() {
+    let global = ServiceSpec { kind: ServiceKind::System, ..ServiceSpec::default() };
+    let mut state = State::default();
+    state.apply(apply("shop", &[("node", global), ("node-web", replicas(1))])).unwrap();
+    state.apply(Command::Join(Box::new(node("web")))).unwrap();
+    assert_eq!(state.apply(Command::Join(Box::new(node("web-0")))).unwrap_err().code(), "printed_id_taken");
+}
+
+#[test]
+fn ten_revisions_are_kept() {
+    let mut state = State::default();
+    for count in 1..=12 {
+        state.apply(apply("shop", &[("web", replicas(count))])).unwrap();
+    }
+    let deployment = state.deployment(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
+    let numbers: Vec<u64> = deployment.revisions.iter().map(|revision| revision.number.0).collect();
+    assert_eq!(numbers, (3..=12).collect::<Vec<u64>>());
+}
+
+#[test]
+fn the_status_is_active_only_when_everything_runs() {
+    let (mut state, web) = shop();
+    assert_eq!(status(&state), (DeploymentStatus::Progressing, vec!["pending"]));
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Running, 2000)).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Progressing, vec!["pending"]));
+    state.apply(observe(&web, 1, 1, 0, ReplicaState::Running, 2000)).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Active, vec![]));
+    state.apply(Command::Scale { group: web.clone(), replicas: 3 }).unwrap();
+    assert_eq!(status(&state).0, DeploymentStatus::Progressing);
+    let wait = Wait { slots: vec![slot(2)], reason: Reason::NoCapacityMemory, details: Details::new() };
+    state.apply(plan(&web, vec![PlanItem::Open(slot(2)), PlanItem::Wait(wait)])).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Degraded, vec!["no_capacity_memory"]));
+}
+
+#[test]
+fn a_deployment_with_nothing_placed_is_pending_and_one_that_gave_up_has_failed() {
+    let mut state = State::default();
+    let web = group("shop", "web");
+    state.apply(apply("shop", &[("web", replicas(1))])).unwrap();
+    let wait = Wait { slots: vec![slot(0)], reason: Reason::NoNodesActive, details: Details::new() };
+    state.apply(plan(&web, vec![PlanItem::Open(slot(0)), PlanItem::Wait(wait)])).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Pending, vec!["no_nodes_active"]));
+    state.apply(Command::Join(Box::new(node("a")))).unwrap();
+    let give_up = PlanItem::GiveUp { slot: slot(0), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    state.apply(plan(&web, vec![place(0, 1, "a"), give_up])).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Failed, vec!["restart_exhausted"]));
+}
+
+#[test]
+fn the_same_commands_give_the_same_state_and_its_story_is_complete() {
+    let ((one, _), (other, _)) = (shop(), shop());
+    assert_eq!(one, other);
+    assert_eq!(
+        kinds(&one.events()),
+        [
+            "configured",
+            "node changed",
+            "node changed",
+            "group changed",
+            "slot opened",
+            "placed",
+            "slot opened",
+            "placed"
+        ]
+    );
+}
+
+#[test]
+fn an_address_rests_for_its_hour_and_failures_for_their_window() {
+    let (mut state, web) = shop();
+    state
+        .apply(Command::Configure(ClusterConfig {
+            address_cooldown: Duration::from_mins(1),
+            ..ClusterConfig::default()
+        }))
+        .unwrap();
+    state.apply(plan(&web, vec![PlanItem::Close(slot(0)), PlanItem::Close(slot(1))])).unwrap();
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 1000)).unwrap();
+    state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 61_000)).unwrap();
+    let resting = state.events().iter().filter(|event| matches!(event, Event::AddressResting { .. })).count();
+    assert_eq!(resting, 1);
+}
+
+#[test]
+fn a_secret_only_moves_forward() {
+    let mut state = State::default();
+    let put =
+        |version| Command::PutSecret { namespace: NamespaceName::default_namespace(), name: "db".into(), version };
+    state.apply(put(2)).unwrap();
+    assert_eq!(state.apply(put(2)), Ok(Vec::new()));
+    assert_eq!(state.apply(put(1)).unwrap_err().code(), "secret_steps_back");
+}
+
+#[test]
+fn an_unknown_node_is_named() {
+    let mut state = State::default();
+    let refused = state.apply(Command::SetIntent { node: NodeName::from("x"), intent: Intent::Paused }).unwrap_err();
+    assert_eq!(refused.to_string(), "there is no node `x`");
+}
