@@ -17,7 +17,7 @@ impl State {
             Command::SetIntent { node, intent } => self.set_intent(&node, intent)?,
             Command::SetHealth { node, health, at } => self.set_health(&node, health, at)?,
             Command::SetUseDegraded { node, use_degraded } => self.set_use_degraded(&node, use_degraded)?,
-            Command::Apply { namespace, deployment, spec } => self.apply_manifest(namespace, deployment, *spec)?,
+            Command::Apply { namespace, deployment, spec } => self.apply_manifest(&namespace, &deployment, *spec)?,
             Command::Scale { group, replicas } => self.scale(&group, replicas)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,

@@ -22,17 +22,17 @@ use crate::{
 impl State {
     pub(crate) fn apply_manifest(
         &mut self,
-        namespace: NamespaceName,
-        deployment: DeploymentName,
+        namespace: &NamespaceName,
+        deployment: &DeploymentName,
         spec: DeploymentSpec,
     ) -> Result<Vec<Event>, CommandError> {
-        let groups = keyed(&namespace, &deployment, &spec);
+        let groups = keyed(namespace, deployment, &spec);
         for (key, service) in &groups {
             conflicts::volumes_allow(&key.service, service, service.replicas)?;
         }
         conflicts::ingress_ports_are_free(self, &groups)?;
         conflicts::printed_ids_stay_apart(self, &groups)?;
-        Ok(self.put_revision(&namespace, &deployment, spec))
+        Ok(self.put_revision(namespace, deployment, spec))
     }
 
     pub(crate) fn scale(&mut self, key: &GroupKey, replicas: u32) -> Result<Vec<Event>, CommandError> {
