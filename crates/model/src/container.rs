@@ -72,6 +72,9 @@ pub struct ContainerSpec {
     /// Devices of the host, each `host:container:permissions`.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// Accelerators asked of the engine.
+    #[serde(default)]
+    pub device_requests: Vec<DeviceRequest>,
     /// Secrets and configs shown as files.
     #[serde(default)]
     pub files: Vec<FileMount>,
@@ -184,6 +187,21 @@ pub struct Ulimit {
     pub soft: i64,
     /// What it may raise that to.
     pub hard: i64,
+}
+
+/// Accelerators asked of the engine. How many are taken from a node is in the service's resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceRequest {
+    /// Driver of the device, where one is named.
+    pub driver: Option<String>,
+    /// How many; `None` is all there are, or those listed.
+    pub count: Option<u64>,
+    /// Those wanted, where named.
+    pub ids: Vec<String>,
+    /// What they must be able to do.
+    pub capabilities: BTreeSet<String>,
+    /// Options of the driver.
+    pub options: BTreeMap<String, String>,
 }
 
 /// A secret or config shown as a file.
