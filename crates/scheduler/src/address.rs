@@ -1,0 +1,128 @@
+//! Overlay addresses: a cluster /48 is cut into a /64 for each node, and a replica gets one address of its node's.
+//!
+//! ```text
+//! fd4c:6f6e:6773 : 0007 : 0000:0000:0000:0003
+//! cluster /48      node   replica on that node
+//! ```
+//!
+//! Subnet 0 is left to the nodes themselves, so that no replica ever has a node's address.
+//!
+//! Owns: which addresses of a node are taken or resting.
+//! Must not touch: time. Resting addresses are handed back by whoever knows that their hour is over.
+//! Invariant: the lowest address neither taken nor resting is given out, so the same state gives the same address.
+
+use std::net::Ipv6Addr;
+
+use longshore_model::NodeNumber;
+
+/// The addresses of one node, as a bitmap over host numbers, number 1 first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AddressPool {
+    limit: Option<u64>,
+    taken: Vec<u64>,
+    count: u64,
+    /// No word before this one has a free bit.
+    first_open_word: usize,
+}
+
+impl AddressPool {
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.limit.is_none_or(|limit| self.count < limit)
+    }
+
+    /// Takes the lowest free host number.
+    pub(crate) fn take_lowest(&mut self) -> u64 {
+        while self.taken.get(self.first_open_word).is_some_and(|word| *word == u64::MAX) {
+            self.first_open_word += 1;
+        }
+        let word = self.taken.get(self.first_open_word).copied().unwrap_or(0);
+        let host = self.first_open_word as u64 * 64 + u64::from(word.trailing_ones()) + 1;
+        self.mark(host);
+        host
+    }
+
+    /// Marks a host number as taken or resting; harmless if it is already.
+    pub(crate) fn mark(&mut self, host: u64) {
+        let (word, bit) = Self::place(host);
+        if self.taken.len() <= word {
+            self.taken.resize(word + 1, 0);
+        }
+        self.count += u64::from(self.taken[word] & bit == 0);
+        self.taken[word] |= bit;
+    }
+
+    /// Gives a host number back.
+    pub(crate) fn free(&mut self, host: u64) {
+        let (word, bit) = Self::place(host);
+        if let Some(bits) = self.taken.get_mut(word)
+            && *bits & bit != 0
+        {
+            *bits &= !bit;
+            self.count -= 1;
+            self.first_open_word = self.first_open_word.min(word);
+        }
+    }
+
+    fn place(host: u64) -> (usize, u64) {
+        let index = host.saturating_sub(1);
+        // A node has far fewer than 2^32 replicas, and `mark` is only called with numbers it handed out or that a
+        // committed assignment carries, so the word always fits.
+        (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
+    }
+}
+
+/// The address of a replica on a node.
+pub(crate) fn address(prefix: Ipv6Addr, node: NodeNumber, host: u64) -> Ipv6Addr {
+    let subnet = u128::from(node.0 & 0xffff) << 64;
+    Ipv6Addr::from(u128::from(prefix) >> 80 << 80 | subnet | u128::from(host))
+}
+
+/// The host number inside an address.
+pub(crate) fn host(address: Ipv6Addr) -> u64 {
+    let [_, _, _, _, _, _, _, _, low @ ..] = address.octets();
+    u64::from_be_bytes(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_address_is_given_out() {
+        let mut pool = AddressPool::default();
+        let given: Vec<u64> = (0..70).map(|_| pool.take_lowest()).collect();
+        assert_eq!(given, (1..=70).collect::<Vec<u64>>());
+        pool.free(3);
+        pool.free(66);
+        assert_eq!([pool.take_lowest(), pool.take_lowest(), pool.take_lowest()], [3, 66, 71]);
+    }
+
+    #[test]
+    fn a_full_pool_has_no_room_and_freeing_twice_counts_once() {
+        let mut pool = AddressPool::default();
+        pool.set_limit(Some(2));
+        let first = pool.take_lowest();
+        pool.take_lowest();
+        assert!(!pool.has_room());
+        pool.free(first);
+        pool.free(first);
+        pool.take_lowest();
+        assert!(!pool.has_room());
+    }
+
+    #[test]
+    fn an_address_names_its_node_and_replica() {
+        let prefix = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0);
+        let made = address(prefix, NodeNumber(7), 3);
+        assert_eq!(made.to_string(), "fd4c:6f6e:6773:7::3");
+        assert_eq!(host(made), 3);
+    }
+}

@@ -1,0 +1,193 @@
+//! What one batch of identical replicas asks of a node, worked out once for all of them.
+//!
+//! Owns: the terms offered, the filters that apply, and what only the service decides (faulty nodes, counts).
+//! Must not touch: the choice. Invariant: nothing here changes with the order of nodes.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use longshore_model::{
+    ClusterConfig, GroupKey, ServiceSpec, Terms, Time,
+    replica::{HeldVolume, HostPort},
+    service::PortMode,
+};
+use smallvec::SmallVec;
+
+use crate::{
+    feasibility::{self, Filter, Scope, Site},
+    view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
+};
+
+/// A batch's request.
+pub(crate) struct Ask {
+    pub(crate) group: GroupIx,
+    pub(crate) key: GroupKey,
+    pub(crate) spec: Arc<ServiceSpec>,
+    pub(crate) terms: Arc<Terms>,
+    /// Memory needed plus one, to be compared with a lane's room.
+    pub(crate) room: u64,
+    /// How many slots of the service each node has, this pass included.
+    pub(crate) counts: Counts,
+    /// Nodes this service keeps failing on.
+    pub(crate) faulty: BTreeSet<NodeIx>,
+    /// Filters that must be asked node by node.
+    per_node: SmallVec<[&'static Filter; 8]>,
+    /// Filters that a class answers for all its nodes.
+    per_class: SmallVec<[&'static Filter; 8]>,
+}
+
+/// Slots of one service by node: a dense column with a list of what is in it, so that clearing costs what was used.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    by_node: Vec<Tally>,
+    listed: Vec<NodeIx>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    count: u32,
+    listed: bool,
+}
+
+impl Counts {
+    pub(crate) fn get(&self, node: NodeIx) -> u32 {
+        self.by_node.get(node.at()).map_or(0, |tally| tally.count)
+    }
+
+    pub(crate) fn add(&mut self, node: NodeIx) {
+        if self.by_node.len() <= node.at() {
+            self.by_node.resize(node.at() + 1, Tally::default());
+        }
+        let tally = &mut self.by_node[node.at()];
+        tally.count += 1;
+        if !std::mem::replace(&mut tally.listed, true) {
+            self.listed.push(node);
+        }
+    }
+
+    /// A slot is leaving: it does not count where it was.
+    pub(crate) fn remove_from(&mut self, node: Option<NodeIx>) {
+        if let Some(tally) = node.and_then(|node| self.by_node.get_mut(node.at())) {
+            tally.count = tally.count.saturating_sub(1);
+        }
+    }
+
+    /// Nodes with any.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIx> + use<'_> {
+        self.listed.iter().copied().filter(|node| self.get(*node) > 0)
+    }
+
+    fn clear(&mut self) {
+        for node in self.listed.drain(..) {
+            self.by_node[node.at()] = Tally::default();
+        }
+    }
+}
+
+impl Ask {
+    /// Works out what a group asks for. `counts` is lent, cleared, to save its allocation.
+    pub(crate) fn new(view: &View, group: GroupIx, now: Time, mut counts: Counts) -> Self {
+        let known = view.group(group);
+        counts.clear();
+        for replica in known.wanted_slots().filter_map(|slot| slot.current()) {
+            counts.add(replica.node);
+        }
+        let (limit, window) = (view.config.faulty_after_failures, view.config.faulty_window);
+        let faulty = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, limit, window));
+        let terms = Arc::new(terms(view, known));
+        let mut ask = Self {
+            group,
+            key: known.key.clone(),
+            spec: Arc::clone(&known.spec),
+            room: terms.memory_total().saturating_add(1),
+            terms,
+            counts,
+            faulty: faulty.collect(),
+            per_node: SmallVec::new(),
+            per_class: SmallVec::new(),
+        };
+        for filter in feasibility::FILTERS {
+            match (filter.scope)(&ask) {
+                Scope::Idle => {}
+                Scope::Class => ask.per_class.push(filter),
+                Scope::Node => ask.per_node.push(filter),
+            }
+        }
+        ask
+    }
+
+    /// Whether a class may serve this ask at all.
+    pub(crate) fn accepts_class(&self, view: &View, class: ClassIx) -> bool {
+        let site = Site::of_class(view, class);
+        self.per_class.iter().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// Whether a node of an accepted class can take one more.
+    pub(crate) fn fits(&self, view: &View, node: NodeIx) -> bool {
+        let site = Site::of_node(view, node);
+        self.per_node.iter().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// Whether a node can take one more, all filters asked.
+    pub(crate) fn accepts(&self, view: &View, node: NodeIx) -> bool {
+        let site = Site::of_node(view, node);
+        self.filters().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// The filters that apply, in the order in which the primary reason is looked for.
+    pub(crate) fn filters(&self) -> impl Iterator<Item = &'static Filter> + use<'_> {
+        feasibility::FILTERS.iter().copied().filter(|filter| (filter.scope)(self) != Scope::Idle)
+    }
+
+    /// Gives the lent column back.
+    pub(crate) fn into_counts(self) -> Counts {
+        self.counts
+    }
+}
+
+/// What a replica of the group is promised if it is placed now.
+fn terms(view: &View, group: &Group) -> Terms {
+    let spec = &group.spec;
+    let resources = &spec.resources;
+    let config: &ClusterConfig = &view.config;
+    let memory = resources.memory_limit_bytes.or(resources.memory_reservation_bytes);
+    let secrets = spec.secrets_required.iter().filter_map(|name| {
+        let version = view.secrets.get(&(group.key.namespace.clone(), name.clone()))?;
+        Some((name.clone(), *version))
+    });
+    Terms {
+        revision: group.revision,
+        spec_hash: spec.spec_hash.clone(),
+        cpu_millis: resources.cpu_reservation_millis.or(resources.cpu_limit_millis).unwrap_or(0),
+        memory_bytes: memory.unwrap_or(config.default_memory_bytes),
+        overhead_bytes: config.overhead_bytes(spec.driver),
+        disk_bytes: config.default_ephemeral_disk_bytes,
+        devices: resources.devices.clone(),
+        host_ports: host_ports(spec),
+        volumes: volumes(spec),
+        secret_versions: secrets.collect(),
+    }
+}
+
+fn host_ports(spec: &ServiceSpec) -> Vec<HostPort> {
+    let mut ports: Vec<HostPort> = spec
+        .ports
+        .iter()
+        .filter(|port| port.mode == PortMode::Host)
+        .filter_map(|port| Some(HostPort { protocol: port.protocol, port: port.published? }))
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+/// Volumes that bind a replica to a home. A service with one replica per node has one volume per node instead.
+fn volumes(spec: &ServiceSpec) -> Vec<HeldVolume> {
+    if spec.kind.is_per_node() {
+        return Vec::new();
+    }
+    let mut held: Vec<HeldVolume> =
+        spec.volumes().map(|(key, sharing)| HeldVolume { key: key.clone(), sharing }).collect();
+    held.sort_unstable();
+    held.dedup();
+    held
+}

@@ -1,0 +1,178 @@
+//! Why a replica has no node: the primary reason, refusals counted per filter over all nodes, and the nearest miss.
+//!
+//! Owns: the answer "no". It is worked out only where nothing fits, at filters × nodes, with class filters asked once
+//! per class. Must not touch: the choice.
+//! Invariant: the primary reason is the first filter, in order, that empties what the earlier ones left.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    Explanation, GroupKey, NearMiss, NodeName, Reason, Refusal, SlotKey, Strategy, Time,
+    replica::{Detail, Details},
+};
+
+use crate::{
+    ask::{Ask, Counts},
+    feasibility::{Filter, Site, gates},
+    reconcile::{self, global},
+    view::{NodeIx, View},
+};
+
+/// Why the unplaced slots of a group have no node, by the view as it is; empty where all have one.
+pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
+    view.advance(now);
+    view.fleet.refresh();
+    let Some(&ix) = view.group_ids.get(group) else { return Vec::new() };
+    let ask = Ask::new(view, ix, now, Counts::default());
+    let unplaced = reconcile::unplaced(view, ix);
+    if unplaced.is_empty() {
+        return Vec::new();
+    }
+    if ask.spec.kind.is_per_node() {
+        return global::explain_each(view, &ask, unplaced);
+    }
+    let fate = match gates::check(view, &ask, unplaced.len()) {
+        gates::Gate::Open => nowhere(view, &ask, unplaced.len()),
+        gates::Gate::Partly { refusal, .. } | gates::Gate::Shut(refusal) => gated(view, refusal),
+    };
+    vec![(unplaced, fate)]
+}
+
+/// Why a batch, or what is left of it, fits nowhere.
+pub(crate) fn nowhere(view: &View, ask: &Ask, left: usize) -> Explanation {
+    let filters: Vec<&'static Filter> = ask.filters().collect();
+    let nodes: Vec<NodeIx> = view.fleet.in_order().collect();
+    let verdicts: Vec<u32> = nodes.iter().map(|node| verdict(view, ask, &filters, *node)).collect();
+    let refused = filters.iter().enumerate().filter_map(|(at, filter)| {
+        let count = verdicts.iter().filter(|verdict| *verdict & 1 << at != 0).count();
+        (count > 0).then(|| (filter.reason, u32::try_from(count).unwrap_or(u32::MAX)))
+    });
+    let missing = missing_hosts(view, ask, &nodes, &verdicts);
+    Explanation {
+        reason: primary(ask, &filters, &verdicts),
+        nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        refused: refused.collect::<BTreeMap<_, _>>(),
+        nearest: nearest(view, ask, &filters, &nodes, &verdicts),
+        gate: batch_refusal(ask, &verdicts, left),
+        missing,
+    }
+}
+
+/// A refusal that is no node's fault.
+pub(crate) fn gated(view: &View, refusal: Refusal) -> Explanation {
+    Explanation {
+        reason: refusal.reason(),
+        nodes: u32::try_from(view.fleet.by_name.len()).unwrap_or(u32::MAX),
+        refused: BTreeMap::new(),
+        nearest: None,
+        gate: Some(refusal),
+        missing: Vec::new(),
+    }
+}
+
+/// Why one node refuses, for a service that wants exactly that node.
+pub(crate) fn at_node(view: &View, ask: &Ask, node: NodeIx) -> Explanation {
+    let filters: Vec<&'static Filter> = ask.filters().collect();
+    let verdicts = [verdict(view, ask, &filters, node)];
+    let refused = filters.iter().enumerate().filter(|(at, _)| verdicts[0] & 1 << at != 0);
+    Explanation {
+        reason: primary(ask, &filters, &verdicts),
+        nodes: 1,
+        refused: refused.map(|(_, filter)| (filter.reason, 1)).collect(),
+        nearest: nearest(view, ask, &filters, &[node], &verdicts),
+        gate: None,
+        missing: Vec::new(),
+    }
+}
+
+/// The particulars kept in the replica's status.
+pub(crate) fn details(explanation: &Explanation) -> Details {
+    let mut details = Details::new();
+    if !explanation.missing.is_empty() {
+        let names = explanation.missing.iter().map(NodeName::to_string).collect();
+        details.insert("missing".to_owned(), Detail::List(names));
+    }
+    if let Some(Refusal::SecretsMissing { names }) = &explanation.gate {
+        details.insert("missing".to_owned(), Detail::List(names.iter().map(ToString::to_string).collect()));
+    }
+    if let Some(Refusal::Quota { dimension, limit, used, needed }) = &explanation.gate {
+        details.insert("dimension".to_owned(), Detail::Text(dimension.clone()));
+        details.insert("limit".to_owned(), Detail::Number(*limit));
+        details.insert("current_usage".to_owned(), Detail::Number(*used));
+        details.insert("requested_delta".to_owned(), Detail::Number(*needed));
+    }
+    details
+}
+
+/// One bit for each filter that refuses the node.
+fn verdict(view: &View, ask: &Ask, filters: &[&'static Filter], node: NodeIx) -> u32 {
+    let site = Site::of_node(view, node);
+    filters.iter().enumerate().fold(0, |bits, (at, filter)| bits | u32::from(!(filter.check)(ask, &site)) << at)
+}
+
+fn primary(ask: &Ask, filters: &[&'static Filter], verdicts: &[u32]) -> Reason {
+    if verdicts.is_empty() {
+        return Reason::NoNodesActive;
+    }
+    let mut seen = 0;
+    for (at, filter) in filters.iter().enumerate() {
+        seen |= 1 << at;
+        if verdicts.iter().all(|verdict| verdict & seen != 0) {
+            return filter.reason;
+        }
+    }
+    // Some nodes fit, but not enough of them for a service that is placed whole or not at all.
+    match ask.spec.placement.strategy {
+        Strategy::Hosts => Reason::CannotSatisfyHostPlacement,
+        Strategy::Spread | Strategy::Pack | Strategy::Global | Strategy::Binpack | Strategy::Hash => {
+            Reason::BatchIncomplete
+        }
+    }
+}
+
+fn batch_refusal(ask: &Ask, verdicts: &[u32], left: usize) -> Option<Refusal> {
+    let fits = verdicts.iter().filter(|verdict| **verdict == 0).count();
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    (fits > 0 && ask.spec.placement.strategy != Strategy::Hosts)
+        .then(|| Refusal::Batch { fits: number(fits), wanted: number(left) })
+}
+
+/// Pinned hosts that cannot take a replica, unknown ones included. Hosts that have theirs are not missing.
+fn missing_hosts(view: &View, ask: &Ask, nodes: &[NodeIx], verdicts: &[u32]) -> Vec<NodeName> {
+    if ask.spec.placement.strategy != Strategy::Hosts {
+        return Vec::new();
+    }
+    let usable = |name: &NodeName| {
+        let Some(ix) = view.fleet.by_name.get(name) else { return false };
+        let at = nodes.iter().position(|node| node == ix);
+        ask.counts.get(*ix) > 0 || at.is_some_and(|at| verdicts[at] == 0)
+    };
+    ask.spec.placement.hosts.iter().filter(|name| !usable(name)).cloned().collect()
+}
+
+/// Fewest filters failed, then the smallest shortfall, then the name. Only one node's sentences are made.
+fn nearest(
+    view: &View,
+    ask: &Ask,
+    filters: &[&'static Filter],
+    nodes: &[NodeIx],
+    verdicts: &[u32],
+) -> Option<NearMiss> {
+    let failed = nodes.iter().zip(verdicts).filter(|(_, verdict)| **verdict != 0);
+    let fewest = failed.clone().map(|(_, verdict)| verdict.count_ones()).min()?;
+    let close = failed.filter(|(_, verdict)| verdict.count_ones() == fewest);
+    let shortfall = |node: NodeIx, verdict: u32| {
+        let lacks = refusals(view, ask, filters, node, verdict);
+        lacks.iter().fold(0_u64, |sum, refusal| sum.saturating_add(refusal.shortfall()))
+    };
+    // Nodes come in order of names, and `min_by_key` keeps the first of equals.
+    let (node, verdict) = close.min_by_key(|(node, verdict)| shortfall(**node, **verdict))?;
+    let name = view.fleet.node(*node).name.clone();
+    Some(NearMiss { node: name, lacks: refusals(view, ask, filters, *node, *verdict) })
+}
+
+fn refusals(view: &View, ask: &Ask, filters: &[&'static Filter], node: NodeIx, verdict: u32) -> Vec<Refusal> {
+    let site = Site::of_node(view, node);
+    let failing = filters.iter().enumerate().filter(|(at, _)| verdict & 1 << at != 0);
+    failing.map(|(_, filter)| (filter.explain)(ask, &site)).collect()
+}

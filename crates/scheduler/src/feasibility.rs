@@ -1,0 +1,125 @@
+//! Who may run it: the filters, each in a file of its own, in the order in which the primary reason is looked for.
+//!
+//! Owns: the list. To add a filter, copy one of the files, give it its reason, and add it to [`FILTERS`] at its
+//! reason's place; nothing else has to know.
+//! Must not touch: ranking. A filter says no or nothing.
+//! Invariant: a filter whose scope is [`Scope::Class`] looks at the node's attributes alone.
+
+mod addresses;
+pub(crate) mod constraints;
+mod devices;
+mod disk;
+mod driver;
+pub(crate) mod gates;
+mod host_ports;
+mod hosts;
+mod max_per_node;
+mod memory;
+mod platform;
+mod plugins;
+mod pool;
+mod ready;
+mod volume_home;
+mod volume_in_use;
+mod volume_locality;
+
+use longshore_model::{Node, Reason, Refusal};
+
+use crate::{
+    ask::Ask,
+    view::{NodeIx, View, classes::ClassIx},
+};
+
+/// One hard rule.
+pub(crate) struct Filter {
+    /// The code operators see.
+    pub(crate) reason: Reason,
+    /// What kind of refusal it is.
+    pub(crate) nature: Nature,
+    /// Whether it applies to an ask, and to what it must be put.
+    pub(crate) scope: fn(&Ask) -> Scope,
+    /// Whether the node may take one more.
+    pub(crate) check: fn(&Ask, &Site<'_>) -> bool,
+    /// Why not, with numbers. Only called where `check` said no.
+    pub(crate) explain: fn(&Ask, &Site<'_>) -> Refusal,
+}
+
+/// What a refusal means for a replica that is already there, and for a global service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// The node takes no new work from anybody.
+    Readiness,
+    /// The node is the wrong kind: what is there must leave, and a global service does not want it.
+    Attribute,
+    /// The node is full or taken: what is there may stay, and a global service waits.
+    Capacity,
+}
+
+/// To what a filter is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// It does not apply.
+    Idle,
+    /// To one node of a class, for all of them.
+    Class,
+    /// To each node.
+    Node,
+}
+
+/// The place a filter looks at.
+pub(crate) struct Site<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) node: &'a Node,
+    /// Only meaningful for filters asked per node.
+    pub(crate) ix: NodeIx,
+}
+
+impl<'a> Site<'a> {
+    pub(crate) fn of_node(view: &'a View, ix: NodeIx) -> Self {
+        Self { view, node: view.fleet.node(ix), ix }
+    }
+
+    /// A class has attributes but no place of its own; looking for its load would be a mistake and panics.
+    pub(crate) fn of_class(view: &'a View, class: ClassIx) -> Self {
+        Self { view, node: view.fleet.classes.example(class), ix: NodeIx(u32::MAX) }
+    }
+}
+
+/// All filters, in the order of [`Reason`].
+pub(crate) const FILTERS: &[&Filter] = &[
+    &ready::FILTER,
+    &hosts::FILTER,
+    &pool::FILTER,
+    &volume_home::FILTER,
+    &volume_locality::FILTER,
+    &volume_in_use::FILTER,
+    &constraints::FILTER,
+    &platform::FILTER,
+    &driver::FILTER,
+    &plugins::FILTER,
+    &host_ports::FILTER,
+    &max_per_node::FILTER,
+    &memory::FILTER,
+    &disk::FILTER,
+    &devices::FILTER,
+    &addresses::FILTER,
+];
+
+/// Whether a replica that is on the node may stay: the node is of the right kind still. Capacity evicts nothing.
+pub(crate) fn may_stay(ask: &Ask, view: &View, node: NodeIx) -> bool {
+    let site = Site::of_node(view, node);
+    ask.filters().filter(|filter| filter.nature == Nature::Attribute).all(|filter| (filter.check)(ask, &site))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_stand_in_the_order_of_their_reasons() {
+        let reasons: Vec<Reason> = FILTERS.iter().map(|filter| filter.reason).collect();
+        let mut sorted = reasons.clone();
+        sorted.sort_unstable();
+        assert_eq!(reasons, sorted);
+    }
+}

@@ -1,0 +1,74 @@
+//! What is asked of a service before any node: its secrets, its volumes, its quota.
+//!
+//! Owns: gates. A gate that is shut leaves the whole batch, or the rest of it, without a node.
+//! Must not touch: nodes.
+
+use longshore_model::{Refusal, command::Quota};
+
+use crate::{ask::Ask, view::View, view::usage::Usage};
+
+/// How many of a batch may be placed.
+pub(crate) enum Gate {
+    /// All of them.
+    Open,
+    /// The first so many; the rest waits for this reason.
+    Partly { allowed: usize, refusal: Refusal },
+    /// None.
+    Shut(Refusal),
+}
+
+/// Asks every gate, in the order of the reasons.
+pub(crate) fn check(view: &View, ask: &Ask, wanted: usize) -> Gate {
+    if let Some(refusal) = secrets(view, ask).or_else(|| volumes(view, ask)) {
+        return Gate::Shut(refusal);
+    }
+    match quota(view, ask, wanted) {
+        None => Gate::Open,
+        Some((0, refusal)) => Gate::Shut(refusal),
+        Some((allowed, refusal)) => Gate::Partly { allowed, refusal },
+    }
+}
+
+/// A service whose secrets do not exist would only crash again and again.
+fn secrets(view: &View, ask: &Ask) -> Option<Refusal> {
+    let namespace = &ask.key.namespace;
+    let missing = ask.spec.secrets_required.iter();
+    let missing: Vec<_> =
+        missing.filter(|name| !view.secrets.contains_key(&(namespace.clone(), (*name).clone()))).cloned().collect();
+    (!missing.is_empty()).then_some(Refusal::SecretsMissing { names: missing })
+}
+
+/// Volumes of one service must live together, and bind it to one replica.
+fn volumes(view: &View, ask: &Ask) -> Option<Refusal> {
+    let homes = ask.terms.volumes.iter().filter_map(|held| view.volumes.get(&held.key)?.home);
+    let mut homes: Vec<_> = homes.map(|home| view.fleet.node(home).name.clone()).collect();
+    homes.sort();
+    homes.dedup();
+    let several_replicas = !ask.terms.volumes.is_empty() && ask.spec.replicas > 1;
+    (homes.len() > 1 || several_replicas).then_some(Refusal::VolumeConstraints { homes })
+}
+
+/// How many more the namespace allows, where that is fewer than wanted, and what stands in the way.
+fn quota(view: &View, ask: &Ask, wanted: usize) -> Option<(usize, Refusal)> {
+    let quota = view.quotas.get(&ask.key.namespace)?;
+    let used = view.usage.get(&ask.key.namespace).copied().unwrap_or_default();
+    dimensions(quota, &used, ask)
+        .into_iter()
+        .filter_map(|(dimension, limit, used, needed)| {
+            let (limit, needed) = (limit?, needed);
+            let allowed = limit.saturating_sub(used).checked_div(needed)?;
+            let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
+            let refusal = Refusal::Quota { dimension: dimension.to_owned(), limit, used, needed };
+            (allowed < wanted).then_some((allowed, refusal))
+        })
+        .min_by_key(|(allowed, _)| *allowed)
+}
+
+/// Name, ceiling, use, and need of one replica, for each thing a quota limits.
+fn dimensions(quota: &Quota, used: &Usage, ask: &Ask) -> [(&'static str, Option<u64>, u64, u64); 3] {
+    [
+        ("replicas", quota.replicas, used.replicas, 1),
+        ("memory", quota.memory_bytes, used.memory_bytes, ask.terms.memory_total()),
+        ("cpu", quota.cpu_millis, used.cpu_millis, ask.terms.cpu_millis),
+    ]
+}

@@ -1,0 +1,16 @@
+//! How much a service likes a node: the weights of the affinities that match, summed.
+
+use longshore_model::Node;
+
+use crate::{ask::Ask, feasibility::constraints};
+
+/// Positive is liked, negative disliked, zero without affinities.
+pub(crate) fn liking(ask: &Ask, node: &Node) -> i64 {
+    let matching = ask.spec.placement.affinities.iter().filter(|affinity| constraints::holds(&affinity.matches, node));
+    matching.map(|affinity| i64::from(affinity.weight)).sum()
+}
+
+/// Whether the liking differs between nodes of one class.
+pub(crate) fn is_personal(ask: &Ask) -> bool {
+    ask.spec.placement.affinities.iter().any(|affinity| affinity.matches.attribute.is_unique())
+}

@@ -1,0 +1,217 @@
+//! The spread tree: replicas of a service are levelled between branches, level by level, like water.
+//!
+//! Each preference is a level; a node without the label is in a branch of its own. The next replica always goes to
+//! the node with the smallest rank: fewest of the service in its branch of each level, then on the node, and so on.
+//! Because only the branches on the way to the chosen node change, each fork keeps its children in a heap and one
+//! placement costs levels × log branches, whatever the number of nodes.
+//!
+//! Filling one sibling to the level of the next and then going round robin was refused: from an uneven start it
+//! leaves nodes behind (nodes 0,0,0,0,3 and 8 more become 1,1,1,4,4 instead of 2,2,2,2,3).
+//!
+//! Owns: the levels. Invariant: no replica placed here could move from a fuller to an emptier branch that has room,
+//! among nodes not faulty, and leave both more level.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use longshore_model::{Attribute, Node, Operator, Strategy};
+use smallvec::SmallVec;
+
+use super::{
+    Batch, affinity,
+    leaf::{Leaf, Order},
+    rank::TreeRank,
+};
+use crate::view::{NodeIx, classes};
+
+/// A branch of the tree.
+#[derive(Debug)]
+enum Branch {
+    Fork(Fork),
+    Leaf(Leaf),
+}
+
+/// Branches of one level, best first.
+#[derive(Debug, Default)]
+struct Fork {
+    children: Vec<Child>,
+    by_value: BTreeMap<String, usize>,
+    order: BinaryHeap<Reverse<(TreeRank, usize)>>,
+}
+
+#[derive(Debug)]
+struct Child {
+    /// Slots of the service below, on nodes that take new work or not.
+    count: u32,
+    branch: Branch,
+}
+
+/// Fills a batch: first from the nodes not faulty for the service, then from the faulty ones.
+pub(super) fn fill(batch: &mut Batch<'_>) {
+    fill_from(batch, Healthy::Only);
+    if !batch.is_filled() && !batch.ask.faulty.is_empty() {
+        fill_from(batch, Healthy::Faulty);
+    }
+}
+
+/// Which nodes a tree is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Healthy {
+    Only,
+    Faulty,
+}
+
+fn fill_from(batch: &mut Batch<'_>, which: Healthy) {
+    let mut root = Branch::new(levels(batch));
+    root.seed(batch);
+    match which {
+        Healthy::Faulty => {
+            for node in batch.ask.faulty.clone() {
+                root.add_node(batch, node);
+            }
+        }
+        Healthy::Only => root.add_healthy(batch),
+    }
+    root.sort();
+    while !batch.is_filled() && root.best().is_some() {
+        root.take(batch);
+    }
+}
+
+/// Only `spread` looks at preferences.
+fn levels<'a>(batch: &'a Batch<'_>) -> &'a [Attribute] {
+    match batch.ask.spec.placement.strategy {
+        Strategy::Spread => &batch.ask.spec.placement.preferences,
+        Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => &[],
+    }
+}
+
+impl Branch {
+    fn new(levels: &[Attribute]) -> Self {
+        if levels.is_empty() { Self::Leaf(Leaf::default()) } else { Self::Fork(Fork::default()) }
+    }
+
+    /// Counts what the service already has into the branches.
+    fn seed(&mut self, batch: &Batch<'_>) {
+        if levels(batch).is_empty() {
+            return;
+        }
+        for node in batch.ask.counts.nodes() {
+            let known = batch.view.fleet.node(node);
+            self.descend(levels(batch), known, batch.ask.counts.get(node));
+        }
+    }
+
+    fn add_healthy(&mut self, batch: &Batch<'_>) {
+        if let Some(shortlist) = shortlist(batch) {
+            for node in shortlist {
+                self.add_node_if_healthy(batch, node);
+            }
+            return;
+        }
+        let order = match batch.ask.spec.placement.strategy {
+            Strategy::Pack => Order::ByCount,
+            Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => Order::ByCpu,
+        };
+        for (at, lane) in order.lanes(batch.view).iter().enumerate() {
+            if batch.ask.accepts_class(batch.view, lane.class) {
+                let example = batch.view.fleet.classes.example(lane.class);
+                self.descend(levels(batch), example, 0).add_lane(batch, order, at);
+            }
+        }
+        for node in batch.ask.counts.nodes() {
+            self.add_node_if_healthy(batch, node);
+        }
+    }
+
+    fn add_node_if_healthy(&mut self, batch: &Batch<'_>, node: NodeIx) {
+        if !batch.ask.faulty.contains(&node) {
+            self.add_node(batch, node);
+        }
+    }
+
+    fn add_node(&mut self, batch: &Batch<'_>, node: NodeIx) {
+        if batch.ask.accepts(batch.view, node) {
+            let known = batch.view.fleet.node(node).clone();
+            self.descend(levels(batch), &known, 0).add_node(batch, node);
+        }
+    }
+
+    /// The leaf a node belongs to, made if it is the first; `count` is added on the way.
+    fn descend(&mut self, levels: &[Attribute], node: &Node, count: u32) -> &mut Leaf {
+        match self {
+            Self::Leaf(leaf) => leaf,
+            Self::Fork(fork) => {
+                let (level, below) = levels.split_first().expect("a fork has a level");
+                let value = classes::value(node, level).unwrap_or_default();
+                let next = fork.children.len();
+                let at = *fork.by_value.entry(value).or_insert(next);
+                if at == next {
+                    fork.children.push(Child { count: 0, branch: Self::new(below) });
+                }
+                let child = &mut fork.children[at];
+                child.count += count;
+                child.branch.descend(below, node, count)
+            }
+        }
+    }
+
+    /// Puts the children of every fork in order.
+    fn sort(&mut self) {
+        if let Self::Fork(fork) = self {
+            for child in &mut fork.children {
+                child.branch.sort();
+            }
+            fork.order = (0..fork.children.len()).filter_map(|at| fork.entry(at)).collect();
+        }
+    }
+
+    fn best(&self) -> Option<TreeRank> {
+        match self {
+            Self::Leaf(leaf) => leaf.best().map(|leaf| TreeRank { branches: SmallVec::new(), leaf }),
+            Self::Fork(fork) => fork.order.peek().map(|Reverse((rank, _))| rank.clone()),
+        }
+    }
+
+    fn take(&mut self, batch: &mut Batch<'_>) {
+        match self {
+            Self::Leaf(leaf) => leaf.take(batch),
+            Self::Fork(fork) => {
+                let Some(Reverse((_, at))) = fork.order.pop() else { return };
+                fork.children[at].branch.take(batch);
+                fork.children[at].count += 1;
+                let entry = fork.entry(at);
+                fork.order.extend(entry);
+            }
+        }
+    }
+}
+
+impl Fork {
+    fn entry(&self, at: usize) -> Option<Reverse<(TreeRank, usize)>> {
+        let mut rank = self.children[at].branch.best()?;
+        rank.branches.insert(0, self.children[at].count);
+        Some(Reverse((rank, at)))
+    }
+}
+
+/// The nodes to look at one by one, where lanes cannot help: a volume has a home, a constraint names the node, or what
+/// is compared differs from node to node.
+fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
+    let (view, ask) = (&*batch.view, &*batch.ask);
+    let home = ask.terms.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home);
+    if let Some(home) = home {
+        return Some(vec![home]);
+    }
+    let named = ask.spec.placement.constraints.iter().find(|constraint| {
+        matches!(constraint.attribute, Attribute::Id | Attribute::Hostname) && constraint.operator == Operator::Equal
+    });
+    if let Some(named) = named {
+        let matching = view.fleet.by_name.iter().filter(|(name, _)| name.as_str().eq_ignore_ascii_case(&named.value));
+        return Some(matching.map(|(_, node)| *node).collect());
+    }
+    let personal = affinity::is_personal(ask) || levels(batch).iter().any(Attribute::is_unique);
+    personal.then(|| view.fleet.in_order().collect())
+}

@@ -1,0 +1,162 @@
+//! What has to change, group by group: slots opened and closed, generations placed, stopped and restarted.
+//!
+//! ```text
+//! dirty groups ─▶ unwanted? close all
+//!                 surplus?  close the least missed     missing? open
+//!                 no valid node? ─▶ placement ─▶ Place, or Wait with a reason
+//!                 newer generation runs? ─▶ Stop the older
+//!                 ended? ─▶ Restart after its back-off, or GiveUp
+//! ```
+//!
+//! Owns: the comparison of what is wanted with what is. Must not touch: which node is best.
+//! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
+
+pub(crate) mod global;
+mod restart;
+mod scale;
+mod slots;
+
+use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::Wanted};
+
+use crate::{
+    ask::{Ask, Counts},
+    explain,
+    feasibility::gates::{self, Gate},
+    placement::{self, Vacancy},
+    view::{GroupIx, View},
+};
+
+/// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
+pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
+    view.advance(now);
+    view.fleet.refresh();
+    let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
+    let mut counts = Counts::default();
+    for group in view.take_dirty() {
+        let pass = Pass { view, now, wake_at: None, items: Vec::new() };
+        let ask = Ask::new(pass.view, group, now, counts);
+        let (ask, outcome) = pass.decide(group, ask);
+        counts = ask.into_counts();
+        if let Some(at) = outcome.wake_at {
+            view.alarms.insert((at, group));
+        }
+        if let Some(changes) = outcome.changes {
+            // The group stays dirty until its events have come back: a plan that is never committed, or only in
+            // part, is simply made again.
+            view.dirty.insert(group);
+            plan.groups.push(changes);
+        }
+    }
+    view.roll_back();
+    plan.wake_at = next_wake(view);
+    plan
+}
+
+/// The earliest instant at which the answer could change without an event.
+fn next_wake(view: &View) -> Option<Time> {
+    let alarm = view.alarms.first().map(|(at, _)| *at);
+    let rested = view.resting.first().map(|(at, _, _)| *at).filter(|_| !view.waiting.is_empty());
+    alarm.into_iter().chain(rested).min()
+}
+
+/// Slots of a group that are wanted and have no node they could run on.
+pub(crate) fn unplaced(view: &View, group: GroupIx) -> Vec<SlotKey> {
+    let known = view.group(group);
+    let lost = known.wanted_slots().filter(|slot| slots::is_without_node(view, slot));
+    lost.map(|slot| slot.key.clone()).collect()
+}
+
+/// One group's turn in a pass.
+struct Pass<'a> {
+    view: &'a mut View,
+    now: Time,
+    wake_at: Option<Time>,
+    items: Vec<PlanItem>,
+}
+
+/// What a turn brought.
+struct Outcome {
+    changes: Option<GroupPlan>,
+    wake_at: Option<Time>,
+}
+
+impl Pass<'_> {
+    fn decide(mut self, group: GroupIx, mut ask: Ask) -> (Ask, Outcome) {
+        match self.view.group(group).wanted {
+            Wanted::Stop => scale::close_all(&mut self, group),
+            Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
+            Wanted::Run => self.decide_counted(group, &mut ask),
+        }
+        let changes = (!self.items.is_empty()).then(|| GroupPlan {
+            group: ask.key.clone(),
+            terms: std::sync::Arc::clone(&ask.terms),
+            items: self.items,
+        });
+        (ask, Outcome { changes, wake_at: self.wake_at })
+    }
+
+    /// A service with a count.
+    fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
+        let closed = scale::close_surplus(self, group);
+        slots::stop_superseded(self, group);
+        restart::restart_ended(self, group);
+        let mut vacancies = slots::vacancies(self, ask, &closed);
+        vacancies.extend(scale::missing(self, group, &closed));
+        self.place(ask, vacancies);
+    }
+
+    /// Places what the gates let through; the rest waits, explained.
+    fn place(&mut self, ask: &mut Ask, mut vacancies: Vec<Vacancy>) {
+        if vacancies.is_empty() {
+            self.view.waiting.remove(&ask.group);
+            return;
+        }
+        let mut held_back = Vec::new();
+        match gates::check(self.view, ask, vacancies.len()) {
+            Gate::Open => {}
+            Gate::Partly { allowed, refusal } => {
+                held_back = vec![(vacancies.split_off(allowed), explain::gated(self.view, refusal))];
+            }
+            Gate::Shut(refusal) => {
+                held_back = vec![(std::mem::take(&mut vacancies), explain::gated(self.view, refusal))];
+            }
+        }
+        let (placed, left) = placement::place(self.view, ask, vacancies);
+        self.items.extend(placed.into_iter().map(PlanItem::Place));
+        if !left.is_empty() {
+            let why = explain::nowhere(self.view, ask, left.len());
+            held_back.push((left, why));
+        }
+        if held_back.is_empty() {
+            self.view.waiting.remove(&ask.group);
+        }
+        for (vacancies, why) in held_back {
+            self.wait(ask.group, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+        }
+    }
+
+    /// Records why slots wait, where that is news.
+    fn wait(&mut self, group: GroupIx, slots: Vec<SlotKey>, why: &longshore_model::Explanation) {
+        self.view.waiting.insert(group);
+        let known = self.view.group(group);
+        let mut news = Vec::new();
+        for slot in slots {
+            match known.slot_at(&slot) {
+                Ok(at) if known.slots[at].waiting == Some(why.reason) => {}
+                Ok(_) => news.push(slot),
+                Err(_) => {
+                    self.items.push(PlanItem::Open(slot.clone()));
+                    news.push(slot);
+                }
+            }
+        }
+        if !news.is_empty() {
+            self.items.push(PlanItem::Wait(Wait { slots: news, reason: why.reason, details: explain::details(why) }));
+        }
+    }
+
+    /// Asks to be woken at an instant.
+    fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}

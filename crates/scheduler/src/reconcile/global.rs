@@ -1,0 +1,112 @@
+//! Services that run one replica on every node that fits.
+//!
+//! A node of the wrong kind is no target; one that is merely full is a target that waits, with its reason. Replicas are
+//! named after their node, so that a node joining or leaving renames nobody.
+//!
+//! Owns: the set of target nodes. Must not touch: other nodes; a global replica is never placed anywhere else.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, replica::Wanted};
+
+use super::{Pass, restart, slots};
+use crate::{
+    ask::Ask,
+    explain,
+    feasibility::{self, gates},
+    placement::{self, Vacancy},
+    view::{NodeIx, View, fleet::takes_work},
+};
+
+/// Brings a global service to one replica on every target.
+pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
+    let group = ask.group;
+    close_off_target(pass, ask);
+    slots::stop_superseded(pass, group);
+    restart::restart_ended(pass, group);
+    let mut waits: Vec<(SlotKey, Explanation)> = Vec::new();
+    for (vacancy, node) in vacancies(pass, ask) {
+        let fate = match gates::check(pass.view, ask, 1) {
+            gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } => {
+                Err((vacancy.slot, explain::gated(pass.view, refusal)))
+            }
+            gates::Gate::Open => placement::place_at(pass.view, ask, vacancy, node)
+                .map_err(|vacancy| (vacancy.slot, explain::at_node(pass.view, ask, node))),
+        };
+        match fate {
+            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
+            Err(wait) => waits.push(wait),
+        }
+    }
+    pass.view.waiting.remove(&group);
+    for (slot, why) in waits {
+        pass.wait(group, vec![slot], &why);
+    }
+}
+
+/// Every replica to be placed, with its node: where there is none, and where the spec changed and its turn has come.
+fn vacancies(pass: &mut Pass<'_>, ask: &Ask) -> Vec<(Vacancy, NodeIx)> {
+    let view = &*pass.view;
+    let empty: Vec<(Vacancy, NodeIx)> =
+        view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node))).collect();
+    let outdated: Vec<SlotKey> = view
+        .group(ask.group)
+        .wanted_slots()
+        .filter(|slot| slot.current().is_some_and(|replica| replica.terms.spec_hash != ask.terms.spec_hash))
+        .map(|slot| slot.key.clone())
+        .collect();
+    let mut vacancies = empty;
+    vacancies.extend(slots::updates(pass, ask, &outdated));
+    vacancies
+}
+
+/// A node that should have a replica and has none.
+fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
+    let known = view.fleet.node(node);
+    if !takes_work(known) || !feasibility::may_stay(ask, view, node) {
+        return None;
+    }
+    let group = view.group(ask.group);
+    let key = SlotKey::Node(known.name.clone());
+    let generation = match group.slot_at(&key) {
+        Err(_) => Generation(1),
+        Ok(at) if group.slots[at].wanted == Wanted::Stop => return None,
+        Ok(at) if slots::may_have_successor(&ask.spec, &group.slots[at]) => Generation(group.slots[at].newest.0 + 1),
+        Ok(_) => return None,
+    };
+    Some(Vacancy { slot: key, generation })
+}
+
+/// Closes the replicas of nodes that are no target any more, nodes that are down included: the count follows the
+/// nodes that are there. A paused or suspect node keeps its replica.
+fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) {
+    let view = &*pass.view;
+    let stays = |name: &NodeName| {
+        view.fleet.by_name.get(name).is_some_and(|node| {
+            let known = view.fleet.node(*node);
+            known.intent != Intent::Removed && known.health != Health::Down && feasibility::may_stay(ask, view, *node)
+        })
+    };
+    let gone: BTreeSet<SlotKey> = view
+        .group(ask.group)
+        .wanted_slots()
+        .filter(|slot| matches!(&slot.key, SlotKey::Node(name) if !stays(name)))
+        .map(|slot| slot.key.clone())
+        .collect();
+    pass.items.extend(gone.into_iter().map(PlanItem::Close));
+}
+
+/// Why each waiting node's replica waits.
+pub(crate) fn explain_each(view: &View, ask: &Ask, unplaced: Vec<SlotKey>) -> Vec<(Vec<SlotKey>, Explanation)> {
+    let mut fates: Vec<(Vec<SlotKey>, Explanation)> = Vec::new();
+    for slot in unplaced {
+        let SlotKey::Node(name) = &slot else { continue };
+        let Some(&node) = view.fleet.by_name.get(name) else { continue };
+        let why = match gates::check(view, ask, 1) {
+            gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } => explain::gated(view, refusal),
+            gates::Gate::Open => explain::at_node(view, ask, node),
+        };
+        fates.push((vec![slot], why));
+    }
+    fates
+}

@@ -1,0 +1,108 @@
+//! Replicas that ended: restarted after a pause, or given up.
+//!
+//! Owns: the restart budget. The third failure in a row is the last (so two restarts happen), unless the service says
+//! otherwise; a run that lasted its window clears the count, which the state machine keeps.
+
+use std::time::Duration;
+
+use longshore_model::{
+    Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, Time,
+    service::{RestartCondition, RestartPolicy},
+};
+
+use super::Pass;
+use crate::view::{
+    GroupIx,
+    groups::{Replica, Slot},
+};
+
+/// Failures in a row that exhaust a replica.
+const DEFAULT_MAX_FAILURES: u32 = 3;
+/// The first pause that is one; it doubles with each failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
+/// What an ended replica is due.
+enum Due {
+    Nothing,
+    Restart,
+    Later(Time),
+    GiveUp,
+}
+
+/// Decides about every ended replica of a group.
+pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
+    let known = pass.view.group(group);
+    let mut items = Vec::new();
+    let mut wake_at = None;
+    for slot in known.wanted_slots() {
+        let Some(replica) = slot.current() else { continue };
+        match due(known.spec.kind, &known.spec.restart, replica, pass.now) {
+            Due::Nothing => {}
+            Due::Restart => items.push(restart(slot, replica)),
+            Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
+            Due::GiveUp => items.push(give_up(slot, replica)),
+        }
+    }
+    pass.items.extend(items);
+    if let Some(at) = wake_at {
+        pass.wake(at);
+    }
+}
+
+fn due(kind: ServiceKind, policy: &RestartPolicy, replica: &Replica, now: Time) -> Due {
+    let ended = match replica.state {
+        ReplicaState::Failed | ReplicaState::Degraded => true,
+        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    };
+    let wanted = match policy.condition {
+        RestartCondition::Any => true,
+        RestartCondition::OnFailure => replica.state != ReplicaState::Completed,
+        RestartCondition::None => false,
+    };
+    if !ended || !wanted || replica.code == Some(RuntimeCode::RestartExhausted) {
+        return Due::Nothing;
+    }
+    if replica.failures >= policy.max_attempts.unwrap_or(DEFAULT_MAX_FAILURES) {
+        return Due::GiveUp;
+    }
+    let at = replica.since.after(policy.delay.unwrap_or_else(|| pause(replica.failures)));
+    if at <= now { Due::Restart } else { Due::Later(at) }
+}
+
+/// 0 s before the first restart, then 5 s, 10 s, 20 s … 5 min.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 | 1 => Duration::ZERO,
+        more => FIRST_PAUSE.saturating_mul(1 << (more - 2).min(16)).min(LONGEST_PAUSE),
+    }
+}
+
+fn restart(slot: &Slot, replica: &Replica) -> PlanItem {
+    let attempt = Attempt(replica.attempt.0 + 1);
+    PlanItem::Restart { slot: slot.key.clone(), generation: replica.generation, attempt }
+}
+
+fn give_up(slot: &Slot, replica: &Replica) -> PlanItem {
+    let (slot, generation) = (slot.key.clone(), replica.generation);
+    PlanItem::GiveUp { slot, generation, code: RuntimeCode::RestartExhausted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_from_five_seconds_to_five_minutes() {
+        let pauses: Vec<u64> = (1..=9).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(pauses, [0, 5, 10, 20, 40, 80, 160, 300, 300]);
+    }
+}

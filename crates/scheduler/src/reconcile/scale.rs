@@ -1,0 +1,72 @@
+//! Fewer or more slots: which go, and what the new ones are called.
+//!
+//! Owns: the order of scaling down: not running first, then from the node with most of the service, counting what this
+//! pass already takes away, then the highest index.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, replica::Wanted};
+
+use super::Pass;
+use crate::{
+    placement::Vacancy,
+    view::{GroupIx, NodeIx, groups::Slot},
+};
+
+/// Closes every slot of a group nobody wants any more.
+pub(super) fn close_all(pass: &mut Pass<'_>, group: GroupIx) {
+    pass.view.waiting.remove(&group);
+    let open: Vec<SlotKey> = pass.view.group(group).wanted_slots().map(|slot| slot.key.clone()).collect();
+    pass.items.extend(open.into_iter().map(PlanItem::Close));
+}
+
+/// Closes the slots beyond the count; gives back which.
+pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
+    let known = pass.view.group(group);
+    let mut left: Vec<&Slot> = known.wanted_slots().collect();
+    let surplus = left.len().saturating_sub(known.spec.replicas as usize);
+    if surplus == 0 {
+        return BTreeSet::new();
+    }
+    let mut on_node: BTreeMap<NodeIx, u32> = BTreeMap::new();
+    for replica in left.iter().filter_map(|slot| slot.current()) {
+        *on_node.entry(replica.node).or_default() += 1;
+    }
+    let mut closed = BTreeSet::new();
+    for _ in 0..surplus {
+        let worst = left.iter().enumerate().max_by_key(|(_, slot)| least_missed(slot, &on_node)).map(|(at, _)| at);
+        let Some(at) = worst else { break };
+        let slot = left.remove(at);
+        if let Some(count) = slot.current().and_then(|replica| on_node.get_mut(&replica.node)) {
+            *count -= 1;
+        }
+        closed.insert(slot.key.clone());
+    }
+    pass.items.extend(closed.iter().cloned().map(PlanItem::Close));
+    closed
+}
+
+/// The larger, the sooner it goes.
+fn least_missed(slot: &Slot, on_node: &BTreeMap<NodeIx, u32>) -> (NotRunning, u32, SlotKey) {
+    let current = slot.current();
+    let running = current.is_some_and(|replica| replica.state == ReplicaState::Running);
+    let crowd = current.and_then(|replica| on_node.get(&replica.node)).copied().unwrap_or(0);
+    (if running { NotRunning::No } else { NotRunning::Yes }, crowd, slot.key.clone())
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum NotRunning {
+    No,
+    Yes,
+}
+
+/// The slots a group lacks, named by its counter.
+pub(super) fn missing(pass: &Pass<'_>, group: GroupIx, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
+    let known = pass.view.group(group);
+    let open = known.slots.iter().filter(|slot| slot.wanted == Wanted::Run).count() - closed.len();
+    let lacking = (known.spec.replicas as usize).saturating_sub(open);
+    let first = known.next_index;
+    let indexes = (first..u32::MAX).take(lacking);
+    let vacancy = |index| Vacancy { slot: SlotKey::Index(SlotIndex(index)), generation: Generation(1) };
+    indexes.map(vacancy).collect()
+}

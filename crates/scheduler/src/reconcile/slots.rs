@@ -1,0 +1,185 @@
+//! Slots that need a new generation, and generations that are no longer needed.
+//!
+//! A replica stays while its node is valid: wanted or paused, not down, and of the right kind still. One whose node is
+//! down is replaced at once; one whose node is alive but no longer right moves make-before-break. One with data never
+//! leaves its node: it waits there.
+//!
+//! Owns: validity of an existing placement. Must not touch: the choice of the next node.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{
+    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, ServiceKind, SlotKey,
+    replica::Wanted,
+    service::{ServiceSpec, UpdateOrder},
+};
+
+use super::Pass;
+use crate::{
+    ask::Ask,
+    feasibility,
+    placement::{self, Vacancy},
+    view::{
+        GroupIx, NodeIx, View,
+        groups::{Replica, Slot},
+    },
+};
+
+/// What is to be done about a slot.
+enum Need {
+    /// It is where it should be.
+    Nothing,
+    /// It needs its next generation somewhere.
+    Place,
+    /// Its node is away and holds its data.
+    WaitForHome,
+    /// Its spec changed; its turn comes.
+    Update,
+}
+
+/// Whether a wanted slot has no generation that could run.
+pub(crate) fn is_without_node(view: &View, slot: &Slot) -> bool {
+    slot.current().is_none_or(|replica| view.fleet.node(replica.node).health == Health::Down)
+}
+
+/// Stops generations that a newer one has replaced: once it runs, or at once where their node is down.
+pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
+    let known = pass.view.group(group);
+    let mut stops = Vec::new();
+    for slot in known.wanted_slots() {
+        let Some((newest, older)) = slot.replicas.split_last() else { continue };
+        let newer_runs = newest.wanted == Wanted::Run && newest.state == ReplicaState::Running;
+        for replica in older.iter().filter(|replica| replica.wanted == Wanted::Run) {
+            let down = pass.view.fleet.node(replica.node).health == Health::Down;
+            if newer_runs || down {
+                stops.push((slot.key.clone(), replica.generation));
+            }
+        }
+    }
+    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
+}
+
+/// Slots that need their next generation now, in order. Slots that are leaving do not count on their old node.
+pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
+    let group = ask.group;
+    let mut vacancies = Vec::new();
+    let mut homeless = Vec::new();
+    let mut outdated = Vec::new();
+    for slot in pass.view.group(group).wanted_slots() {
+        let leaving = slot.current().map(|replica| replica.node);
+        if closed.contains(&slot.key) {
+            ask.counts.remove_from(leaving);
+            continue;
+        }
+        match need(pass.view, ask, slot) {
+            Need::Nothing => {}
+            Need::Place => {
+                ask.counts.remove_from(leaving);
+                vacancies.push(next_generation(slot));
+            }
+            Need::WaitForHome => homeless.push(slot.key.clone()),
+            Need::Update => outdated.push(slot.key.clone()),
+        }
+    }
+    if !homeless.is_empty() {
+        pass.wait(group, homeless, &home_is_away());
+    }
+    vacancies.extend(update_in_place(pass, ask, &outdated));
+    vacancies
+}
+
+/// The answer for a replica whose data is on a node that is down.
+fn home_is_away() -> Explanation {
+    Explanation {
+        reason: Reason::VolumeHomeNodeOffline,
+        nodes: 0,
+        refused: std::collections::BTreeMap::new(),
+        nearest: None,
+        gate: None,
+        missing: Vec::new(),
+    }
+}
+
+/// Gives outdated slots their new generation beside the old one where that fits; gives back those that need
+/// another node.
+fn update_in_place(pass: &mut Pass<'_>, ask: &mut Ask, outdated: &[SlotKey]) -> Vec<Vacancy> {
+    let mut homeless = Vec::new();
+    for (vacancy, node) in updates(pass, ask, outdated) {
+        ask.counts.remove_from(Some(node));
+        match placement::place_at(pass.view, ask, vacancy, node) {
+            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
+            // What has data on the node waits for room there, on its old spec.
+            Err(_) if ask.spec.is_stateful() => ask.counts.add(node),
+            Err(vacancy) => homeless.push(vacancy),
+        }
+    }
+    homeless
+}
+
+fn next_generation(slot: &Slot) -> Vacancy {
+    Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
+}
+
+fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
+    let Some(replica) = slot.current() else {
+        return if may_have_successor(&ask.spec, slot) { Need::Place } else { Need::Nothing };
+    };
+    let node = view.fleet.node(replica.node);
+    if node.health == Health::Down || node.intent == Intent::Removed {
+        return if ask.spec.is_stateful() { Need::WaitForHome } else { Need::Place };
+    }
+    if has_finished(ask.spec.kind, replica) {
+        return Need::Nothing;
+    }
+    if !feasibility::may_stay(ask, view, replica.node) && !ask.spec.is_stateful() {
+        return Need::Place;
+    }
+    if replica.terms.spec_hash == ask.terms.spec_hash { Need::Nothing } else { Need::Update }
+}
+
+/// A job's replica that completed is done, whatever changes.
+fn has_finished(kind: ServiceKind, replica: &Replica) -> bool {
+    matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch) && replica.state == ReplicaState::Completed
+}
+
+/// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop.
+pub(super) fn may_have_successor(spec: &ServiceSpec, slot: &Slot) -> bool {
+    slot.current().is_none() && (slot.replicas.is_empty() || !blocks_successor(spec))
+}
+
+/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume.
+fn blocks_successor(spec: &ServiceSpec) -> bool {
+    let host_port = spec.ports.iter().any(|port| port.mode == longshore_model::service::PortMode::Host);
+    spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
+}
+
+/// As many outdated slots as may be under way at once, by index, each with the node it is on. Where both generations
+/// cannot coexist the old one is stopped instead, and the slot comes back without a node once it has.
+pub(super) fn updates(pass: &mut Pass<'_>, ask: &Ask, outdated: &[SlotKey]) -> Vec<(Vacancy, NodeIx)> {
+    let known = pass.view.group(ask.group);
+    let under_way = known.wanted_slots().filter(|slot| !is_settled(slot)).count();
+    let parallelism = match ask.spec.update.parallelism {
+        0 => usize::MAX,
+        limit => limit as usize,
+    };
+    let turn = outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at]));
+    let turn = turn.take(parallelism.saturating_sub(under_way));
+    let turn = turn.filter_map(|slot| Some((slot, slot.current()?)));
+    if !blocks_successor(&ask.spec) {
+        return turn.map(|(slot, replica)| (next_generation(slot), replica.node)).collect();
+    }
+    let stop =
+        |(slot, replica): (&Slot, &Replica)| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation };
+    let stops: Vec<PlanItem> = turn.map(stop).collect();
+    pass.items.extend(stops);
+    Vec::new()
+}
+
+/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up.
+fn is_settled(slot: &Slot) -> bool {
+    let alive = slot.replicas.len() == 1;
+    let settled = |replica: &Replica| {
+        matches!(replica.state, ReplicaState::Running | ReplicaState::Failed | ReplicaState::Completed)
+    };
+    alive && slot.current().is_some_and(settled)
+}

@@ -1,0 +1,120 @@
+//! Everything the scheduler knows, indexed for deciding and kept up to date by events.
+//!
+//! Owns: the indexes and what is dirty. Must not touch: decisions.
+//! Invariant: a view fed the events of a state from scratch answers every question like one that followed along.
+
+pub(crate) mod classes;
+mod events;
+pub(crate) mod fleet;
+pub(crate) mod groups;
+pub(crate) mod occupancy;
+pub(crate) mod reservation;
+pub(crate) mod usage;
+pub(crate) mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota};
+
+use self::{fleet::Fleet, groups::Group, reservation::Journal, usage::Usage, volumes::Volumes};
+
+/// Dense number of a node in the view. Not stable across views; never leaves the crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeIx(pub(crate) u32);
+
+impl NodeIx {
+    pub(crate) const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Dense number of a group in the view. Not stable across views; never leaves the crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupIx(pub(crate) u32);
+
+impl GroupIx {
+    pub(crate) const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The scheduler's picture of the cluster.
+#[derive(Debug, Default)]
+pub struct View {
+    pub(crate) config: ClusterConfig,
+    pub(crate) fleet: Fleet,
+    pub(crate) groups: Vec<Option<Group>>,
+    pub(crate) group_ids: BTreeMap<GroupKey, GroupIx>,
+    pub(crate) volumes: Volumes,
+    pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
+    pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
+    pub(crate) usage: BTreeMap<NamespaceName, Usage>,
+    /// Addresses given back, by the instant they may be used again.
+    pub(crate) resting: BTreeSet<(Time, NodeIx, u64)>,
+    /// Groups something happened to since they were last decided.
+    pub(crate) dirty: BTreeSet<GroupIx>,
+    /// Groups with slots that have no node.
+    pub(crate) waiting: BTreeSet<GroupIx>,
+    /// Groups that follow the nodes rather than a count.
+    pub(crate) per_node: BTreeSet<GroupIx>,
+    /// Groups whose answer changes at an instant without any event, by that instant.
+    pub(crate) alarms: BTreeSet<(Time, GroupIx)>,
+    /// Whether room may have appeared somewhere, so that what waits is tried again.
+    pub(crate) room_appeared: RoomAppeared,
+    pub(crate) journal: Journal,
+}
+
+/// Whether anything happened that could help a waiting group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RoomAppeared {
+    #[default]
+    No,
+    Yes,
+}
+
+impl View {
+    /// A view of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn group(&self, group: GroupIx) -> &Group {
+        self.groups[group.at()].as_ref().expect("a group number is only kept while the group exists")
+    }
+
+    pub(crate) fn group_mut(&mut self, group: GroupIx) -> &mut Group {
+        self.groups[group.at()].as_mut().expect("a group number is only kept while the group exists")
+    }
+
+    /// Moves what is due by `now`: rested addresses become free, alarms ring.
+    pub(crate) fn advance(&mut self, now: Time) {
+        while let Some(&(at, node, host)) = self.resting.first()
+            && at <= now
+        {
+            self.resting.pop_first();
+            self.fleet.addresses[node.at()].free(host);
+            self.room_appeared = RoomAppeared::Yes;
+        }
+        while let Some(&(at, group)) = self.alarms.first()
+            && at <= now
+        {
+            self.alarms.pop_first();
+            self.dirty.insert(group);
+        }
+        if self.room_appeared == RoomAppeared::Yes {
+            self.room_appeared = RoomAppeared::No;
+            self.dirty.extend(&self.waiting);
+        }
+        self.dirty.retain(|group| self.groups[group.at()].is_some());
+    }
+
+    /// Groups to be decided now, most important first, then by name.
+    pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
+        let mut due: Vec<GroupIx> = std::mem::take(&mut self.dirty).into_iter().collect();
+        due.sort_by(|a, b| {
+            let (a, b) = (self.group(*a), self.group(*b));
+            b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key))
+        });
+        due
+    }
+}

@@ -1,0 +1,132 @@
+//! Computed node classes: nodes no service can tell apart are judged once.
+//!
+//! A class is made of the fixed attributes (pool, platform, drivers, plugins, role) and of those labels that some
+//! service asks about. Labels nobody asks about do not split classes, so a label of its own on each machine costs
+//! nothing until a service names it. Attributes unique by nature (name, address) are never part of a class.
+//!
+//! Owns: the interest in labels and the classes it makes.
+//! Must not touch: verdicts, which the feasibility room reaches and caches per group.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use longshore_model::{Attribute, Driver, Node, PlacementSpec, Platform, PoolName, Role};
+
+/// Dense number of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassIx(pub(crate) u32);
+
+impl ClassIx {
+    pub(crate) const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the members of a class have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Signature {
+    pool: PoolName,
+    platform: Platform,
+    drivers: BTreeSet<Driver>,
+    plugins: BTreeSet<String>,
+    role: Role,
+    values: Vec<Option<String>>,
+}
+
+/// All classes, and the labels that make them.
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    /// How many groups ask about each attribute.
+    interest: BTreeMap<Attribute, u32>,
+    by_signature: BTreeMap<Signature, ClassIx>,
+    /// A member of each class, whose asked-about attributes stand for all.
+    examples: Vec<Arc<Node>>,
+}
+
+impl Classes {
+    /// Notes what a spec asks about; says whether that splits classes anew.
+    pub(crate) fn add_interest(&mut self, placement: &PlacementSpec) -> Split {
+        let mut split = Split::Same;
+        for attribute in attributes(placement) {
+            let count = self.interest.entry(attribute.clone()).or_default();
+            if *count == 0 {
+                split = Split::Anew;
+            }
+            *count += 1;
+        }
+        split
+    }
+
+    /// Takes the interest of a spec back. Classes stay finer than needed until the next rebuild.
+    pub(crate) fn drop_interest(&mut self, placement: &PlacementSpec) {
+        for attribute in attributes(placement) {
+            if let Some(count) = self.interest.get_mut(attribute) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Forgets all classes, and the labels nobody asks about any more.
+    pub(crate) fn reset(&mut self) {
+        self.interest.retain(|_, count| *count > 0);
+        self.by_signature.clear();
+        self.examples.clear();
+    }
+
+    /// The class of a node.
+    pub(crate) fn classify(&mut self, node: &Arc<Node>) -> ClassIx {
+        let signature = Signature {
+            pool: node.pool.clone(),
+            platform: node.platform.clone(),
+            drivers: node.drivers.clone(),
+            plugins: node.plugins.clone(),
+            role: node.role,
+            values: self.interest.keys().map(|attribute| value(node, attribute)).collect(),
+        };
+        *self.by_signature.entry(signature).or_insert_with(|| {
+            self.examples.push(Arc::clone(node));
+            ClassIx(u32::try_from(self.examples.len() - 1).unwrap_or(u32::MAX))
+        })
+    }
+
+    pub(crate) fn example(&self, class: ClassIx) -> &Arc<Node> {
+        &self.examples[class.at()]
+    }
+}
+
+/// Whether new interest changes which nodes are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    Same,
+    Anew,
+}
+
+/// Labels a placement asks about. Fixed attributes are in every class, unique ones in none.
+fn attributes(placement: &PlacementSpec) -> impl Iterator<Item = &Attribute> {
+    let constraints = placement.constraints.iter().map(|constraint| &constraint.attribute);
+    let affinities = placement.affinities.iter().map(|affinity| &affinity.matches.attribute);
+    let targets = placement.spread_targets.iter().map(|target| &target.over);
+    let distinct = placement.distinct_property.iter().map(|distinct| &distinct.attribute);
+    constraints
+        .chain(affinities)
+        .chain(targets)
+        .chain(distinct)
+        .chain(&placement.preferences)
+        .filter(|attribute| matches!(attribute, Attribute::Label(_) | Attribute::EngineLabel(_)))
+}
+
+/// What a node has for an attribute; `None` where it has nothing.
+pub(crate) fn value(node: &Node, attribute: &Attribute) -> Option<String> {
+    match attribute {
+        Attribute::Id | Attribute::Hostname => Some(node.name.as_str().to_owned()),
+        Attribute::Ip => node.ip.map(|ip| ip.to_string()),
+        Attribute::Role => Some(node.role.as_str().to_owned()),
+        Attribute::Pool => Some(node.pool.as_str().to_owned()),
+        Attribute::Os => Some(node.platform.os.clone()).filter(|os| !os.is_empty()),
+        Attribute::Arch => Some(node.platform.arch.clone()).filter(|arch| !arch.is_empty()),
+        Attribute::Label(name) => node.labels.get(name).cloned(),
+        Attribute::EngineLabel(name) => node.engine_labels.get(name).cloned(),
+    }
+}

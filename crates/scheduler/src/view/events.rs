@@ -1,0 +1,302 @@
+//! How each event changes the view.
+//!
+//! Owns: the mapping from events to indexes, and what each event makes dirty.
+//! Invariant: an event about something unknown changes nothing; taking an event twice changes nothing more.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, ReplicaState, RevisionNumber, ServiceSpec,
+    SlotIndex, SlotKey, replica::Wanted,
+};
+
+use super::{
+    GroupIx, RoomAppeared, View,
+    classes::Split,
+    groups::{Group, Replica},
+    occupancy,
+};
+use crate::address;
+
+impl View {
+    /// Takes one change in. The cost is that of what changed, never of the cluster, save for a node that joins or
+    /// leaves: that reorders the lanes once before the next plan.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Configured(config) => self.configure(config),
+            Event::NodeChanged(node) => self.node_changed(node),
+            Event::NodeGone(name) => self.node_gone(name),
+            Event::GroupChanged { group, revision, spec, next_index } => {
+                self.group_changed(group, *revision, spec, *next_index);
+            }
+            Event::GroupUnwanted(group) => self.group_unwanted(group),
+            Event::GroupGone(group) => self.group_gone(group),
+            Event::SlotOpened { group, slot } => self.in_group(group, |known| {
+                known.slot_or_open(slot);
+            }),
+            Event::SlotWaits { group, slot, reason, .. } => self.slot_waits(group, slot, *reason),
+            Event::SlotClosing { group, slot } => self.in_group(group, |known| {
+                if let Some(slot) = known.slot_mut(slot) {
+                    slot.wanted = Wanted::Stop;
+                }
+            }),
+            Event::SlotGone { group, slot } => self.in_group(group, |known| {
+                if let Ok(at) = known.slot_at(slot) {
+                    known.slots.remove(at);
+                }
+            }),
+            Event::Placed { group, slot, generation, assignment } => {
+                self.placed(group, slot, *generation, assignment);
+            }
+            Event::Stopping { group, slot, generation } => self.stopping(group, slot, *generation),
+            Event::Restarting { group, slot, generation, attempt } => {
+                self.restarting(group, slot, *generation, *attempt);
+            }
+            Event::Observed { .. } => self.observed(event),
+            Event::Released { group, slot, generation, .. } => self.released(group, slot, *generation),
+            Event::FailureCounted { group, node, at } => {
+                if let (Some(&ix), Some(&node)) = (self.group_ids.get(group), self.fleet.by_name.get(node)) {
+                    self.group_mut(ix).failures.entry(node).or_default().push(*at);
+                }
+            }
+            Event::AddressResting { node, address, since } => {
+                if let Some(&ix) = self.fleet.by_name.get(node) {
+                    let host = address::host(*address);
+                    self.fleet.addresses[ix.at()].mark(host);
+                    self.resting.insert((since.after(self.config.address_cooldown), ix, host));
+                }
+            }
+            Event::VolumeMade(volume) => {
+                if let Some(&home) = self.fleet.by_name.get(&volume.home) {
+                    self.volumes.settle(&volume.key, &volume.owner, home);
+                    self.room_appeared = RoomAppeared::Yes;
+                }
+            }
+            Event::VolumeGone(key) => {
+                self.volumes.unsettle(key);
+                self.room_appeared = RoomAppeared::Yes;
+            }
+            Event::SecretSet { namespace, name, version } => {
+                self.secrets.insert((namespace.clone(), name.clone()), *version);
+                self.room_appeared = RoomAppeared::Yes;
+            }
+            Event::QuotaSet { namespace, quota } => {
+                self.quotas.insert(namespace.clone(), *quota);
+                self.room_appeared = RoomAppeared::Yes;
+            }
+        }
+    }
+
+    fn configure(&mut self, config: &longshore_model::ClusterConfig) {
+        self.config = config.clone();
+        self.fleet.lay_out_again();
+        for node in self.fleet.nodes.clone() {
+            if self.fleet.by_name.contains_key(&node.name) {
+                self.fleet.put(&node, config);
+            }
+        }
+        self.dirty.extend(self.group_ids.values());
+    }
+
+    fn node_changed(&mut self, node: &Arc<Node>) {
+        let ix = self.fleet.put(node, &self.config);
+        self.dirty.extend(self.fleet.tenants[ix.at()].keys());
+        self.dirty.extend(&self.per_node);
+        self.room_appeared = RoomAppeared::Yes;
+    }
+
+    fn node_gone(&mut self, name: &NodeName) {
+        let Some(ix) = self.fleet.forget(name) else { return };
+        self.resting.retain(|(_, node, _)| *node != ix);
+        self.dirty.extend(self.fleet.tenants[ix.at()].keys());
+        self.dirty.extend(&self.per_node);
+        for group in self.groups.iter_mut().flatten() {
+            group.failures.remove(&ix);
+        }
+    }
+
+    fn group_changed(
+        &mut self,
+        key: &GroupKey,
+        revision: RevisionNumber,
+        spec: &Arc<ServiceSpec>,
+        next_index: SlotIndex,
+    ) {
+        let ix = self.group_ids.get(key).copied().unwrap_or_else(|| self.add_group(key, spec));
+        if self.fleet.classes.add_interest(&spec.placement) == Split::Anew {
+            self.fleet.lay_out_again();
+        }
+        let old = Arc::clone(&self.group(ix).spec);
+        if self.group(ix).wanted == Wanted::Run && self.group(ix).revision != RevisionNumber(0) {
+            self.fleet.classes.drop_interest(&old.placement);
+        }
+        let group = self.group_mut(ix);
+        if group.spec.spec_hash != spec.spec_hash {
+            group.failures.clear();
+        }
+        group.spec = Arc::clone(spec);
+        group.revision = revision;
+        group.wanted = Wanted::Run;
+        group.next_index = group.next_index.max(next_index.0);
+        if spec.kind.is_per_node() {
+            self.per_node.insert(ix);
+        } else {
+            self.per_node.remove(&ix);
+        }
+        self.dirty.insert(ix);
+    }
+
+    fn add_group(&mut self, key: &GroupKey, spec: &Arc<ServiceSpec>) -> GroupIx {
+        let ix = GroupIx(u32::try_from(self.groups.len()).unwrap_or(u32::MAX));
+        self.groups.push(Some(Group {
+            key: key.clone(),
+            spec: Arc::clone(spec),
+            revision: RevisionNumber(0),
+            wanted: Wanted::Run,
+            next_index: 0,
+            slots: Vec::new(),
+            failures: std::collections::BTreeMap::new(),
+        }));
+        self.group_ids.insert(key.clone(), ix);
+        ix
+    }
+
+    fn group_unwanted(&mut self, key: &GroupKey) {
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        if self.group(ix).wanted == Wanted::Run {
+            let spec = Arc::clone(&self.group(ix).spec);
+            self.fleet.classes.drop_interest(&spec.placement);
+        }
+        self.group_mut(ix).wanted = Wanted::Stop;
+        self.per_node.remove(&ix);
+        self.waiting.remove(&ix);
+        self.dirty.insert(ix);
+    }
+
+    fn group_gone(&mut self, key: &GroupKey) {
+        let Some(ix) = self.group_ids.remove(key) else { return };
+        self.groups[ix.at()] = None;
+        self.dirty.remove(&ix);
+        self.waiting.remove(&ix);
+        self.per_node.remove(&ix);
+        self.alarms.retain(|(_, group)| *group != ix);
+    }
+
+    fn in_group(&mut self, key: &GroupKey, change: impl FnOnce(&mut Group)) {
+        if let Some(&ix) = self.group_ids.get(key) {
+            change(self.group_mut(ix));
+            self.dirty.insert(ix);
+        }
+    }
+
+    fn slot_waits(&mut self, key: &GroupKey, slot: &SlotKey, reason: longshore_model::Reason) {
+        if let Some(&ix) = self.group_ids.get(key) {
+            self.group_mut(ix).slot_or_open(slot).waiting = Some(reason);
+            self.waiting.insert(ix);
+        }
+    }
+
+    fn placed(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, assignment: &Assignment) {
+        let (Some(&ix), Some(&node)) = (self.group_ids.get(key), self.fleet.by_name.get(&assignment.node)) else {
+            return;
+        };
+        let replica = Replica {
+            generation,
+            attempt: Attempt(0),
+            node,
+            address: assignment.address,
+            terms: Arc::clone(&assignment.terms),
+            wanted: Wanted::Run,
+            state: ReplicaState::Pending,
+            code: None,
+            since: assignment.placed_at,
+            failures: 0,
+        };
+        let known = self.group_mut(ix).slot_or_open(slot);
+        if known.replica_mut(generation).is_some() {
+            return;
+        }
+        known.newest = known.newest.max(generation);
+        known.waiting = None;
+        known.replicas.push(replica.clone());
+        self.fleet.addresses[node.at()].mark(address::host(assignment.address));
+        *self.fleet.tenants[node.at()].entry(ix).or_default() += 1;
+        self.occupy(ix, slot, &replica);
+        self.count(key, node, &replica.terms);
+    }
+
+    fn stopping(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        let kind = self.group(ix).spec.kind;
+        let Some(replica) = self.group_mut(ix).slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) else {
+            return;
+        };
+        let counted = occupancy::counts(kind, replica);
+        replica.wanted = Wanted::Stop;
+        replica.state = ReplicaState::Draining;
+        let (node, terms) = (replica.node, Arc::clone(&replica.terms));
+        if counted {
+            self.uncount(key, node, &terms);
+        }
+        self.dirty.insert(ix);
+    }
+
+    fn restarting(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, attempt: Attempt) {
+        self.in_group(key, |group| {
+            if let Some(replica) = group.slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) {
+                replica.attempt = attempt;
+                replica.state = ReplicaState::Pending;
+                replica.code = None;
+            }
+        });
+    }
+
+    fn observed(&mut self, event: &Event) {
+        let Event::Observed { group: key, slot, generation, state, code, failures, at, .. } = event else { return };
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        let kind = self.group(ix).spec.kind;
+        let Some(replica) = self.group_mut(ix).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation)) else {
+            return;
+        };
+        let before = (occupancy::counts(kind, replica), occupancy::occupies(kind, replica.state));
+        if replica.state != *state {
+            replica.since = *at;
+        }
+        replica.state = *state;
+        replica.code = *code;
+        replica.failures = *failures;
+        let after = (occupancy::counts(kind, replica), occupancy::occupies(kind, replica.state));
+        let replica = replica.clone();
+        if before.1 && !after.1 {
+            self.vacate(ix, slot, &replica);
+            self.room_appeared = RoomAppeared::Yes;
+        }
+        if before.0 && !after.0 {
+            self.uncount(key, replica.node, &replica.terms);
+        }
+        self.dirty.insert(ix);
+    }
+
+    fn released(&mut self, key: &GroupKey, slot_key: &SlotKey, generation: Generation) {
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        let kind = self.group(ix).spec.kind;
+        let Some(slot) = self.group_mut(ix).slot_mut(slot_key) else { return };
+        let Some(at) = slot.replicas.iter().position(|replica| replica.generation == generation) else { return };
+        let replica = slot.replicas.remove(at);
+        if occupancy::occupies(kind, replica.state) {
+            self.vacate(ix, slot_key, &replica);
+        }
+        if occupancy::counts(kind, &replica) {
+            self.uncount(key, replica.node, &replica.terms);
+        }
+        let tenants = &mut self.fleet.tenants[replica.node.at()];
+        if let Some(count) = tenants.get_mut(&ix) {
+            *count -= 1;
+            if *count == 0 {
+                tenants.remove(&ix);
+            }
+        }
+        self.dirty.insert(ix);
+        self.room_appeared = RoomAppeared::Yes;
+    }
+}

@@ -1,0 +1,307 @@
+//! The nodes as dense columns, their classes, and the lanes that keep them in order.
+//!
+//! Owns: what each node offers and carries. Must not touch: which replica goes where.
+//! Invariant: outside [`Fleet::refresh`]'s callers, lanes agree with loads; a node is in a lane if and only if it
+//! takes new work.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use longshore_model::{ClusterConfig, Health, Intent, Node, NodeName, node::Overlay, node::UseDegraded};
+
+use super::{
+    GroupIx, NodeIx,
+    classes::{ClassIx, Classes},
+};
+use crate::{
+    address::AddressPool,
+    lanes::{Entry, Lane, LaneKey},
+};
+
+/// What a node carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) cpu_millis: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) disk_bytes: u64,
+    /// Slots whose current generation is here.
+    pub(crate) replicas: u32,
+}
+
+/// What a node offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) cpu_millis: u64,
+    pub(crate) memory_bytes: u64,
+    /// `u64::MAX` where the node reports no disk.
+    pub(crate) disk_bytes: u64,
+}
+
+/// The hot facts of a node, side by side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat {
+    pub(crate) load: Load,
+    pub(crate) limits: Limits,
+    /// Position of the name among all names.
+    pub(crate) rank: u32,
+    pub(crate) class: ClassIx,
+    lane: LaneSeat,
+}
+
+/// Where a node stands in the lanes.
+#[derive(Clone, Copy, Debug)]
+enum LaneSeat {
+    Out,
+    In { by_cpu: u32, by_count: u32, cpu_key: LaneKey, count_key: LaneKey },
+}
+
+/// A lane and what its members have in common.
+#[derive(Debug)]
+pub(crate) struct ClassLane {
+    pub(crate) class: ClassIx,
+    pub(crate) lane: Lane,
+}
+
+/// All nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    pub(crate) by_name: BTreeMap<NodeName, NodeIx>,
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) addresses: Vec<AddressPool>,
+    /// Host ports in use, with how many hold each: a port held twice by mishap is not free when one lets go.
+    pub(crate) ports: BTreeMap<(NodeIx, longshore_model::replica::HostPort), u32>,
+    pub(crate) devices: BTreeMap<(NodeIx, String), u64>,
+    /// Slots of each group whose generations are here.
+    pub(crate) tenants: Vec<BTreeMap<GroupIx, u32>>,
+    pub(crate) classes: Classes,
+    /// Lanes by CPU in use, for `spread`.
+    pub(crate) cpu_lanes: Vec<ClassLane>,
+    /// Lanes by replicas, for `pack`.
+    pub(crate) count_lanes: Vec<ClassLane>,
+    lane_ids: BTreeMap<(ClassIx, u64), u32>,
+    count_lane_ids: BTreeMap<ClassIx, u32>,
+    free: Vec<NodeIx>,
+    layout: Layout,
+    /// Grows whenever class numbers change their meaning.
+    pub(crate) class_epoch: u64,
+}
+
+/// Whether ranks, classes and lanes still hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Layout {
+    #[default]
+    Stale,
+    Sound,
+}
+
+impl Fleet {
+    pub(crate) fn node(&self, ix: NodeIx) -> &Arc<Node> {
+        &self.nodes[ix.at()]
+    }
+
+    pub(crate) fn seat(&self, ix: NodeIx) -> &Seat {
+        &self.seats[ix.at()]
+    }
+
+    /// Every node, in order of names.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = NodeIx> {
+        self.by_name.values().copied()
+    }
+
+    /// Ranks, classes and lanes are worked out anew before the next decision.
+    pub(crate) fn lay_out_again(&mut self) {
+        self.layout = Layout::Stale;
+    }
+
+    /// Takes a node in, new or changed.
+    pub(crate) fn put(&mut self, node: &Arc<Node>, config: &ClusterConfig) -> NodeIx {
+        let known = self.by_name.get(&node.name).copied();
+        let ix = known.unwrap_or_else(|| self.add(node));
+        self.nodes[ix.at()] = Arc::clone(node);
+        self.addresses[ix.at()].set_limit(node.capacity.addresses);
+        self.seats[ix.at()].limits = limits(node, config);
+        if self.layout == Layout::Sound {
+            self.leave_lane(ix);
+            self.seats[ix.at()].class = self.classes.classify(node);
+            self.enter_lane(ix);
+        }
+        ix
+    }
+
+    fn add(&mut self, node: &Arc<Node>) -> NodeIx {
+        self.layout = Layout::Stale;
+        let ix = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(Arc::clone(node));
+            self.seats.push(Seat::empty());
+            self.addresses.push(AddressPool::default());
+            self.tenants.push(BTreeMap::new());
+            NodeIx(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+        });
+        self.seats[ix.at()] = Seat::empty();
+        self.addresses[ix.at()] = AddressPool::default();
+        self.tenants[ix.at()] = BTreeMap::new();
+        self.by_name.insert(node.name.clone(), ix);
+        ix
+    }
+
+    /// Forgets a node that carries nothing any more.
+    pub(crate) fn forget(&mut self, name: &NodeName) -> Option<NodeIx> {
+        let ix = self.by_name.remove(name)?;
+        self.leave_lane(ix);
+        self.free.push(ix);
+        self.layout = Layout::Stale;
+        Some(ix)
+    }
+
+    /// Makes ranks, classes and lanes sound. Costs nodes × log nodes, and only after a node joined or left or a
+    /// service asked about a label nobody asked about before.
+    pub(crate) fn refresh(&mut self) {
+        if self.layout == Layout::Sound {
+            return;
+        }
+        self.layout = Layout::Sound;
+        self.class_epoch += 1;
+        self.classes.reset();
+        self.lane_ids.clear();
+        self.count_lane_ids.clear();
+        self.cpu_lanes.clear();
+        self.count_lanes.clear();
+        let order: Vec<NodeIx> = self.in_order().collect();
+        let mut by_cpu: Vec<Vec<Entry>> = Vec::new();
+        let mut by_count: Vec<Vec<Entry>> = Vec::new();
+        for (rank, ix) in order.into_iter().enumerate() {
+            self.seats[ix.at()].rank = u32::try_from(rank).unwrap_or(u32::MAX);
+            self.seats[ix.at()].class = self.classes.classify(&self.nodes[ix.at()]);
+            self.seats[ix.at()].lane = LaneSeat::Out;
+            if takes_work(&self.nodes[ix.at()]) {
+                let (cpu_lane, count_lane) = self.lanes_for(ix);
+                let (cpu_entry, count_entry) = self.sit(ix, cpu_lane, count_lane);
+                by_cpu.resize_with(self.cpu_lanes.len(), Vec::new);
+                by_count.resize_with(self.count_lanes.len(), Vec::new);
+                by_cpu[cpu_lane as usize].push(cpu_entry);
+                by_count[count_lane as usize].push(count_entry);
+            }
+        }
+        for (lane, entries) in self.cpu_lanes.iter_mut().zip(by_cpu) {
+            lane.lane = Lane::build(entries);
+        }
+        for (lane, entries) in self.count_lanes.iter_mut().zip(by_count) {
+            lane.lane = Lane::build(entries);
+        }
+    }
+
+    /// Puts a node whose load changed at its new place in the lanes.
+    pub(crate) fn reseat(&mut self, ix: NodeIx) {
+        if self.layout == Layout::Sound {
+            self.leave_lane(ix);
+            self.enter_lane(ix);
+        }
+    }
+
+    fn lanes_for(&mut self, ix: NodeIx) -> (u32, u32) {
+        let seat = &self.seats[ix.at()];
+        let (class, cpu) = (seat.class, seat.limits.cpu_millis);
+        let lanes = &mut self.cpu_lanes;
+        let cpu_lane = *self.lane_ids.entry((class, cpu)).or_insert_with(|| new_lane(lanes, class));
+        let lanes = &mut self.count_lanes;
+        let count_lane = *self.count_lane_ids.entry(class).or_insert_with(|| new_lane(lanes, class));
+        (cpu_lane, count_lane)
+    }
+
+    fn sit(&mut self, ix: NodeIx, by_cpu: u32, by_count: u32) -> (Entry, Entry) {
+        let seat = &mut self.seats[ix.at()];
+        let cpu_key = LaneKey::new(seat.load.cpu_millis, seat.load.replicas, seat.rank);
+        let count_key = LaneKey::new(0, seat.load.replicas, seat.rank);
+        seat.lane = LaneSeat::In { by_cpu, by_count, cpu_key, count_key };
+        let room = seat.room();
+        (Entry { key: cpu_key, room, node: ix }, Entry { key: count_key, room, node: ix })
+    }
+
+    fn enter_lane(&mut self, ix: NodeIx) {
+        if !takes_work(&self.nodes[ix.at()]) {
+            return;
+        }
+        let (by_cpu, by_count) = self.lanes_for(ix);
+        let (cpu_entry, count_entry) = self.sit(ix, by_cpu, by_count);
+        self.cpu_lanes[by_cpu as usize].lane.insert(cpu_entry);
+        self.count_lanes[by_count as usize].lane.insert(count_entry);
+    }
+
+    fn leave_lane(&mut self, ix: NodeIx) {
+        if let LaneSeat::In { by_cpu, by_count, cpu_key, count_key } = self.seats[ix.at()].lane
+            && self.layout == Layout::Sound
+        {
+            self.cpu_lanes[by_cpu as usize].lane.remove(cpu_key);
+            self.count_lanes[by_count as usize].lane.remove(count_key);
+        }
+        self.seats[ix.at()].lane = LaneSeat::Out;
+    }
+}
+
+impl Seat {
+    const fn empty() -> Self {
+        Self {
+            load: Load { cpu_millis: 0, memory_bytes: 0, disk_bytes: 0, replicas: 0 },
+            limits: Limits { cpu_millis: 0, memory_bytes: 0, disk_bytes: 0 },
+            rank: 0,
+            class: ClassIx(0),
+            lane: LaneSeat::Out,
+        }
+    }
+
+    /// Free memory plus one, or zero where more is used than there is.
+    pub(crate) const fn room(&self) -> u64 {
+        match self.limits.memory_bytes.checked_sub(self.load.memory_bytes) {
+            Some(free) => free.saturating_add(1),
+            None => 0,
+        }
+    }
+
+    /// CPU in use with `more` added, in millionths of what is allocatable.
+    pub(crate) fn projected_cpu(&self, more_millis: u64) -> u64 {
+        projected_cpu(self.load.cpu_millis + more_millis, self.limits.cpu_millis)
+    }
+}
+
+/// CPU in millionths of what is allocatable; a node without any counts as one thousandth of a core.
+pub(crate) fn projected_cpu(used_millis: u64, limit_millis: u64) -> u64 {
+    // The narrow division is several times faster and enough for any real machine; the wide one is for the rest.
+    if let Some(scaled) = used_millis.checked_mul(1_000_000) {
+        return scaled / limit_millis.max(1);
+    }
+    let millionths = u128::from(used_millis) * 1_000_000 / u128::from(limit_millis.max(1));
+    u64::try_from(millionths).unwrap_or(u64::MAX)
+}
+
+/// Whether a node takes new work at all: the `ready` filter, and the door to the lanes.
+pub(crate) fn takes_work(node: &Node) -> bool {
+    let healthy = match node.health {
+        Health::Ready => true,
+        Health::Degraded => node.use_degraded == UseDegraded::Yes,
+        Health::Suspect | Health::Down => false,
+    };
+    let willing = match node.intent {
+        Intent::Active => true,
+        Intent::Paused | Intent::Draining | Intent::Removed => false,
+    };
+    healthy && willing && node.overlay == Overlay::Reachable && has_capacity(node)
+}
+
+/// Whether a node reports anything to give.
+pub(crate) fn has_capacity(node: &Node) -> bool {
+    node.usable_cpu_millis() > 0 || node.allocatable_memory() > 0
+}
+
+fn limits(node: &Node, config: &ClusterConfig) -> Limits {
+    let cpu = u128::from(node.usable_cpu_millis()) * u128::from(config.cpu_overcommit_millionths) / 1_000_000;
+    Limits {
+        cpu_millis: u64::try_from(cpu).unwrap_or(u64::MAX),
+        memory_bytes: node.allocatable_memory(),
+        disk_bytes: node.allocatable_disk().unwrap_or(u64::MAX),
+    }
+}
+
+fn new_lane(lanes: &mut Vec<ClassLane>, class: ClassIx) -> u32 {
+    lanes.push(ClassLane { class, lane: Lane::default() });
+    u32::try_from(lanes.len() - 1).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,106 @@
+//! What the scheduler knows of a group: its spec, its slots, and the generations that are alive.
+//!
+//! Owns: the slots in order. Must not touch: node loads, which [`super::occupancy`] keeps.
+
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+
+use longshore_model::{
+    Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
+    Time, replica::Wanted,
+};
+use smallvec::SmallVec;
+
+use super::NodeIx;
+
+/// A service of a deployment.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) key: GroupKey,
+    pub(crate) spec: Arc<ServiceSpec>,
+    pub(crate) revision: RevisionNumber,
+    pub(crate) wanted: Wanted,
+    pub(crate) next_index: u32,
+    /// Sorted by key.
+    pub(crate) slots: Vec<Slot>,
+    /// Recent failures by node.
+    pub(crate) failures: BTreeMap<NodeIx, Vec<Time>>,
+}
+
+/// One place in the count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) key: SlotKey,
+    pub(crate) newest: Generation,
+    /// Generations not observed stopped, oldest first.
+    pub(crate) replicas: SmallVec<[Replica; 1]>,
+    pub(crate) waiting: Option<Reason>,
+    pub(crate) wanted: Wanted,
+}
+
+/// One generation on its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replica {
+    pub(crate) generation: Generation,
+    pub(crate) attempt: Attempt,
+    pub(crate) node: NodeIx,
+    pub(crate) address: Ipv6Addr,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) wanted: Wanted,
+    pub(crate) state: ReplicaState,
+    pub(crate) code: Option<RuntimeCode>,
+    pub(crate) since: Time,
+    pub(crate) failures: u32,
+}
+
+impl Slot {
+    pub(crate) fn new(key: SlotKey) -> Self {
+        Self { key, newest: Generation(0), replicas: SmallVec::new(), waiting: None, wanted: Wanted::Run }
+    }
+
+    /// The generation that counts: the newest, while it shall run.
+    pub(crate) fn current(&self) -> Option<&Replica> {
+        self.replicas.last().filter(|replica| replica.wanted == Wanted::Run)
+    }
+
+    pub(crate) fn replica_mut(&mut self, generation: Generation) -> Option<&mut Replica> {
+        self.replicas.iter_mut().find(|replica| replica.generation == generation)
+    }
+}
+
+impl Group {
+    pub(crate) fn slot_at(&self, key: &SlotKey) -> Result<usize, usize> {
+        self.slots.binary_search_by(|slot| slot.key.cmp(key))
+    }
+
+    pub(crate) fn slot_mut(&mut self, key: &SlotKey) -> Option<&mut Slot> {
+        let at = self.slot_at(key).ok()?;
+        self.slots.get_mut(at)
+    }
+
+    /// The slot, made if it does not exist.
+    pub(crate) fn slot_or_open(&mut self, key: &SlotKey) -> &mut Slot {
+        let at = match self.slot_at(key) {
+            Ok(at) => at,
+            Err(at) => {
+                self.slots.insert(at, Slot::new(key.clone()));
+                if let SlotKey::Index(index) = key {
+                    self.next_index = self.next_index.max(index.0 + 1);
+                }
+                at
+            }
+        };
+        &mut self.slots[at]
+    }
+
+    /// Slots still wanted, in order.
+    pub(crate) fn wanted_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.wanted == Wanted::Run)
+    }
+
+    /// Whether five failures in five minutes, or as configured, make the node faulty for this group.
+    pub(crate) fn is_faulty_on(&self, node: NodeIx, now: Time, limit: u32, window: std::time::Duration) -> bool {
+        let Some(times) = self.failures.get(&node) else { return false };
+        let recent = times.iter().filter(|at| now.since(**at) < window).count();
+        recent >= limit as usize
+    }
+}

@@ -1,0 +1,113 @@
+//! The one definition of what occupies a node.
+//!
+//! Owns: which states hold resources, and the sums that follow. The scheduler, the check before a commit and the
+//! rebalancer all ask here, so they cannot disagree.
+
+use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, replica::Wanted};
+
+use super::{GroupIx, NodeIx, View, fleet::Fleet, groups::Replica, volumes::Holder};
+
+/// Whether a generation in that state holds memory, ports, devices, volumes and its address on its node.
+///
+/// Everything does that was not seen to have ended: told to stop is not stopped, failed may be about to restart, and
+/// lost may come back running. Only a job that completed, or what was seen stopped, holds nothing.
+pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
+    match state {
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Failed
+        | ReplicaState::Lost => true,
+        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
+        ReplicaState::Stopped => false,
+    }
+}
+
+/// Adds what `terms` promise to a node's sums.
+pub(crate) fn load(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
+    let load = &mut fleet.seats[node.at()].load;
+    load.cpu_millis += terms.cpu_millis;
+    load.memory_bytes += terms.memory_total();
+    load.disk_bytes += terms.disk_bytes;
+    for port in &terms.host_ports {
+        *fleet.ports.entry((node, *port)).or_default() += 1;
+    }
+    for (kind, amount) in &terms.devices {
+        *fleet.devices.entry((node, kind.clone())).or_default() += amount;
+    }
+}
+
+/// Takes what `terms` promised off a node's sums.
+pub(crate) fn unload(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
+    let load = &mut fleet.seats[node.at()].load;
+    load.cpu_millis = load.cpu_millis.saturating_sub(terms.cpu_millis);
+    load.memory_bytes = load.memory_bytes.saturating_sub(terms.memory_total());
+    load.disk_bytes = load.disk_bytes.saturating_sub(terms.disk_bytes);
+    unload_extras(fleet, node, terms);
+}
+
+/// The part of [`unload`] that is kept in maps rather than in the columns.
+pub(crate) fn unload_extras(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
+    for port in &terms.host_ports {
+        if let Some(count) = fleet.ports.get_mut(&(node, *port)) {
+            *count -= 1;
+            if *count == 0 {
+                fleet.ports.remove(&(node, *port));
+            }
+        }
+    }
+    for (kind, amount) in &terms.devices {
+        let key = (node, kind.clone());
+        if let Some(used) = fleet.devices.get_mut(&key) {
+            *used = used.saturating_sub(*amount);
+            if *used == 0 {
+                fleet.devices.remove(&key);
+            }
+        }
+    }
+}
+
+impl View {
+    /// A generation begins to occupy its node.
+    pub(crate) fn occupy(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
+        load(&mut self.fleet, replica.node, &replica.terms);
+        for held in &replica.terms.volumes {
+            let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
+            self.volumes.hold(&held.key, holder);
+        }
+        self.fleet.reseat(replica.node);
+    }
+
+    /// A generation no longer occupies its node.
+    pub(crate) fn vacate(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
+        unload(&mut self.fleet, replica.node, &replica.terms);
+        for held in &replica.terms.volumes {
+            let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
+            self.volumes.release(&held.key, &holder);
+        }
+        self.fleet.reseat(replica.node);
+    }
+
+    /// A generation that shall run counts for balance and quota.
+    pub(crate) fn count(&mut self, group: &GroupKey, node: NodeIx, terms: &Terms) {
+        self.fleet.seats[node.at()].load.replicas += 1;
+        self.usage.entry(group.namespace.clone()).or_default().add(terms);
+        self.fleet.reseat(node);
+    }
+
+    /// A generation that shall stop no longer counts.
+    pub(crate) fn uncount(&mut self, group: &GroupKey, node: NodeIx, terms: &Terms) {
+        let load = &mut self.fleet.seats[node.at()].load;
+        load.replicas = load.replicas.saturating_sub(1);
+        self.usage.entry(group.namespace.clone()).or_default().subtract(terms);
+        self.fleet.reseat(node);
+    }
+}
+
+/// Whether a replica counts for balance and quota: it shall run, and has not ended for good.
+pub(crate) fn counts(kind: ServiceKind, replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && occupies(kind, replica.state)
+}

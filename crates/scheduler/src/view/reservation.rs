@@ -1,0 +1,129 @@
+//! Reservations within one pass: a decision counts for the next one at once, and is taken back at the end.
+//!
+//! A plan takes effect only through its events, so the pass must leave the view as it found it. Copying the view
+//! per pass was refused: it would cost nodes × pass where this costs what was touched.
+//!
+//! Owns: the journal of what a pass changed. Invariant: after [`View::roll_back`] the view is what it was.
+
+use std::sync::Arc;
+
+use longshore_model::{DeploymentName, Generation, NamespaceName, SlotKey, Terms, VolumeKey};
+
+use super::{NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
+use crate::ask::Ask;
+
+/// What a pass changed, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    /// Loads as they were, each node once.
+    loads: Vec<(NodeIx, Load)>,
+    saved: Vec<bool>,
+    /// Nodes whose place in the lanes is out of date.
+    moved: Vec<NodeIx>,
+    moving: Vec<bool>,
+    addresses: Vec<(NodeIx, u64)>,
+    extras: Vec<(NodeIx, Arc<Terms>)>,
+    holders: Vec<(VolumeKey, Holder)>,
+    homes: Vec<VolumeKey>,
+    usage: Vec<(NamespaceName, Usage)>,
+}
+
+/// What a reservation brought.
+pub(crate) struct Reserved {
+    pub(crate) host: u64,
+    pub(crate) new_volumes: Vec<VolumeKey>,
+}
+
+impl View {
+    /// Takes room for one replica on a node.
+    pub(crate) fn reserve(&mut self, ask: &Ask, slot: &SlotKey, generation: Generation, node: NodeIx) -> Reserved {
+        self.save_load(node);
+        occupancy::load(&mut self.fleet, node, &ask.terms);
+        self.fleet.seats[node.at()].load.replicas += 1;
+        if !ask.terms.host_ports.is_empty() || !ask.terms.devices.is_empty() {
+            self.journal.extras.push((node, Arc::clone(&ask.terms)));
+        }
+        let host = self.fleet.addresses[node.at()].take_lowest();
+        self.journal.addresses.push((node, host));
+        let new_volumes = self.reserve_volumes(ask, slot, generation, node);
+        Reserved { host, new_volumes }
+    }
+
+    fn save_load(&mut self, node: NodeIx) {
+        let nodes = self.fleet.nodes.len();
+        let journal = &mut self.journal;
+        journal.saved.resize(nodes, false);
+        journal.moving.resize(nodes, false);
+        if !std::mem::replace(&mut journal.saved[node.at()], true) {
+            journal.loads.push((node, self.fleet.seats[node.at()].load));
+        }
+        if !std::mem::replace(&mut journal.moving[node.at()], true) {
+            journal.moved.push(node);
+        }
+    }
+
+    fn reserve_volumes(&mut self, ask: &Ask, slot: &SlotKey, generation: Generation, node: NodeIx) -> Vec<VolumeKey> {
+        let mut made = Vec::new();
+        for held in &ask.terms.volumes {
+            if self.volumes.get(&held.key).is_none_or(|volume| volume.home.is_none()) {
+                let owner: &DeploymentName = &ask.key.deployment;
+                self.volumes.settle(&held.key, owner, node);
+                self.journal.homes.push(held.key.clone());
+                made.push(held.key.clone());
+            }
+            let holder = Holder { group: ask.group, slot: slot.clone(), generation, sharing: held.sharing };
+            self.volumes.hold(&held.key, holder.clone());
+            self.journal.holders.push((held.key.clone(), holder));
+        }
+        made
+    }
+
+    /// Counts a batch against its namespace's quota.
+    pub(crate) fn reserve_quota(&mut self, ask: &Ask, replicas: usize) {
+        let usage = self.usage.entry(ask.key.namespace.clone()).or_default();
+        self.journal.usage.push((ask.key.namespace.clone(), *usage));
+        for _ in 0..replicas {
+            usage.add(&ask.terms);
+        }
+    }
+
+    /// Brings the lanes up to date with what was reserved since the last call.
+    pub(crate) fn settle_lanes(&mut self) {
+        let moved = std::mem::take(&mut self.journal.moved);
+        for node in &moved {
+            self.journal.moving[node.at()] = false;
+            self.fleet.reseat(*node);
+        }
+        // The allocation is kept for the next batch.
+        self.journal.moved = moved;
+        self.journal.moved.clear();
+    }
+
+    /// Takes every reservation of the pass back.
+    pub(crate) fn roll_back(&mut self) {
+        let mut journal = std::mem::take(&mut self.journal);
+        for (namespace, usage) in journal.usage.drain(..).rev() {
+            self.usage.insert(namespace, usage);
+        }
+        for (key, holder) in journal.holders.drain(..).rev() {
+            self.volumes.release(&key, &holder);
+        }
+        for key in journal.homes.drain(..).rev() {
+            self.volumes.unsettle(&key);
+        }
+        for (node, host) in journal.addresses.drain(..).rev() {
+            self.fleet.addresses[node.at()].free(host);
+        }
+        for (node, terms) in journal.extras.drain(..).rev() {
+            occupancy::unload_extras(&mut self.fleet, node, &terms);
+        }
+        for (node, load) in journal.loads.drain(..).rev() {
+            journal.saved[node.at()] = false;
+            self.fleet.seats[node.at()].load = load;
+            self.fleet.reseat(node);
+        }
+        journal.moved.clear();
+        journal.moving.fill(false);
+        self.journal = journal;
+    }
+}

@@ -1,0 +1,72 @@
+//! Named volumes: where each lives and which generations hold it.
+//!
+//! Owns: homes and holders. Invariant: a holder is listed from its decision until it is observed stopped.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{DeploymentName, Generation, SlotKey, VolumeKey, volume::Sharing};
+
+use super::{GroupIx, NodeIx};
+
+/// All volumes known or held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Volumes {
+    known: BTreeMap<VolumeKey, VolumeEntry>,
+}
+
+/// One volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeEntry {
+    pub(crate) home: Option<NodeIx>,
+    pub(crate) owner: Option<DeploymentName>,
+    pub(crate) holders: Vec<Holder>,
+}
+
+/// A generation that holds a volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Holder {
+    pub(crate) group: GroupIx,
+    pub(crate) slot: SlotKey,
+    pub(crate) generation: Generation,
+    pub(crate) sharing: Sharing,
+}
+
+impl Volumes {
+    pub(crate) fn get(&self, key: &VolumeKey) -> Option<&VolumeEntry> {
+        self.known.get(key)
+    }
+
+    pub(crate) fn settle(&mut self, key: &VolumeKey, owner: &DeploymentName, home: NodeIx) {
+        let entry = self.known.entry(key.clone()).or_default();
+        entry.home = Some(home);
+        entry.owner = Some(owner.clone());
+    }
+
+    pub(crate) fn unsettle(&mut self, key: &VolumeKey) {
+        if let Some(entry) = self.known.get_mut(key) {
+            entry.home = None;
+            entry.owner = None;
+        }
+        self.forget_if_idle(key);
+    }
+
+    pub(crate) fn hold(&mut self, key: &VolumeKey, holder: Holder) {
+        let holders = &mut self.known.entry(key.clone()).or_default().holders;
+        if let Err(at) = holders.binary_search(&holder) {
+            holders.insert(at, holder);
+        }
+    }
+
+    pub(crate) fn release(&mut self, key: &VolumeKey, holder: &Holder) {
+        if let Some(entry) = self.known.get_mut(key) {
+            entry.holders.retain(|other| other != holder);
+        }
+        self.forget_if_idle(key);
+    }
+
+    fn forget_if_idle(&mut self, key: &VolumeKey) {
+        if self.known.get(key).is_some_and(|entry| entry.home.is_none() && entry.holders.is_empty()) {
+            self.known.remove(key);
+        }
+    }
+}
