@@ -19,7 +19,7 @@ mod slots;
 use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::Wanted};
 
 use crate::{
-    ask::{Ask, Counts},
+    ask::Ask,
     explain,
     feasibility::gates::{self, Gate},
     placement::{self, Vacancy},
@@ -31,7 +31,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     view.advance(now);
     view.fleet.refresh();
     let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
-    let mut counts = Counts::default();
+    let mut counts = std::mem::take(&mut view.counts);
     for group in view.take_dirty() {
         let pass = Pass { view, now, wake_at: None, items: Vec::new() };
         let ask = Ask::new(pass.view, group, now, counts);
@@ -47,6 +47,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
             plan.groups.push(changes);
         }
     }
+    view.counts = counts;
     view.roll_back();
     plan.wake_at = next_wake(view);
     plan

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota};
 
+use crate::ask::Counts;
+
 use self::{fleet::Fleet, groups::Group, reservation::Journal, usage::Usage, volumes::Volumes};
 
 /// Dense number of a node in the view. Not stable across views; never leaves the crate.
@@ -62,6 +64,8 @@ pub struct View {
     /// Whether room may have appeared somewhere, so that what waits is tried again.
     pub(crate) room_appeared: RoomAppeared,
     pub(crate) journal: Journal,
+    /// A column lent to each ask in turn, kept for its allocation.
+    pub(crate) counts: Counts,
 }
 
 /// Whether anything happened that could help a waiting group.
