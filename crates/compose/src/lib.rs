@@ -4,12 +4,27 @@
 //! Must not touch: the cluster. What can only be known there (nodes, secrets, other deployments) is not judged here.
 //! Invariant: no input panics, and every problem names its file, line and column.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of a reader belongs to one lifetime, a row of the key table must serve any"
+)]
+
 pub mod constraint;
+mod deployment;
 pub mod diagnostic;
+pub mod hash;
+mod keys;
+mod load;
+mod paths;
 pub mod reader;
+mod scope;
+mod service;
 pub mod suggest;
 pub mod units;
+mod whole;
+mod words;
 pub mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
+pub use load::{load_embedded, load_text};
 pub use reader::Extensions;

@@ -1,0 +1,105 @@
+//! From one merged tree to a [`DeploymentSpec`].
+//!
+//! Owns: the top-level keys, names, and the order in which the parts are read.
+//! Must not touch: files and variables; the tree that comes in has neither `include` nor `${}` left.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use longshore_model::{DeploymentSpec, ServiceName};
+
+use crate::{
+    diagnostic::{Diagnostics, Place},
+    keys::{self, Rule},
+    scope::Scope,
+    service::{self, Override},
+    whole::{self, Places},
+    yaml::{Key, Mapping, Node},
+};
+
+type TopRead = fn(&mut TopReader);
+
+#[derive(Default)]
+pub(crate) struct TopReader;
+
+/// Keys at the top of a Compose file. They are read by section, in [`decode`]; the table only says what may stand there.
+pub(crate) static TOP_KEYS: &[Rule<TopRead>] = &[
+    Rule::honoured("configs", |_| {}, "files shown to services; `file`, `environment`, `content`, `external`"),
+    Rule::accepted("include", "other files taken in when the file is read"),
+    Rule::refused("models", "run the model as a service"),
+    Rule::honoured("name", |_| {}, "name of the deployment, unless one is given at apply"),
+    Rule::honoured("networks", |_| {}, "networks of the deployment"),
+    Rule::honoured("secrets", |_| {}, "files shown to services, kept encrypted; `file`, `environment`, `external`"),
+    Rule::honoured("services", |_| {}, "what to run"),
+    Rule::accepted("version", "from older files; the current specification is always used"),
+    Rule::honoured("volumes", |_| {}, "volumes of the deployment"),
+];
+
+/// What comes of a file.
+pub(crate) struct Decoded {
+    pub(crate) spec: DeploymentSpec,
+    pub(crate) scope: Scope,
+    pub(crate) places: Places,
+}
+
+/// Reads the tree of a whole deployment.
+pub(crate) fn decode(
+    root: &Node,
+    scope: Scope,
+    mut overrides: BTreeMap<String, Override>,
+    problems: &mut Diagnostics,
+) -> Option<Decoded> {
+    let mapping = problems.mapping(root, "a Compose file")?;
+    keys::meet(TOP_KEYS, mapping, "the file", problems);
+    let scope = scope.read(mapping, problems);
+    let mut spec = DeploymentSpec::default();
+    let mut places = Places::new();
+    for (key, node) in services(mapping, &root.place, problems) {
+        check_name(key, problems);
+        let over = overrides.remove(&*key.name).unwrap_or_default();
+        let read = service::read(key, node, &scope, over, problems);
+        let name = ServiceName::new(key.name.clone());
+        places.insert(name.clone(), key.place.clone());
+        spec.services.insert(name, read);
+    }
+    declare(&mut spec, &scope);
+    whole::check(&spec, &places, problems);
+    Some(Decoded { spec, scope, places })
+}
+
+fn services<'n>(root: &'n Mapping, place: &Place, problems: &mut Diagnostics) -> Vec<(&'n Key, &'n Node)> {
+    let Some(node) = root.get("services").filter(|node| !node.is_null()) else {
+        problems
+            .error(place, "the file has no `services`")
+            .hint("say what to run, for instance `services: {web: {image: \"nginx:1.27\"}}`");
+        return Vec::new();
+    };
+    problems.mapping(node, "`services`").map(|mapping| mapping.iter().collect()).unwrap_or_default()
+}
+
+fn check_name(key: &Key, problems: &mut Diagnostics) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let begins = key.name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !begins || !key.name.chars().all(allowed) || key.name.len() > 63 {
+        let shown = crate::reader::shorten(&key.name);
+        problems
+            .error(&key.place, format!("`{shown}` is not a name for a service"))
+            .hint("use up to 63 letters, digits, `-`, `_` and `.`, a letter or digit first");
+    }
+}
+
+/// Only what some service uses is part of the deployment.
+fn declare(spec: &mut DeploymentSpec, scope: &Scope) {
+    let services: Vec<Arc<_>> = spec.services.values().cloned().collect();
+    for service in services {
+        for name in service.networks.keys() {
+            if let Some(declared) = scope.networks.get(name) {
+                spec.networks.insert(name.clone(), declared.spec.clone());
+            }
+        }
+        for (key, _) in service.volumes() {
+            if let Some(declared) = scope.volumes.values().find(|declared| declared.key == *key) {
+                spec.volumes.insert(key.name.to_string(), declared.spec.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The spec hash: the fingerprint of everything fixed when a container is created.
+//!
+//! Owns: which parts of a service count, and the canonical form they are hashed in.
+//! Invariant: two manifests that would create the same container have the same hash, however they were written; any
+//! difference in the container is a difference in the hash. Scale, placement, update policy and routes are left out.
+
+use std::fmt::Write as _;
+
+use longshore_model::{
+    ServiceSpec,
+    service::{Mount, MountSource, SpecHash},
+};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// The fingerprint of a resolved service.
+pub fn spec_hash(spec: &ServiceSpec) -> SpecHash {
+    let mut text = String::new();
+    write_canonical(&creation(spec), &mut text);
+    let digest = Sha256::digest(text.as_bytes());
+    let mut hex = String::with_capacity(64);
+    for byte in digest {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    SpecHash(hex.into())
+}
+
+/// What is fixed at creation, empty parts left out so that a new field does not change old hashes.
+fn creation(spec: &ServiceSpec) -> Value {
+    let mut ports = spec.ports.clone();
+    ports.sort();
+    ports.dedup();
+    let mut mounts: Vec<Value> = spec.mounts.iter().map(mount).collect();
+    mounts.sort_by_key(|mount| mount["target"].as_str().map(str::to_owned));
+    let mut value = json!({
+        "container": spec.container,
+        "driver": spec.driver,
+        "resources": spec.resources,
+        "ports": ports,
+        "mounts": mounts,
+        "networks": spec.networks,
+    });
+    drop_empty(&mut value);
+    value
+}
+
+/// Who may share a volume is the scheduler's affair; the container does not change with it.
+fn mount(mount: &Mount) -> Value {
+    let source = match &mount.source {
+        MountSource::Volume { key, driver, .. } => json!({ "volume": key, "driver": driver }),
+        MountSource::Bind(path) => json!({ "bind": path }),
+        MountSource::Tmpfs => json!("tmpfs"),
+        MountSource::Anonymous => json!("anonymous"),
+    };
+    json!({ "source": source, "target": mount.target, "access": mount.access, "options": mount.options })
+}
+
+fn drop_empty(value: &mut Value) {
+    if let Value::Object(map) = value {
+        for (key, child) in map.iter_mut() {
+            // Inside the environment an absent value and an empty one are two things; labels and the like hold texts.
+            if key != "environment" {
+                drop_empty(child);
+            }
+        }
+        map.retain(|key, child| !is_empty(key, child));
+    }
+}
+
+fn is_empty(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        // An empty command takes the image's away, which is not the same as not giving one.
+        Value::Array(items) => items.is_empty() && key != "command" && key != "entrypoint",
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// JSON with sorted keys and no blanks. Written out here, since whether the library sorts depends on its features.
+pub fn write_canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => write_object(map, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(']');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            let _ = write!(out, "{value}");
+        }
+    }
+}
+
+fn write_object(map: &Map<String, Value>, out: &mut String) {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    out.push('{');
+    for (at, (key, value)) in entries.into_iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        let _ = write!(out, "{}:", Value::String(key.clone()));
+        write_canonical(value, out);
+    }
+    out.push('}');
+}

@@ -1,0 +1,64 @@
+//! Paths as texts: manifests are resolved before any file system is looked at.
+//!
+//! Owns: joining and tidying. Must not touch: the disk.
+
+/// `path` seen from `directory`, without `.` and `..`.
+pub fn join(directory: &str, path: &str) -> String {
+    if path.starts_with('/') { tidy(path) } else { tidy(&format!("{directory}/{path}")) }
+}
+
+/// The directory a file is in; empty for a bare name.
+pub fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) => "/",
+        Some((directory, _)) => directory,
+        None => "",
+    }
+}
+
+/// The last part of a path.
+pub fn last(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+fn tidy(path: &str) -> String {
+    let absolute = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            ".." if absolute => {}
+            part => parts.push(part),
+        }
+    }
+    let joined = parts.join("/");
+    match (absolute, joined.is_empty()) {
+        (true, _) => format!("/{joined}"),
+        (false, true) => ".".to_owned(),
+        (false, false) => joined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{join, last, parent};
+
+    #[test]
+    fn paths_are_joined_and_tidied() {
+        assert_eq!(join("/srv/app", "./data"), "/srv/app/data");
+        assert_eq!(join("/srv/app", "../x/./y"), "/srv/x/y");
+        assert_eq!(join("/srv/app", "/etc//hosts"), "/etc/hosts");
+        assert_eq!(join("/", "../.."), "/");
+        assert_eq!(join("a", "../../b"), "../b");
+        assert_eq!(join(".", "."), ".");
+    }
+
+    #[test]
+    fn parents_and_last_parts_are_found() {
+        assert_eq!((parent("a/b/c.yaml"), last("a/b/")), ("a/b", "b"));
+        assert_eq!((parent("c.yaml"), parent("/c.yaml")), ("", "/"));
+    }
+}

@@ -1,0 +1,369 @@
+//! One service, from its mapping to a [`ServiceSpec`].
+//!
+//! Owns: the table of service keys, and settling what several keys say together.
+//! Must not touch: other services; the whole is looked at in [`crate::whole`].
+//! Invariant: the order of keys in the file never matters. Readers only note what was asked; `settle` decides.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use longshore_model::{
+    ServiceSpec,
+    container::{PullPolicy, Switch},
+};
+
+use crate::{
+    diagnostic::{Diagnostics, Place},
+    hash,
+    keys::{self, Rule},
+    scope::Scope,
+    yaml::{Key, Node},
+};
+
+mod container;
+mod dependencies;
+pub(crate) mod deploy;
+mod devices;
+mod files;
+pub(crate) mod health;
+mod limits;
+pub(crate) mod longshore;
+mod mounts;
+mod networks;
+mod ports;
+mod settle;
+
+pub(crate) use settle::{Asked, Given};
+
+/// What is known while a service is read.
+pub(crate) struct ServiceReader<'a> {
+    /// The service's name.
+    pub(crate) name: &'a str,
+    /// The service, ready for a sentence.
+    pub(crate) what: String,
+    /// Where it is named.
+    pub(crate) place: &'a Place,
+    /// What it can refer to.
+    pub(crate) scope: &'a Scope,
+    /// What is wrong so far.
+    pub(crate) problems: &'a mut Diagnostics,
+    /// What is read so far.
+    pub(crate) spec: ServiceSpec,
+    /// What is asked by more than one key.
+    pub(crate) asked: Asked,
+}
+
+/// A function that reads one key of a service.
+pub(crate) type ServiceRead = fn(&mut ServiceReader<'_>, &Key, &Node);
+
+/// What overlays may say of a service; it wins over everything in the Compose file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Override {
+    /// `replicas`.
+    pub(crate) replicas: Option<Given<u32>>,
+    /// `placement`.
+    pub(crate) strategy: Option<Given<longshore_model::Strategy>>,
+    /// `hosts`.
+    pub(crate) hosts: Option<Given<BTreeSet<longshore_model::NodeName>>>,
+    /// `networks`; they replace, not extend.
+    pub(crate) networks: Option<Vec<Given<String>>>,
+}
+
+/// Reads a service. What is wrong is in `problems`; the result is only good when nothing is.
+pub(crate) fn read(
+    key: &Key,
+    node: &Node,
+    scope: &Scope,
+    over: Override,
+    problems: &mut Diagnostics,
+) -> Arc<ServiceSpec> {
+    let what = format!("service `{}`", key.name);
+    let mut reader = ServiceReader {
+        name: &key.name,
+        what,
+        place: &key.place,
+        scope,
+        problems,
+        spec: ServiceSpec::default(),
+        asked: Asked::default(),
+    };
+    if let Some(mapping) = reader.problems.mapping(node, &reader.what) {
+        for (read, key, node) in keys::meet(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
+            read(&mut reader, key, node);
+        }
+    }
+    reader.settle(over);
+    let mut spec = reader.spec;
+    spec.spec_hash = hash::spec_hash(&spec);
+    Arc::new(spec)
+}
+
+impl ServiceReader<'_> {
+    /// The key, ready for a sentence.
+    pub(crate) fn of(&self, key: &Key) -> String {
+        format!("`{}` of {}", key.name, self.what)
+    }
+
+    fn text(&mut self, key: &Key, node: &Node) -> Option<String> {
+        if node.is_null() {
+            return None;
+        }
+        let what = self.of(key);
+        self.problems.text(node, what).map(str::to_owned)
+    }
+
+    fn texts(&mut self, key: &Key, node: &Node) -> Vec<String> {
+        if node.is_null() {
+            return Vec::new();
+        }
+        let what = self.of(key);
+        self.problems.text_or_texts(node, what)
+    }
+
+    fn text_set(&mut self, key: &Key, node: &Node) -> BTreeSet<String> {
+        self.texts(key, node).into_iter().collect()
+    }
+
+    fn filled_pairs(&mut self, key: &Key, node: &Node) -> BTreeMap<String, String> {
+        let what = self.of(key);
+        let pairs = self.problems.pairs(node, what);
+        pairs.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect()
+    }
+
+    fn duration(&mut self, key: &Key, node: &Node) -> Option<Duration> {
+        let what = self.of(key);
+        self.problems.duration(node, what)
+    }
+
+    fn switch(&mut self, key: &Key, node: &Node, switch: Switch) {
+        let what = self.of(key);
+        if self.problems.boolean(node, what) == Some(true) {
+            self.spec.container.switches.insert(switch);
+        }
+    }
+}
+
+/// What becomes of every key of a service.
+pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
+    Rule::honoured(
+        "annotations",
+        |r, k, n| r.spec.container.annotations = r.filled_pairs(k, n),
+        "set on the container",
+    ),
+    Rule::warned("attach", "it concerns the terminal of `docker compose up`; see `longshore logs`"),
+    Rule::refused("blkio_config", "limit disk use on the node, or remove the key"),
+    Rule::honoured(
+        "build",
+        |r, k, n| r.build(k, n),
+        "the image is `image`, else `<deployment>-<service>`; build and push it first",
+    ),
+    Rule::honoured("cap_add", |r, k, n| r.spec.container.security.cap_add = r.text_set(k, n), "added to the container"),
+    Rule::honoured(
+        "cap_drop",
+        |r, k, n| r.spec.container.security.cap_drop = r.text_set(k, n),
+        "dropped from the container",
+    ),
+    Rule::honoured("cgroup", |r, k, n| r.spec.container.namespaces.cgroup = r.text(k, n), "`host` or `private`"),
+    Rule::honoured(
+        "cgroup_parent",
+        |r, k, n| r.spec.container.namespaces.cgroup_parent = r.text(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured("command", |r, k, n| r.spec.container.command = r.command(k, n), "replaces the image's"),
+    Rule::honoured("configs", |r, k, n| r.configs(k, n), "shown as files; short and long syntax"),
+    Rule::warned("container_name", "containers are named after their replica, since there can be several"),
+    Rule::refused("cpu_count", "write `cpus` or `deploy.resources.limits.cpus`"),
+    Rule::refused("cpu_percent", "write `cpus` or `deploy.resources.limits.cpus`"),
+    Rule::refused("cpu_period", "write `cpus`: quota divided by period, so 50000 of 100000 is `0.5`"),
+    Rule::refused("cpu_quota", "write `cpus`: quota divided by period, so 50000 of 100000 is `0.5`"),
+    Rule::refused("cpu_rt_period", "real-time scheduling is not offered; remove the key"),
+    Rule::refused("cpu_rt_runtime", "real-time scheduling is not offered; remove the key"),
+    Rule::honoured(
+        "cpu_shares",
+        |r, k, n| r.spec.container.limits.cpu_shares = r.unsigned(k, n),
+        "weight among containers of a node",
+    ),
+    Rule::honoured("cpus", |r, k, n| r.asked.cpus = r.cpus(k, n), "as `deploy.resources.limits.cpus`, which wins"),
+    Rule::honoured("cpuset", |r, k, n| r.spec.container.limits.cpuset = r.text(k, n), "handed to the engine"),
+    Rule::refused("credential_spec", "credentials of Windows accounts are not supported; remove the key"),
+    Rule::honoured(
+        "depends_on",
+        |r, k, n| r.depends_on(k, n),
+        "holds back the start until met, cluster-wide; list and mapping",
+    ),
+    Rule::honoured("deploy", |r, k, n| r.deploy(k, n), "see the tables below"),
+    Rule::warned("develop", "it concerns development on one machine"),
+    Rule::honoured(
+        "device_cgroup_rules",
+        |r, k, n| r.spec.container.security.device_cgroup_rules = r.texts(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured("devices", |r, k, n| r.devices(k, n), "devices of the node; short and long syntax"),
+    Rule::honoured(
+        "dns",
+        |r, k, n| r.spec.container.resolver.dns = r.texts(k, n),
+        "servers asked after the cluster's own",
+    ),
+    Rule::honoured("dns_opt", |r, k, n| r.spec.container.resolver.dns_opt = r.texts(k, n), "handed to the engine"),
+    Rule::honoured(
+        "dns_search",
+        |r, k, n| r.spec.container.resolver.dns_search = r.texts(k, n),
+        "handed to the engine",
+    ),
+    Rule::refused("dockerfile", "write `build: {dockerfile: …}`"),
+    Rule::honoured("domainname", |r, k, n| r.spec.container.domainname = r.text(k, n), "set inside"),
+    Rule::honoured("entrypoint", |r, k, n| r.spec.container.entrypoint = r.command(k, n), "replaces the image's"),
+    Rule::accepted("env_file", "folded into `environment` when the file is read, with `required` and `format`"),
+    Rule::honoured(
+        "environment",
+        |r, k, n| r.environment(k, n),
+        "mapping or list; a key without a value takes the caller's",
+    ),
+    Rule::accepted("expose", "replicas of a deployment reach each other on every port"),
+    Rule::accepted("extends", "resolved when the file is read: same file, other file, chains"),
+    Rule::refused("external_links", "put both deployments on one `external` network"),
+    Rule::honoured("extra_hosts", |r, k, n| r.extra_hosts(k, n), "mapping, `name:address` or `name=address`"),
+    Rule::honoured("gpus", |r, k, n| r.gpus(k, n), "`all` or a list, as `deploy.resources.reservations.devices`"),
+    Rule::honoured("group_add", |r, k, n| r.spec.container.groups = r.text_set(k, n), "added to the user's groups"),
+    Rule::honoured(
+        "healthcheck",
+        |r, k, n| r.healthcheck(k, n),
+        "decides `running`, `degraded` and every rollout step",
+    ),
+    Rule::honoured("hostname", |r, k, n| r.spec.container.hostname = r.text(k, n), "set inside"),
+    Rule::honoured("image", |r, k, n| r.asked.image = r.text(k, n), "what to run"),
+    Rule::honoured("init", |r, k, n| r.switch(k, n, Switch::Init), "a small init process inside"),
+    Rule::honoured(
+        "ipc",
+        |r, k, n| r.spec.container.namespaces.ipc = r.shared(k, n),
+        "`private`, `shareable`, `host` or `service:x`",
+    ),
+    Rule::refused("isolation", "isolation of Windows containers is not supported; remove the key"),
+    Rule::accepted("label_file", "folded into `labels` when the file is read"),
+    Rule::honoured(
+        "labels",
+        |r, k, n| r.spec.container.labels = r.filled_pairs(k, n),
+        "set on the container; mapping or list",
+    ),
+    Rule::honoured(
+        "links",
+        |r, k, n| r.links(k, n),
+        "services already reach each other by name; a link with another alias is refused",
+    ),
+    Rule::refused("log_driver", "write `logging: {driver: …}`"),
+    Rule::refused("log_opt", "write `logging: {options: …}`"),
+    Rule::honoured("logging", |r, k, n| r.logging(k, n), "driver and options; nodes without the plugin are not used"),
+    Rule::refused("mac_address", "addresses are the cluster's; remove the key"),
+    Rule::honoured(
+        "mem_limit",
+        |r, k, n| r.asked.memory_limit = r.bytes(k, n),
+        "as `deploy.resources.limits.memory`, which wins",
+    ),
+    Rule::honoured(
+        "mem_reservation",
+        |r, k, n| r.asked.memory_reservation = r.bytes(k, n),
+        "as `deploy.resources.reservations.memory`, which wins",
+    ),
+    Rule::honoured(
+        "mem_swappiness",
+        |r, k, n| r.spec.container.limits.memory_swappiness = r.unsigned(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured("memswap_limit", |r, k, n| r.memswap_limit(k, n), "memory and swap together; `-1` is unlimited"),
+    Rule::refused("models", "run the model as a service of its own"),
+    Rule::refused("net", "write `network_mode`"),
+    Rule::honoured(
+        "network_mode",
+        |r, k, n| r.network_mode(k, n),
+        "`none`, `host` or `service:x`, which puts both on one node",
+    ),
+    Rule::honoured("networks", |r, k, n| r.networks(k, n), "list or mapping with `aliases`, `priority`, `driver_opts`"),
+    Rule::honoured("oom_kill_disable", |r, k, n| r.switch(k, n, Switch::OomKillDisable), "handed to the engine"),
+    Rule::honoured(
+        "oom_score_adj",
+        |r, k, n| r.spec.container.limits.oom_score_adj = r.signed(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured("pid", |r, k, n| r.spec.container.namespaces.pid = r.shared(k, n), "`host` or `service:x`"),
+    Rule::honoured(
+        "pids_limit",
+        |r, k, n| r.asked.pids = r.signed(k, n),
+        "as `deploy.resources.limits.pids`, which wins",
+    ),
+    Rule::honoured("platform", |r, k, n| r.platform(k, n), "`os[/arch[/variant]]`: only such nodes are used"),
+    Rule::honoured(
+        "ports",
+        |r, k, n| r.ports(k, n),
+        "short syntax and `mode: ingress` listen on every node, `mode: host` on the replica's",
+    ),
+    Rule::honoured("post_start", |r, k, n| r.spec.container.post_start = r.hooks(k, n), "run inside after each start"),
+    Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),
+    Rule::honoured("privileged", |r, k, n| r.switch(k, n, Switch::Privileged), "handed to the engine"),
+    Rule::accepted("profiles", "a service with profiles takes part only when one of them is asked for"),
+    Rule::refused("provider", "what a provider would make must exist before; remove the service"),
+    Rule::honoured(
+        "pull_policy",
+        |r, k, n| r.pull_policy(k, n),
+        "`always`, `missing`, `if_not_present`, `never`; `build` is `missing`",
+    ),
+    Rule::honoured("read_only", |r, k, n| r.switch(k, n, Switch::ReadOnly), "the root file system cannot be written"),
+    Rule::warned("restart", "the cluster always restarts; `deploy.restart_policy` refines it"),
+    Rule::honoured("runtime", |r, k, n| r.spec.container.runtime = r.text(k, n), "runtime of the engine"),
+    Rule::honoured(
+        "scale",
+        |r, k, n| r.asked.scale = r.given_count(k, n),
+        "as `deploy.replicas`, which it must not contradict",
+    ),
+    Rule::honoured("secrets", |r, k, n| r.secrets(k, n), "shown as files under `/run/secrets`; short and long syntax"),
+    Rule::honoured(
+        "security_opt",
+        |r, k, n| r.spec.container.security.options = r.text_set(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured(
+        "shm_size",
+        |r, k, n| r.spec.container.limits.shm_size_bytes = r.bytes(k, n),
+        "size of shared memory",
+    ),
+    Rule::honoured("stdin_open", |r, k, n| r.switch(k, n, Switch::StdinOpen), "standard input stays open"),
+    Rule::honoured(
+        "stop_grace_period",
+        |r, k, n| r.spec.container.stop_grace_period = r.duration(k, n),
+        "time before the kill; 10 s unless said",
+    ),
+    Rule::honoured("stop_signal", |r, k, n| r.spec.container.stop_signal = r.text(k, n), "asks it to end"),
+    Rule::honoured(
+        "storage_opt",
+        |r, k, n| r.spec.container.limits.storage_options = r.filled_pairs(k, n),
+        "handed to the engine",
+    ),
+    Rule::honoured("sysctls", |r, k, n| r.spec.container.limits.sysctls = r.filled_pairs(k, n), "mapping or list"),
+    Rule::honoured("tmpfs", |r, k, n| r.tmpfs(k, n), "one path or a list, each with options after a colon"),
+    Rule::honoured("tty", |r, k, n| r.switch(k, n, Switch::Tty), "a terminal is allocated"),
+    Rule::honoured("ulimits", |r, k, n| r.ulimits(k, n), "a number, or `soft` and `hard`"),
+    Rule::refused("use_api_socket", "mount what the service needs as a secret"),
+    Rule::honoured("user", |r, k, n| r.spec.container.user = r.text(k, n), "user, and after a colon group"),
+    Rule::honoured("userns_mode", |r, k, n| r.spec.container.namespaces.user = r.text(k, n), "handed to the engine"),
+    Rule::honoured("uts", |r, k, n| r.spec.container.namespaces.uts = r.text(k, n), "`host`"),
+    Rule::refused("volume_driver", "write `driver` in the top-level `volumes`"),
+    Rule::honoured(
+        "volumes",
+        |r, k, n| r.volumes(k, n),
+        "named volumes bind the service to their home node; short and long syntax",
+    ),
+    Rule::refused("volumes_from", "mount the same named volume in both services"),
+    Rule::honoured("working_dir", |r, k, n| r.spec.container.working_dir = r.text(k, n), "directory it starts in"),
+    Rule::honoured("x-longshore", |r, k, n| r.longshore(k, n), "what Compose has no word for; see the table below"),
+];
+
+/// The words of `pull_policy`.
+pub(crate) const PULL_POLICIES: [(&str, PullPolicy); 5] = [
+    ("always", PullPolicy::Always),
+    ("missing", PullPolicy::Missing),
+    ("if_not_present", PullPolicy::Missing),
+    ("build", PullPolicy::Missing),
+    ("never", PullPolicy::Never),
+];

@@ -1,0 +1,247 @@
+//! Keys that reach the container as they are: commands, environment, logging and the like.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    Platform,
+    container::{Hook, PullPolicy},
+};
+
+use super::{PULL_POLICIES, ServiceReader, settle::Given};
+use crate::{
+    reader::Extensions,
+    words,
+    yaml::{Key, Node, Value},
+};
+
+const BUILD_KEYS: &[&str] = &[
+    "additional_contexts",
+    "args",
+    "cache_from",
+    "cache_to",
+    "context",
+    "dockerfile",
+    "dockerfile_inline",
+    "entitlements",
+    "extra_hosts",
+    "isolation",
+    "labels",
+    "network",
+    "no_cache",
+    "platforms",
+    "privileged",
+    "provenance",
+    "pull",
+    "sbom",
+    "secrets",
+    "shm_size",
+    "ssh",
+    "tags",
+    "target",
+    "ulimits",
+];
+
+impl ServiceReader<'_> {
+    /// Building is the work of a builder; what counts here is the name of what it makes.
+    pub(super) fn build(&mut self, key: &Key, node: &Node) {
+        self.asked.build = Some(key.place.clone());
+        let what = self.of(key);
+        match &node.value {
+            Value::Mapping(mapping) => self.problems.known_keys(mapping, &what, BUILD_KEYS, Extensions::Allowed),
+            Value::Scalar(_) => {
+                self.problems.text(node, &what);
+            }
+            Value::Sequence(_) => self.problems.wrong_shape(node, &what, "a path or a mapping"),
+        }
+    }
+
+    /// A text is split as a shell would; a null keeps the image's own.
+    pub(super) fn command(&mut self, key: &Key, node: &Node) -> Option<Vec<String>> {
+        if node.is_null() {
+            return None;
+        }
+        let what = self.of(key);
+        let Some(text) = node.as_text() else { return Some(self.problems.texts(node, what)) };
+        match words::split(text) {
+            Ok(words) => Some(words),
+            Err(error) => {
+                self.problems.error(&node.place, format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn environment(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        let mut pairs = self.problems.pairs(node, what);
+        for (name, value) in &mut pairs {
+            if value.is_none() {
+                *value = self.scope.environment.get(name).cloned();
+            }
+        }
+        self.spec.container.environment = pairs;
+    }
+
+    pub(super) fn extra_hosts(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        match &node.value {
+            Value::Mapping(mapping) => {
+                for (name, value) in mapping.iter() {
+                    let addresses = self.problems.text_or_texts(value, format_args!("`{}` in {what}", name.name));
+                    let known = self.spec.container.resolver.extra_hosts.entry(name.name.to_string()).or_default();
+                    known.extend(addresses);
+                }
+            }
+            Value::Sequence(items) => {
+                for item in items {
+                    self.extra_host(item, &what);
+                }
+            }
+            Value::Scalar(scalar) if scalar.is_null() => {}
+            Value::Scalar(_) => self.problems.wrong_shape(node, what, "a mapping or a list"),
+        }
+    }
+
+    fn extra_host(&mut self, item: &Node, what: &str) {
+        let Some(text) = self.problems.text(item, format_args!("an entry of {what}")) else { return };
+        let Some((name, address)) = text.split_once('=').or_else(|| text.split_once(':')) else {
+            self.problems.error(&item.place, format!("`{text}` in {what} must be `name=address`"));
+            return;
+        };
+        let address = address.trim_start_matches('[').trim_end_matches(']').to_owned();
+        self.spec.container.resolver.extra_hosts.entry(name.to_owned()).or_default().insert(address);
+    }
+
+    pub(super) fn links(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        let Some(items) = self.problems.sequence(node, &what) else { return };
+        for item in items {
+            let Some(text) = self.problems.text(item, format_args!("an entry of {what}")) else { continue };
+            let (service, alias) = text.split_once(':').unwrap_or((text, text));
+            if service != alias {
+                self.problems
+                    .error(&item.place, format!("{what}: a link cannot give `{service}` the name `{alias}`"))
+                    .hint(format!("add `networks: {{default: {{aliases: [{alias}]}}}}` to service `{service}`"));
+            }
+            self.depends_on_link(service, item);
+        }
+    }
+
+    pub(super) fn logging(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        let Some(mapping) = self.problems.mapping(node, &what) else { return };
+        self.problems.known_keys(mapping, &what, &["driver", "options"], Extensions::Allowed);
+        for (key, node) in mapping.iter() {
+            match &*key.name {
+                "driver" => self.spec.container.log_driver = self.text(key, node),
+                "options" => self.spec.container.log_options = self.filled_pairs(key, node),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn platform(&mut self, key: &Key, node: &Node) {
+        let Some(text) = self.text(key, node) else { return };
+        let mut parts = text.split('/');
+        let (os, arch) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        // One word alone is an architecture where it is a known one, as the engine reads it.
+        let platform = match (os, arch) {
+            ("amd64" | "x86_64" | "arm64" | "aarch64" | "arm" | "386" | "ppc64le" | "s390x" | "riscv64", "") => {
+                Platform::new("linux", os)
+            }
+            (os, arch) => Platform::new(os, arch),
+        };
+        self.spec.placement.platforms = vec![platform];
+    }
+
+    pub(super) fn pull_policy(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        let often = node.as_text().is_some_and(|text| matches!(text, "daily" | "weekly") || text.starts_with("every_"));
+        if often {
+            self.problems
+                .error(&node.place, format!("{what}: the cluster does not pull on a schedule"))
+                .hint("write `always`, and name a new tag or digest to roll");
+            return;
+        }
+        self.spec.container.pull_policy =
+            self.problems.choice(node, what, &PULL_POLICIES).filter(|policy| *policy != PullPolicy::Missing);
+    }
+
+    pub(super) fn network_mode(&mut self, key: &Key, node: &Node) {
+        let Some(text) = self.text(key, node) else { return };
+        let named = text.strip_prefix("service:").is_some_and(|service| !service.is_empty());
+        if text != "none" && text != "host" && !named {
+            let message = format!("{} must be `none`, `host` or `service:<name>`, not `{text}`", self.of(key));
+            self.problems.error(&node.place, message).hint("name networks under `networks` instead");
+            return;
+        }
+        self.asked.network_mode = Some(Given { value: text, place: key.place.clone() });
+    }
+
+    /// `ipc` and `pid`: shared with the host or a service, never with a container by name.
+    pub(super) fn shared(&mut self, key: &Key, node: &Node) -> Option<String> {
+        let text = self.text(key, node)?;
+        if text.starts_with("container:") {
+            let message = format!("{} cannot name a container", self.of(key));
+            self.problems.error(&node.place, message).hint("containers come and go; write `service:<name>`");
+            return None;
+        }
+        Some(text)
+    }
+
+    pub(super) fn hooks(&mut self, key: &Key, node: &Node) -> Vec<Hook> {
+        let what = self.of(key);
+        let Some(items) = self.problems.sequence(node, &what) else { return Vec::new() };
+        items.iter().map(|item| self.hook(item, &what)).collect()
+    }
+
+    fn hook(&mut self, item: &Node, what: &str) -> Hook {
+        let mut hook = Hook::default();
+        let Some(mapping) = self.problems.mapping(item, format_args!("an entry of {what}")) else { return hook };
+        let keys = ["command", "user", "privileged", "working_dir", "environment"];
+        self.problems.known_keys(mapping, what, &keys, Extensions::Allowed);
+        self.problems.required(item, "command", format_args!("an entry of {what}"));
+        for (key, node) in mapping.iter() {
+            match &*key.name {
+                "command" => hook.command = self.command(key, node).unwrap_or_default(),
+                "user" => hook.user = self.text(key, node),
+                "working_dir" => hook.working_dir = self.text(key, node),
+                "privileged" => hook.privileged = self.problems.boolean(node, what) == Some(true),
+                "environment" => hook.environment = self.problems.pairs(node, what),
+                _ => {}
+            }
+        }
+        hook
+    }
+
+    pub(super) fn unsigned(&mut self, key: &Key, node: &Node) -> Option<u64> {
+        let what = self.of(key);
+        self.problems.unsigned(node, what)
+    }
+
+    pub(super) fn signed(&mut self, key: &Key, node: &Node) -> Option<i64> {
+        let what = self.of(key);
+        self.problems.signed(node, what)
+    }
+
+    pub(super) fn cpus(&mut self, key: &Key, node: &Node) -> Option<u64> {
+        let what = self.of(key);
+        self.problems.cpus(node, what)
+    }
+
+    pub(super) fn bytes(&mut self, key: &Key, node: &Node) -> Option<u64> {
+        let what = self.of(key);
+        self.problems.bytes(node, what)
+    }
+
+    pub(super) fn given_count(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
+        let what = self.of(key);
+        let value = self.problems.count(node, what)?;
+        Some(Given { value, place: node.place.clone() })
+    }
+
+    /// Options with texts, `true` and numbers among them, as texts.
+    pub(super) fn options(&mut self, key: &Key, node: &Node) -> BTreeMap<String, String> {
+        self.filled_pairs(key, node)
+    }
+}

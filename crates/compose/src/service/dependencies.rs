@@ -1,0 +1,73 @@
+//! `depends_on`: what must hold of other services first.
+
+use longshore_model::{
+    ServiceName,
+    service::{Dependency, DependencyCondition},
+};
+
+use super::ServiceReader;
+use crate::{
+    reader::Extensions,
+    yaml::{Key, Node, Value},
+};
+
+const CONDITIONS: [(&str, DependencyCondition); 3] = [
+    ("service_started", DependencyCondition::ServiceStarted),
+    ("service_healthy", DependencyCondition::ServiceHealthy),
+    ("service_completed_successfully", DependencyCondition::ServiceCompletedSuccessfully),
+];
+
+const PLAIN: Dependency = Dependency { condition: DependencyCondition::ServiceStarted, restart: false, required: true };
+
+impl ServiceReader<'_> {
+    pub(super) fn depends_on(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        match &node.value {
+            Value::Sequence(items) => {
+                for item in items {
+                    if let Some(service) = self.problems.text(item, format_args!("an entry of {what}")) {
+                        self.spec.depends_on.insert(service.into(), PLAIN);
+                    }
+                }
+            }
+            Value::Mapping(mapping) => {
+                for (service, node) in mapping.iter() {
+                    let dependency = self.dependency(node, &format!("`{}` in {what}", service.name));
+                    self.spec.depends_on.insert(ServiceName::new(service.name.clone()), dependency);
+                }
+            }
+            Value::Scalar(scalar) if scalar.is_null() => {}
+            Value::Scalar(_) => self.problems.wrong_shape(node, what, "a list or a mapping of services"),
+        }
+    }
+
+    fn dependency(&mut self, node: &Node, what: &str) -> Dependency {
+        let mut dependency = PLAIN;
+        if node.is_null() {
+            return dependency;
+        }
+        let Some(mapping) = self.problems.mapping(node, what) else { return dependency };
+        self.problems.known_keys(mapping, what, &["condition", "restart", "required"], Extensions::Allowed);
+        for (key, node) in mapping.iter() {
+            let what = format!("`{}` of {what}", key.name);
+            match &*key.name {
+                "condition" => {
+                    dependency.condition = self.problems.choice(node, what, &CONDITIONS).unwrap_or_default();
+                }
+                "restart" => dependency.restart = self.problems.boolean(node, what) == Some(true),
+                "required" => dependency.required = self.problems.boolean(node, what) != Some(false),
+                _ => {}
+            }
+        }
+        dependency
+    }
+
+    /// A link starts the other service first, unless `depends_on` says more.
+    pub(super) fn depends_on_link(&mut self, service: &str, item: &Node) {
+        if service == self.name {
+            self.problems.error(&item.place, format!("{} links to itself", self.what));
+            return;
+        }
+        self.spec.depends_on.entry(service.into()).or_insert(PLAIN);
+    }
+}

@@ -1,0 +1,161 @@
+//! One text in, one deployment out: what an operator writes most often.
+
+use longshore_compose::{Diagnostics, load_text};
+use longshore_model::{
+    DeploymentSpec, ServiceKind, ServiceSpec, Strategy,
+    service::{MountSource, PortMode},
+    volume::Sharing,
+};
+
+fn load(text: &str) -> DeploymentSpec {
+    load_text("compose.yaml", text, "shop", "default").unwrap_or_else(|problems| panic!("{problems}")).0
+}
+
+fn service(text: &str) -> ServiceSpec {
+    let text = format!("services:\n  web:\n    image: web:1\n{}", indent(text, 4));
+    (**load(&text).services.get("web").expect("the service")).clone()
+}
+
+fn indent(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+fn refused(text: &str) -> Diagnostics {
+    match load_text("compose.yaml", text, "shop", "default") {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(problems) => problems,
+    }
+}
+
+#[test]
+fn a_flow_mapping_on_one_line_is_a_deployment() {
+    let spec = load("services: { web: { image: \"web:1\", deploy: { replicas: 3 } } }");
+    let web = &spec.services["web"];
+    assert_eq!((web.replicas, web.container.image.as_str(), web.kind), (3, "web:1", ServiceKind::Service));
+    assert_eq!(web.spec_hash.0.len(), 64);
+}
+
+#[test]
+fn global_with_replicas_is_refused_in_the_agreed_words() {
+    let problems =
+        refused("services:\n  web:\n    image: a\n    deploy:\n      mode: global\n      replicas: 2\n").to_string();
+    assert!(
+        problems.starts_with(
+            "compose.yaml:6:17: error: service \"web\" uses placement=global; remove replicas (global runs one replica per \
+             ready node)"
+        ),
+        "{problems}"
+    );
+}
+
+#[test]
+fn short_and_long_syntax_give_the_same_hash() {
+    let short = "services: {web: {image: a, ports: ['8080:80', '53:53/udp'], volumes: ['data:/data:ro'],
+      command: echo 'a b', environment: [A=1], secrets: [s]}}\nvolumes: {data: }\nsecrets: {s: {external: true}}\n";
+    let long = "# another way to say it\nsecrets: {s: {external: true}}\nvolumes: {data: {}}\nservices:\n  web:\n    secrets: [{source: s}]
+    environment: {A: '1'}\n    command: [echo, a b]\n    volumes: [{type: volume, target: /data, source: data, read_only: true}]
+    ports:\n      - {target: 53, published: 53, protocol: udp}\n      - {target: 80, published: '8080', mode: ingress}
+    image: \"a\"\n";
+    assert_eq!(load(short).services["web"], load(long).services["web"]);
+}
+
+#[test]
+fn volumes_are_named_after_the_deployment_unless_they_say_otherwise() {
+    let spec = load(
+        "services: {db: {image: a, volumes: ['d:/d', 'e:/e', 'f:/f']}}
+volumes: {d: , e: {external: true, name: real}, f: {name: mine, driver: nfs, x-longshore: {exclusive: true}}}\n",
+    );
+    let mounts = &spec.services["db"].mounts;
+    let name = |at: usize| match &mounts[at].source {
+        MountSource::Volume { key, sharing, driver } => (key.to_string(), *sharing, driver.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(name(0), ("shop_d".to_owned(), Sharing::Deployment, None));
+    assert_eq!(name(1).0, "real");
+    assert_eq!(name(2), ("mine".to_owned(), Sharing::Exclusive, Some("nfs".to_owned())));
+    assert!(spec.services["db"].placement.plugins.contains("volume/nfs"));
+}
+
+#[test]
+fn every_wish_of_x_longshore_is_read() {
+    let spec = service(
+        "deploy: {mode: replicated-job, replicas: 4}
+x-longshore:
+  placement: binpack
+  pool: batch
+  priority: 80
+  driver: microvm
+  affinities: [{match: node.labels.ssd == yes, weight: -20}]
+  spread: [{over: node.labels.zone, targets: {east: 60, west: 40}}]
+  distinct_hosts: true
+  distinct_property: [{attribute: node.labels.rack, limit: 2}]
+  max_skew: 1
+  all_or_nothing: true
+  secrets_required: [key]
+  max_concurrent: 2
+  step_timeout: 2m
+  canary: 1
+  auto_promote: true
+  rebalance: on-join
+  disconnect: {lost_after: 1m, replace: false, reconcile: best_score}
+  reschedule: {attempts: 2, interval: 1h, delay: 5s, delay_function: fibonacci, max_delay: 1m}",
+    );
+    assert_eq!((spec.kind, spec.placement.strategy, spec.priority), (ServiceKind::Batch, Strategy::Binpack, 80));
+    assert_eq!(spec.placement.affinities[0].weight, -20);
+    assert_eq!(spec.placement.spread_targets[0].percent["east"], 60);
+    assert_eq!((spec.max_concurrent, spec.canary.count), (Some(2), 1));
+    assert!(spec.secrets_required.contains("key"));
+}
+
+#[test]
+fn ports_of_every_form_are_read() {
+    let spec = service("ports: [80, '8080:80', '127.0.0.1:9000-9001:90-91', {target: 5, published: 6, mode: host}]");
+    let ports: Vec<_> = spec.ports.iter().map(|port| (port.target, port.published, port.mode)).collect();
+    assert_eq!(
+        ports,
+        [
+            (5, Some(6), PortMode::Host),
+            (80, None, PortMode::Ingress),
+            (80, Some(8080), PortMode::Ingress),
+            (90, Some(9000), PortMode::Ingress),
+            (91, Some(9001), PortMode::Ingress),
+        ]
+    );
+}
+
+#[test]
+fn all_problems_of_a_file_come_at_once_each_at_its_place() {
+    let problems = refused(
+        "services:
+  web:
+    image: a
+    helthcheck: {test: x}
+    ports: ['99999:80']
+    cpu_quota: 5
+    deploy:
+      replicas: -1
+      placement: {constraints: ['node.abc == x']}
+    volumes: ['data:/data']
+  db:
+    image: b
+    depends_on: [web, cache]
+",
+    );
+    let places: Vec<(u32, u32)> = problems.iter().map(|found| (found.place.line, found.place.column)).collect();
+    assert_eq!(places, [(4, 5), (5, 13), (6, 5), (8, 17), (9, 33), (10, 15), (11, 3)], "{problems}");
+    assert_eq!(
+        problems.iter().next().map(ToString::to_string).as_deref(),
+        Some(
+            "compose.yaml:4:5: error: unknown key `helthcheck` in service `web`\n  |\n4 |     helthcheck: {test: x}\n  |     \
+             ^^^^^^^^^^\n\nhint: did you mean `healthcheck`?"
+        )
+    );
+}
+
+#[test]
+fn a_named_volume_allows_one_replica() {
+    let problems = refused("services: {db: {image: a, deploy: {replicas: 2}, volumes: ['d:/d:ro']}}\nvolumes: {d: }\n")
+        .to_string();
+    assert!(problems.contains("a service with a named volume has at most one"), "{problems}");
+    load("services: {db: {image: a, deploy: {mode: global}, volumes: ['d:/d']}}\nvolumes: {d: }\n");
+}
