@@ -1,0 +1,187 @@
+//! One run: the real state machine and the real scheduler under a virtual clock, with virtual machines.
+//!
+//! ```text
+//! step, beat, alarm -> command -> State -> events -> View, machines, ledger, chronicle
+//!                         ^                   |
+//!                         '---- plan <--- pass, 50 ms after the last event
+//! ```
+//!
+//! Owns: the clock, what happens when, and that every event reaches everybody.
+//! Must not touch: decisions (the scheduler's), what follows a command (the store's), what a machine does.
+//! Invariant: the same scenario gives the same run, `decide_us` aside.
+
+mod beats;
+mod passes;
+mod reactions;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use longshore_model::{Command, Event, NodeName, Time};
+use longshore_scheduler::View;
+use longshore_store::State;
+
+use self::passes::Debounce;
+use crate::{
+    chronicle::Chronicle,
+    invariants::{Ledger, Violation, Violations},
+    machine::{Alarm, Machine},
+    queue::Queue,
+    report::{Report, Stats},
+    scenario::{Action, Image, Scenario},
+};
+
+/// Passes that run whatever happens, so that nothing overlooked stays overlooked.
+const SAFETY_PASS: Duration = Duration::from_secs(30);
+
+/// Something whose time has come.
+#[derive(Debug)]
+enum Tick {
+    /// A step of the scenario, by number.
+    Step(usize),
+    /// All nodes are due to send a heartbeat.
+    Beat,
+    /// Something happened and a pass is due, unless more happened since.
+    Pass,
+    /// The time a plan asked to be woken at.
+    Wake,
+    /// A pass is due although nothing happened.
+    Safety,
+    /// A machine waited for this, in that life.
+    Alarm { node: NodeName, boots: u32, alarm: Alarm },
+}
+
+/// A run in progress.
+pub(crate) struct Engine<'s> {
+    scenario: &'s Scenario,
+    behaviours: Arc<BTreeMap<String, Image>>,
+    now: Time,
+    queue: Queue<Tick>,
+    state: State,
+    view: View,
+    machines: BTreeMap<NodeName, Machine>,
+    /// Commands that follow from events, in order. Kept apart from the queue as they happen at the same instant.
+    inbox: VecDeque<Command>,
+    debounce: Debounce,
+    wake_at: Option<Time>,
+    ledger: Ledger,
+    violations: Violations,
+    chronicle: Chronicle,
+    stats: Stats,
+}
+
+/// Runs a scenario to its end.
+pub fn run(scenario: &Scenario) -> Report {
+    let mut engine = Engine::new(scenario);
+    engine.found();
+    while let Some((at, tick)) = engine.queue.pop_until(scenario.until) {
+        engine.now = at;
+        engine.happen(tick);
+    }
+    engine.now = scenario.until;
+    engine.finish()
+}
+
+impl<'s> Engine<'s> {
+    fn new(scenario: &'s Scenario) -> Self {
+        let mut queue = Queue::new();
+        // Steps go in first, so that at any instant they come before ticks.
+        for (number, step) in scenario.steps.iter().enumerate() {
+            queue.push(step.at, Tick::Step(number));
+        }
+        queue.push(Time::default().after(scenario.config.heartbeat_interval), Tick::Beat);
+        queue.push(Time::default().after(SAFETY_PASS), Tick::Safety);
+        Self {
+            scenario,
+            behaviours: Arc::new(scenario.images.clone()),
+            now: Time::default(),
+            queue,
+            state: State::default(),
+            view: View::default(),
+            machines: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            debounce: Debounce::default(),
+            wake_at: None,
+            ledger: Ledger::default(),
+            violations: Violations::default(),
+            chronicle: Chronicle::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The cluster as it is before the first step.
+    fn found(&mut self) {
+        // An empty view knows the defaults only; it must hear of the settings even where they are the defaults.
+        self.view.apply(&Event::Configured(self.scenario.config.clone()));
+        self.tell(Command::Configure(self.scenario.config.clone()));
+        for node in &self.scenario.nodes {
+            self.tell(Command::Join(Box::new(node.clone())));
+        }
+    }
+
+    fn happen(&mut self, tick: Tick) {
+        match tick {
+            Tick::Step(number) => self.step(number),
+            Tick::Beat => self.beat(),
+            Tick::Pass => self.pass_if_due(),
+            Tick::Wake => self.wake(),
+            Tick::Safety => {
+                self.queue.push(self.now.after(SAFETY_PASS), Tick::Safety);
+                self.pass();
+            }
+            Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
+        }
+    }
+
+    fn step(&mut self, number: usize) {
+        let scenario = self.scenario;
+        match &scenario.steps[number].action {
+            Action::Ask(command) => self.tell(Command::clone(command)),
+            Action::Fail(node) => self.fail(node),
+            Action::Return(node) => self.boot(node),
+            Action::Degrade(node) => self.degrade(node),
+        }
+    }
+
+    /// Carries out a command and everything that follows from it at this instant.
+    fn tell(&mut self, command: Command) {
+        self.inbox.push_back(command);
+        self.deliver();
+    }
+
+    /// Carries out what is waiting, and what follows from that.
+    fn deliver(&mut self) {
+        while let Some(command) = self.inbox.pop_front() {
+            match self.state.apply(command) {
+                Ok(events) if events.is_empty() => {}
+                Ok(events) => self.spread(&events),
+                // A rehearsal found every refusal that does not depend on the run; what is left is worth a line.
+                Err(refused) => self.chronicle.refused(self.now, &refused),
+            }
+        }
+    }
+
+    /// Everybody hears of what happened.
+    fn spread(&mut self, events: &[Event]) {
+        for event in events {
+            self.view.apply(event);
+            self.ledger.take(event, &self.state);
+            self.stats.count(event);
+            self.chronicle.record(self.now, event, &mut self.stats);
+        }
+        for event in events {
+            self.react(event);
+        }
+        self.ledger.check(&self.state, self.now, &mut self.violations);
+        self.arm();
+    }
+
+    fn finish(mut self) -> Report {
+        self.ledger.check_everything(&self.state, self.now, &mut self.violations);
+        let violations: Vec<Violation> = self.violations.into_list();
+        Report::new(&self.state, &mut self.view, self.now, self.chronicle.into_entries(), self.stats, violations)
+    }
+}

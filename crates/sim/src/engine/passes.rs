@@ -1,0 +1,66 @@
+//! When the scheduler is asked, and what becomes of its answer.
+//!
+//! Owns: the debounce, the wake-up a plan asks for, and the time deciding takes.
+//! Must not touch: the answer. It goes to the state machine as it is.
+//! Invariant: after every pass, every slot that is wanted has a node or a reason.
+
+use std::time::{Duration, Instant};
+
+use longshore_model::{Command, Time};
+
+use super::{Engine, Tick};
+use crate::invariants;
+
+/// Quiet time before a pass, so that what happens together is decided together.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Longest a pass is put off, so that a busy cluster is decided at all.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// When the next pass is due.
+#[derive(Debug, Default)]
+pub(super) struct Debounce {
+    first_event: Option<Time>,
+    due: Option<Time>,
+}
+
+impl Engine<'_> {
+    /// Something reached the view: a pass is due soon.
+    pub(super) fn arm(&mut self) {
+        let first = *self.debounce.first_event.get_or_insert(self.now);
+        let due = self.now.after(DEBOUNCE).min(first.after(LONGEST_WAIT));
+        if self.debounce.due != Some(due) {
+            self.debounce.due = Some(due);
+            self.queue.push(due, Tick::Pass);
+        }
+    }
+
+    pub(super) fn pass_if_due(&mut self) {
+        if self.debounce.due == Some(self.now) {
+            self.pass();
+        }
+    }
+
+    pub(super) fn wake(&mut self) {
+        if self.wake_at == Some(self.now) {
+            self.pass();
+        }
+    }
+
+    pub(super) fn pass(&mut self) {
+        self.debounce = Debounce::default();
+        self.wake_at = None;
+        let started = Instant::now();
+        let plan = longshore_scheduler::plan(&mut self.view, self.state.index(), self.now);
+        self.stats.decided(started.elapsed());
+        // Never the same instant again: a plan that asks to be woken now would be asked for ever.
+        self.wake_at = plan.wake_at.map(|at| at.max(Time(self.now.0 + 1)));
+        if let Some(at) = self.wake_at {
+            self.queue.push(at, Tick::Wake);
+        }
+        if !plan.is_empty() {
+            invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
+            self.tell(Command::Commit(Box::new(plan)));
+        }
+        invariants::check_settled(&self.state, self.now, &mut self.violations);
+    }
+}

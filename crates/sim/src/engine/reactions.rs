@@ -1,0 +1,117 @@
+//! What machines make of events, and what becomes of their reports.
+//!
+//! Owns: the way from an event to the machine it concerns and back.
+//! Invariant: a machine that is off hears nothing and says nothing.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Attempt, Command, Event, GroupKey, NodeName, Observation, RevisionNumber, ServiceSpec, SlotKey, replica::Replica,
+};
+
+use super::{Engine, Tick};
+use crate::machine::{Alarm, ContainerId, Machine, Outbox, Power};
+
+impl Engine<'_> {
+    pub(super) fn react(&mut self, event: &Event) {
+        match event {
+            Event::NodeChanged(node) => self.plug_in(node),
+            Event::NodeGone(node) => {
+                self.machines.remove(node);
+            }
+            Event::Placed { group, slot, generation, assignment } => {
+                let id = ContainerId { group: group.clone(), slot: slot.clone(), generation: *generation };
+                self.start(&assignment.node, id, Attempt(0), assignment.terms.revision);
+            }
+            Event::Stopping { group, slot, generation } => {
+                let id = ContainerId { group: group.clone(), slot: slot.clone(), generation: *generation };
+                self.order(&id, |machine, replica, _, now, out| machine.stop(&id, replica.attempt, now, out));
+            }
+            Event::Restarting { group, slot, generation, attempt } => {
+                let id = ContainerId { group: group.clone(), slot: slot.clone(), generation: *generation };
+                self.order(&id, |machine, _, spec, now, out| machine.restart(id.clone(), *attempt, spec, now, out));
+            }
+            Event::Configured(_)
+            | Event::GroupChanged { .. }
+            | Event::GroupUnwanted(_)
+            | Event::GroupGone(_)
+            | Event::SlotOpened { .. }
+            | Event::SlotWaits { .. }
+            | Event::SlotClosing { .. }
+            | Event::SlotGone { .. }
+            | Event::Observed { .. }
+            | Event::Released { .. }
+            | Event::FailureCounted { .. }
+            | Event::AddressResting { .. }
+            | Event::VolumeMade(_)
+            | Event::VolumeGone(_)
+            | Event::SecretSet { .. }
+            | Event::QuotaSet { .. } => {}
+        }
+    }
+
+    /// A generation begins on its machine.
+    pub(super) fn start(&mut self, node: &NodeName, id: ContainerId, attempt: Attempt, revision: RevisionNumber) {
+        let Some(spec) = self.spec_of(&id.group, revision) else { return };
+        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.power() == Power::On) else { return };
+        let mut out = Outbox::default();
+        machine.run(id, attempt, &spec, self.now, &mut out);
+        self.send(node, out);
+    }
+
+    /// An order about a generation that is on a machine already.
+    fn order(
+        &mut self,
+        id: &ContainerId,
+        carry_out: impl FnOnce(&mut Machine, &Replica, &ServiceSpec, longshore_model::Time, &mut Outbox),
+    ) {
+        let Some(replica) = self.replica(&id.group, &id.slot, id).cloned() else { return };
+        let Some(spec) = self.spec_of(&id.group, replica.assignment.terms.revision) else { return };
+        let node = replica.assignment.node.clone();
+        let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.power() == Power::On) else { return };
+        let mut out = Outbox::default();
+        carry_out(machine, &replica, &spec, self.now, &mut out);
+        self.send(&node, out);
+    }
+
+    pub(super) fn alarm(&mut self, node: &NodeName, boots: u32, alarm: Alarm) {
+        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.boots() == boots) else { return };
+        let mut out = Outbox::default();
+        machine.ring(alarm, self.now, &mut out);
+        self.send(node, out);
+        self.deliver();
+    }
+
+    /// Reports go to the control plane, alarms into the queue.
+    pub(super) fn send(&mut self, node: &NodeName, out: Outbox) {
+        let Some(boots) = self.machines.get(node).map(Machine::boots) else { return };
+        for (at, alarm) in out.alarms {
+            self.queue.push(at, Tick::Alarm { node: node.clone(), boots, alarm });
+        }
+        for report in out.reports {
+            self.inbox.push_back(Command::Observe(Observation {
+                group: report.id.group,
+                slot: report.id.slot,
+                generation: report.id.generation,
+                attempt: report.attempt,
+                state: report.state,
+                code: report.code,
+                details: report.details,
+                at: self.now,
+            }));
+        }
+    }
+
+    fn replica(&self, group: &GroupKey, slot: &SlotKey, id: &ContainerId) -> Option<&Replica> {
+        let slot = self.state.group(group)?.slots.get(slot)?;
+        slot.replicas.iter().find(|replica| replica.generation == id.generation)
+    }
+
+    /// The service as the revision has it; the newest where the revision is no longer kept.
+    fn spec_of(&self, group: &GroupKey, revision: RevisionNumber) -> Option<Arc<ServiceSpec>> {
+        let deployment = self.state.deployment(&group.namespace, &group.deployment)?;
+        let kept = deployment.revisions.iter().find(|kept| kept.number == revision);
+        let spec = kept.and_then(|kept| kept.spec.services.get(&group.service));
+        spec.or_else(|| self.state.group(group).map(|group| &group.spec)).cloned()
+    }
+}

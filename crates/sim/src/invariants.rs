@@ -1,0 +1,142 @@
+//! What must never happen, whatever the scenario: one file per rule.
+//!
+//! Owns: the ledger the rules are checked on, kept apart from the scheduler's own books on purpose.
+//! Must not touch: the run. A broken rule is written down, and the run goes on.
+//! Invariant: a rule looks only at what events told the ledger and at the state, never at the scheduler's view.
+
+mod address;
+mod devices;
+mod disk;
+mod eligible;
+mod explained;
+mod generations;
+mod host_ports;
+mod indices;
+mod ledger;
+mod max_per_node;
+mod memory;
+mod slot_count;
+mod volumes;
+
+use std::collections::BTreeSet;
+
+use longshore_model::{Node, Plan, Time};
+use longshore_store::State;
+use serde::Serialize;
+
+pub(crate) use self::ledger::Ledger;
+use self::ledger::Tenants;
+
+/// A run that breaks a rule at every event would fill memory; the first cases are what anybody reads.
+const MOST_KEPT: usize = 100;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Violation {
+    /// When it was first seen.
+    pub at_ms: u64,
+    /// Which rule.
+    pub invariant: &'static str,
+    /// How.
+    pub message: String,
+}
+
+/// The rules broken so far, each case once.
+#[derive(Debug, Default)]
+pub(crate) struct Violations {
+    known: BTreeSet<(&'static str, String)>,
+    list: Vec<Violation>,
+}
+
+impl Violations {
+    fn add(&mut self, now: Time, invariant: &'static str, message: String) {
+        if self.list.len() < MOST_KEPT && self.known.insert((invariant, message.clone())) {
+            self.list.push(Violation { at_ms: now.0, invariant, message });
+        }
+    }
+
+    pub(crate) fn into_list(self) -> Vec<Violation> {
+        self.list
+    }
+}
+
+/// A rule about one node and what is on it.
+type NodeRule = (&'static str, fn(&Node, &Tenants) -> Vec<String>);
+
+const NODE_RULES: &[NodeRule] = &[
+    (memory::NAME, memory::check),
+    (disk::NAME, disk::check),
+    (devices::NAME, devices::check),
+    (host_ports::NAME, host_ports::check),
+];
+
+impl Ledger {
+    /// Checks everything the last events touched.
+    pub(crate) fn check(&mut self, state: &State, now: Time, violations: &mut Violations) {
+        let touched = self.take_touched();
+        for name in &touched.nodes {
+            let (Some(node), Some(tenants)) = (state.node(name), self.tenants(name)) else { continue };
+            for (rule, check) in NODE_RULES {
+                for message in check(node, tenants) {
+                    violations.add(now, rule, message);
+                }
+            }
+            for message in address::check_node(node, self.addresses_of(name), state.config().cluster_prefix) {
+                violations.add(now, address::NAME, message);
+            }
+        }
+        for message in touched.addresses.iter().filter_map(|address| address::check_unique(self, *address)) {
+            violations.add(now, address::NAME, message);
+        }
+        for message in touched.volumes.iter().flat_map(|volume| volumes::check(self, state, volume)) {
+            violations.add(now, volumes::NAME, message);
+        }
+        for (group, node) in &touched.placed {
+            if let Some(message) = max_per_node::check(self, state, group, node) {
+                violations.add(now, max_per_node::NAME, message);
+            }
+        }
+        for message in touched.reopened {
+            violations.add(now, indices::NAME, message);
+        }
+        for (group, slot) in &touched.slots {
+            for message in generations::check(state, group, slot) {
+                violations.add(now, generations::NAME, message);
+            }
+        }
+    }
+
+    /// Checks every node, address, volume and slot once more, from the state itself rather than from what was heard.
+    pub(crate) fn check_everything(self, state: &State, now: Time, violations: &mut Violations) {
+        let mut fresh = Self::default();
+        for event in state.events() {
+            fresh.take(&event, state);
+        }
+        fresh.check(state, now, violations);
+        if fresh.books() != self.books() {
+            violations.add(now, "events", "the events told another story than the state".to_owned());
+        }
+    }
+}
+
+/// Checks a plan against the state it was made from.
+pub(crate) fn check_decision(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
+    for message in eligible::check(state, plan) {
+        violations.add(now, eligible::NAME, message);
+    }
+}
+
+/// Checks what must hold once a pass has been carried out.
+pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violations) {
+    for (key, group) in state.groups() {
+        for message in explained::check(key, group) {
+            violations.add(now, explained::NAME, message);
+        }
+        if let Some(message) = slot_count::check(key, group) {
+            violations.add(now, slot_count::NAME, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

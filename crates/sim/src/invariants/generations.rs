@@ -1,0 +1,21 @@
+//! A slot has at most two generations that shall run, each newer than the one before.
+//!
+//! Two is what a change without a gap needs: the new one beside the old one.
+
+use longshore_model::{GroupKey, SlotKey, replica::Wanted};
+use longshore_store::State;
+
+pub(super) const NAME: &str = "generations";
+
+pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<String> {
+    let Some(known) = state.group(group).and_then(|group| group.slots.get(slot)) else { return Vec::new() };
+    let mut messages = Vec::new();
+    let wanted = known.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).count();
+    if wanted > 2 {
+        messages.push(format!("{} has {wanted} generations that shall run", slot.printed(group)));
+    }
+    if !known.replicas.is_sorted_by(|a, b| a.generation < b.generation) {
+        messages.push(format!("{} has generations out of order", slot.printed(group)));
+    }
+    messages
+}

@@ -1,0 +1,10 @@
+//! The index of a replica is used once.
+
+use longshore_model::{GroupKey, SlotIndex, SlotKey};
+
+pub(super) const NAME: &str = "indices";
+
+pub(super) fn check(highest: Option<&SlotIndex>, group: &GroupKey, slot: &SlotKey, index: SlotIndex) -> Option<String> {
+    let highest = highest.filter(|highest| **highest >= index)?;
+    Some(format!("{} is opened although {highest} was used already", slot.printed(group)))
+}

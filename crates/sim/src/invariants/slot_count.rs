@@ -1,0 +1,17 @@
+//! After a pass, a service has as many slots as were asked for, and one that is not wanted has none that is.
+
+use longshore_model::{GroupKey, replica::Wanted};
+use longshore_store::Group;
+
+pub(super) const NAME: &str = "slot_count";
+
+pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
+    let open = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).count();
+    let asked = match group.wanted {
+        Wanted::Stop => 0,
+        // A global service follows the nodes; which of them it fits is the scheduler's to say.
+        Wanted::Run if group.spec.kind.is_per_node() => open,
+        Wanted::Run => group.spec.replicas as usize,
+    };
+    (open != asked).then(|| format!("{key} has {open} slots, {asked} are wanted"))
+}

@@ -1,0 +1,163 @@
+//! One container from its making to its end.
+//!
+//! Owns: the phases and the reports that go with each change of phase.
+//! Invariant: an alarm meant for another attempt, or for a container told to stop, does nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use longshore_model::{
+    Attempt, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time,
+    replica::{Detail, Details},
+};
+
+use super::{Alarm, ContainerId, Machine, Outbox, Report};
+use crate::scenario::{Check, Image};
+
+/// Time a failing check is given before it counts.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(5);
+
+/// One container.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) image: Arc<str>,
+    attempt: Attempt,
+    kind: ServiceKind,
+    phase: Phase,
+}
+
+/// How far a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    AwaitsImage,
+    Starting,
+    Up,
+    Ended,
+    Stopping(Then),
+}
+
+/// What follows the stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Gone,
+    Again,
+}
+
+impl Container {
+    pub(super) fn new(attempt: Attempt, spec: &ServiceSpec) -> Self {
+        let image = spec.container.image.as_str().into();
+        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage }
+    }
+
+    /// What is left of a container the machine does not know.
+    pub(super) fn gone(attempt: Attempt) -> Self {
+        Self { image: "".into(), attempt, kind: ServiceKind::Service, phase: Phase::Ended }
+    }
+
+    pub(super) fn has_process(&self) -> bool {
+        match self.phase {
+            Phase::Starting | Phase::Up | Phase::Stopping(_) => true,
+            Phase::AwaitsImage | Phase::Ended => false,
+        }
+    }
+
+    pub(super) fn replace_by(&mut self, attempt: Attempt) {
+        self.attempt = attempt;
+        self.phase = Phase::Stopping(Then::Again);
+    }
+
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Stopping(Then::Gone);
+    }
+
+    fn is(&self, attempt: Attempt, phases: &[Phase]) -> bool {
+        self.attempt == attempt && phases.contains(&self.phase)
+    }
+}
+
+impl Machine {
+    /// The image is here: the container is made and its process starts.
+    pub(super) fn begin(&mut self, id: &ContainerId, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        if container.phase != Phase::AwaitsImage {
+            return;
+        }
+        container.phase = Phase::Starting;
+        let (attempt, image) = (container.attempt, Arc::clone(&container.image));
+        let Image { start, health, .. } = self.behaviour(&image);
+        match health {
+            Check::Passes => out.alarms.push((now.after(start), Alarm::Started(id.clone(), attempt))),
+            Check::Fails => {
+                let at = now.after(start.max(UNHEALTHY_AFTER));
+                out.alarms.push((at, Alarm::Unhealthy(id.clone(), attempt)));
+                self.exit_later(id, attempt, &image, now.after(start), out);
+            }
+        }
+        self.report(id, ReplicaState::Starting, None, Details::new(), out);
+    }
+
+    pub(super) fn started(&mut self, id: &ContainerId, attempt: Attempt, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) else {
+            return;
+        };
+        container.phase = Phase::Up;
+        let image = Arc::clone(&container.image);
+        self.exit_later(id, attempt, &image, now, out);
+        self.report(id, ReplicaState::Running, None, Details::new(), out);
+    }
+
+    fn exit_later(&self, id: &ContainerId, attempt: Attempt, image: &str, started: Time, out: &mut Outbox) {
+        if let Some((_, after)) = self.behaviour(image).exit {
+            out.alarms.push((started.after(after), Alarm::Exits(id.clone(), attempt)));
+        }
+    }
+
+    pub(super) fn unhealthy(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
+        if let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) {
+            container.phase = Phase::Up;
+            self.report(id, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), Details::new(), out);
+        }
+    }
+
+    pub(super) fn exited(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
+        let running = [Phase::Starting, Phase::Up];
+        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &running)) else { return };
+        container.phase = Phase::Ended;
+        let (kind, image) = (container.kind, Arc::clone(&container.image));
+        let Some((code, _)) = self.behaviour(&image).exit else { return };
+        let details = Details::from([("exit_code".to_owned(), Detail::Number(u64::from(code)))]);
+        let is_job = matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
+        if is_job && code == 0 {
+            self.report(id, ReplicaState::Completed, None, details, out);
+        } else {
+            self.report(id, ReplicaState::Failed, Some(RuntimeCode::Exited), details, out);
+        }
+    }
+
+    pub(super) fn stop_ended(&mut self, id: ContainerId, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        match container.phase {
+            Phase::Stopping(Then::Gone) => {
+                self.report(&id, ReplicaState::Stopped, None, Details::new(), out);
+                self.containers.remove(&id);
+            }
+            Phase::Stopping(Then::Again) => {
+                container.phase = Phase::AwaitsImage;
+                self.begin(&id, now, out);
+            }
+            Phase::AwaitsImage | Phase::Starting | Phase::Up | Phase::Ended => {}
+        }
+    }
+
+    pub(super) fn report(
+        &self,
+        id: &ContainerId,
+        state: ReplicaState,
+        code: Option<RuntimeCode>,
+        details: Details,
+        out: &mut Outbox,
+    ) {
+        if let Some(container) = self.containers.get(id) {
+            out.reports.push(Report { id: id.clone(), attempt: container.attempt, state, code, details });
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Images come to a machine once, however many containers wait for them.
+//!
+//! Owns: pulls under way, who waits for them, and the back-off of those that fail.
+//! Invariant: there is at most one pull of an image at a time.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use longshore_model::{
+    ReplicaState, RuntimeCode, Time,
+    replica::{Detail, Details},
+};
+
+use super::{Alarm, ContainerId, Machine, Outbox};
+use crate::scenario::Pull;
+
+/// Time a failing pull takes to fail: as long as a good one takes by default.
+const FAILS_AFTER: Duration = Duration::from_secs(1);
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
+
+/// A pull that is under way or about to be tried again.
+#[derive(Debug, Default)]
+pub(super) struct PullState {
+    failures: u32,
+    waiting: BTreeSet<ContainerId>,
+}
+
+impl Machine {
+    pub(super) fn await_image(&mut self, id: ContainerId, image: Arc<str>, now: Time, out: &mut Outbox) {
+        let (failures, under_way) = match self.pulls.get_mut(&image) {
+            Some(pull) => {
+                pull.waiting.insert(id.clone());
+                (pull.failures, true)
+            }
+            None => {
+                let waiting = BTreeSet::from([id.clone()]);
+                self.pulls.insert(Arc::clone(&image), PullState { failures: 0, waiting });
+                (0, false)
+            }
+        };
+        self.report_pull(&id, &image, failures, out);
+        if !under_way {
+            self.pull(&image, now, out);
+        }
+    }
+
+    /// Tries to pull. What waits keeps saying how the last try ended, so that a status does not flicker.
+    pub(super) fn pull(&mut self, image: &Arc<str>, now: Time, out: &mut Outbox) {
+        if self.pulls.contains_key(image) {
+            let takes = match self.behaviour(image).pull {
+                Pull::Takes(time) => time,
+                Pull::Fails => FAILS_AFTER,
+            };
+            out.alarms.push((now.after(takes), Alarm::PullEnds(Arc::clone(image))));
+        }
+    }
+
+    pub(super) fn pull_ended(&mut self, image: &Arc<str>, now: Time, out: &mut Outbox) {
+        let Some(mut pull) = self.pulls.remove(image) else { return };
+        match self.behaviour(image).pull {
+            Pull::Takes(_) => {
+                self.images.insert(Arc::clone(image));
+                for id in &pull.waiting {
+                    self.begin(id, now, out);
+                }
+            }
+            Pull::Fails => {
+                pull.waiting.retain(|id| self.containers.contains_key(id));
+                if pull.waiting.is_empty() {
+                    return;
+                }
+                pull.failures += 1;
+                out.alarms.push((now.after(back_off(pull.failures)), Alarm::PullAgain(Arc::clone(image))));
+                for id in &pull.waiting {
+                    self.report_pull(id, image, pull.failures, out);
+                }
+                self.pulls.insert(Arc::clone(image), pull);
+            }
+        }
+    }
+
+    fn report_pull(&self, id: &ContainerId, image: &str, failures: u32, out: &mut Outbox) {
+        let details = Details::from([("image".to_owned(), Detail::Text(image.to_owned()))]);
+        if failures == 0 {
+            self.report(id, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details, out);
+        } else {
+            self.report(id, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details, out);
+        }
+    }
+}
+
+/// 1 s, 2 s, 4 s, … 5 min.
+fn back_off(failures: u32) -> Duration {
+    let doubled = 2_u32.checked_pow(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_BACK_OFF.saturating_mul(doubled).min(LONGEST_BACK_OFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_back_off_doubles_up_to_five_minutes() {
+        let seconds: Vec<u64> = (1..=10).map(|failures| back_off(failures).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+        assert_eq!(back_off(u32::MAX).as_secs(), 300);
+    }
+}

@@ -1,0 +1,192 @@
+//! Rows of the report, read off the state.
+//!
+//! Owns: which generations get a row, and what it says.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    Attempt, Generation, GroupKey, Health, Intent, NodeName, ReplicaState, RevisionNumber, RuntimeCode, Slot,
+    replica::{Details, Replica, Wanted},
+};
+use longshore_store::{Group, State, is_live};
+use serde::Serialize;
+
+/// One generation, or a slot that has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReplicaRow {
+    /// The replica's printed id.
+    pub id: String,
+    /// Its deployment.
+    pub deployment: String,
+    /// Its service.
+    pub service: String,
+    /// Its node, if it has one.
+    pub node: Option<NodeName>,
+    /// Its state.
+    pub state: &'static str,
+    /// Why it is in that state, where there is a why.
+    pub code: Option<&'static str>,
+    /// Particulars of the code.
+    pub details: Details,
+    /// Which decision about the slot.
+    pub generation: Generation,
+    /// Which start of it.
+    pub attempt: Attempt,
+    /// The manifest it follows.
+    pub revision: RevisionNumber,
+    /// Restarts in this generation.
+    pub restarts: u32,
+}
+
+/// One deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeploymentRow {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub status: &'static str,
+    /// What makes it so.
+    pub reasons: Vec<&'static str>,
+    /// The manifest in force.
+    pub revision: RevisionNumber,
+    /// The change under way; there are none in this version.
+    pub rollout: Option<String>,
+}
+
+/// One node and what is on it, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: NodeName,
+    /// What operators want of it.
+    pub intent: Intent,
+    /// How it does.
+    pub health: Health,
+    /// Memory that may be given out.
+    pub memory_bytes: u64,
+    /// Memory given out.
+    pub memory_used_bytes: u64,
+    /// Cores that may be given out, overcommitted, in thousandths.
+    pub cpu_millis: u64,
+    /// Cores given out.
+    pub cpu_used_millis: u64,
+    /// What is on it, with its state.
+    pub replicas: Vec<(String, ReplicaState)>,
+}
+
+pub(super) fn placements(state: &State) -> BTreeMap<String, String> {
+    let mut placements = BTreeMap::new();
+    for (key, group) in state.groups() {
+        for slot in group.slots.values().filter(|slot| slot.wanted == Wanted::Run) {
+            let holding = slot.replicas.iter().filter(|replica| holds_its_place(replica));
+            if let Some(replica) = holding.max_by_key(|replica| replica.generation) {
+                placements.insert(slot.key.printed(key), replica.assignment.node.to_string());
+            }
+        }
+    }
+    placements
+}
+
+/// Wanted on its node and not known to be gone from it, or done with it.
+fn holds_its_place(replica: &Replica) -> bool {
+    is_live(replica) && replica.state != ReplicaState::Completed
+}
+
+pub(super) fn replicas(state: &State) -> Vec<ReplicaRow> {
+    let mut rows = Vec::new();
+    for (key, group) in state.groups() {
+        for slot in group.slots.values() {
+            slot_rows(key, group, slot, &mut rows);
+        }
+    }
+    rows
+}
+
+fn slot_rows(key: &GroupKey, group: &Group, slot: &Slot, rows: &mut Vec<ReplicaRow>) {
+    let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
+    // A stateful one on a lost node keeps its node and waits for it: that is one row, not two.
+    let held = slot.replicas.iter().find(|replica| waits && replica.wanted == Wanted::Run);
+    let others = slot.replicas.iter().filter(|replica| held != Some(*replica));
+    rows.extend(others.map(|replica| replica_row(key, slot, replica)));
+    if waits {
+        rows.push(waiting_row(key, group, slot, held));
+    }
+}
+
+fn replica_row(key: &GroupKey, slot: &Slot, replica: &Replica) -> ReplicaRow {
+    ReplicaRow {
+        id: slot.key.printed(key),
+        deployment: key.deployment.to_string(),
+        service: key.service.to_string(),
+        node: Some(replica.assignment.node.clone()),
+        state: replica.state.as_str(),
+        code: replica.code.map(RuntimeCode::code),
+        details: replica.details.clone(),
+        generation: replica.generation,
+        attempt: replica.attempt,
+        revision: replica.assignment.terms.revision,
+        restarts: replica.restarts,
+    }
+}
+
+fn waiting_row(key: &GroupKey, group: &Group, slot: &Slot, held: Option<&Replica>) -> ReplicaRow {
+    ReplicaRow {
+        id: slot.key.printed(key),
+        deployment: key.deployment.to_string(),
+        service: key.service.to_string(),
+        node: held.map(|replica| replica.assignment.node.clone()),
+        state: ReplicaState::Pending.as_str(),
+        code: slot.waiting.map(longshore_model::Reason::code),
+        details: slot.waiting_details.clone(),
+        generation: slot.newest,
+        attempt: held.map_or(Attempt(0), |replica| replica.attempt),
+        revision: held.map_or(group.revision, |replica| replica.assignment.terms.revision),
+        restarts: held.map_or(0, |replica| replica.restarts),
+    }
+}
+
+pub(super) fn deployments(state: &State) -> Vec<DeploymentRow> {
+    state
+        .deployments()
+        .filter_map(|(namespace, name, deployment)| {
+            let report = state.status(namespace, name)?;
+            Some(DeploymentRow {
+                name: name.to_string(),
+                status: report.status.as_str(),
+                reasons: report.reasons,
+                revision: deployment.current().number,
+                rollout: None,
+            })
+        })
+        .collect()
+}
+
+pub(super) fn nodes(state: &State) -> Vec<NodeRow> {
+    let overcommit = u128::from(state.config().cpu_overcommit_millionths);
+    let mut rows: BTreeMap<NodeName, NodeRow> = BTreeMap::new();
+    for node in state.nodes() {
+        let cpu = u128::from(node.usable_cpu_millis()) * overcommit / 1_000_000;
+        let row = NodeRow {
+            name: node.name.clone(),
+            intent: node.intent,
+            health: node.health,
+            memory_bytes: node.allocatable_memory(),
+            memory_used_bytes: 0,
+            cpu_millis: u64::try_from(cpu).unwrap_or(u64::MAX),
+            cpu_used_millis: 0,
+            replicas: Vec::new(),
+        };
+        rows.insert(node.name.clone(), row);
+    }
+    for (key, slot, replica) in state.replicas() {
+        if let Some(row) = rows.get_mut(&replica.assignment.node) {
+            row.replicas.push((slot.key.printed(key), replica.state));
+            let kind = state.group(key).map(|group| group.spec.kind);
+            if kind.is_some_and(|kind| longshore_scheduler::occupies(kind, replica.state)) {
+                row.memory_used_bytes += replica.assignment.terms.memory_total();
+                row.cpu_used_millis += replica.assignment.terms.cpu_millis;
+            }
+        }
+    }
+    rows.into_values().collect()
+}

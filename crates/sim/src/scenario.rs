@@ -1,0 +1,132 @@
+//! Scenario files: a cluster, what is asked of it, and what goes wrong.
+//!
+//! Owns: the file format of the specification's §9, and that a file is right before anything runs.
+//! Must not touch: the run. A [`Scenario`] is data; the engine decides what its steps mean.
+//! Invariant: a file that is accepted cannot fail half-way for a reason that could have been seen in it.
+
+mod cluster;
+mod images;
+mod machine;
+mod manifest;
+mod rehearsal;
+mod timeline;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use longshore_compose::{
+    Diagnostic, Diagnostics, Extensions, Place, Sources,
+    yaml::{self, Node as Yaml},
+};
+use longshore_model::{ClusterConfig, Command, Node, NodeName, Time};
+
+pub use images::{Check, Image, Pull};
+
+/// Time a run takes unless the file says otherwise.
+const DEFAULT_UNTIL: Duration = Duration::from_mins(10);
+/// Longest run accepted. A month of heartbeats takes seconds to simulate; what is longer is a slip of the unit.
+const LONGEST_RUN: Duration = Duration::from_hours(24 * 31);
+
+const KEYS: &[&str] = &["config", "nodes", "images", "deployments", "timeline", "until"];
+
+/// A cluster and what happens to it.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The cluster's settings.
+    pub config: ClusterConfig,
+    /// The nodes there are at the beginning.
+    pub nodes: Vec<Node>,
+    /// How images behave.
+    pub images: BTreeMap<String, Image>,
+    /// What happens, in order of time; at one instant in order of the file.
+    pub steps: Vec<Step>,
+    /// When the run ends.
+    pub until: Time,
+    /// What is odd about the file without being wrong.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When.
+    pub at: Time,
+    /// Where it is written.
+    pub place: Place,
+    /// What.
+    pub action: Action,
+}
+
+/// What can happen.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Somebody asks something of the cluster.
+    Ask(Box<Command>),
+    /// A machine goes off, and its containers with it.
+    Fail(NodeName),
+    /// A machine boots with nothing running.
+    Return(NodeName),
+    /// A node reports itself unfit for new work.
+    Degrade(NodeName),
+}
+
+impl Scenario {
+    /// Reads a scenario, or says everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let mut sources = Sources::default();
+        sources.insert(file, text);
+        read(file, text).map_err(|mut problems| {
+            problems.sort();
+            problems.quote(&sources);
+            problems
+        })
+    }
+}
+
+fn read(file: &str, text: &str) -> Result<Scenario, Diagnostics> {
+    let root = yaml::parse(file, text)?;
+    let mut problems = Diagnostics::new();
+    let scenario = read_root(&root, &mut problems);
+    match problems.judge(scenario) {
+        Ok((mut scenario, warnings)) => {
+            rehearsal::rehearse(&scenario)?;
+            scenario.warnings = warnings;
+            Ok(scenario)
+        }
+        Err(problems) => Err(problems),
+    }
+}
+
+fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
+    let mapping = problems.mapping(root, "a scenario")?;
+    problems.known_keys(mapping, "a scenario", KEYS, Extensions::Refused);
+    let part = |key: &str| mapping.get(key).filter(|node| !node.is_null());
+    let config = part("config").map_or_else(ClusterConfig::default, |node| cluster::read(node, problems));
+    let nodes = part("nodes").map_or_else(Vec::new, |node| machine::read_all(node, problems));
+    if nodes.is_empty() && part("nodes").is_none() {
+        problems
+            .error(&root.place, "a scenario needs the key `nodes`")
+            .hint("add nodes like `nodes: [{ name: a, count: 3, cpu: 4, memory: 8GiB }]`");
+    }
+    let images = part("images").map_or_else(BTreeMap::new, |node| images::read(node, problems));
+    let mut steps = part("deployments").map_or_else(Vec::new, |node| manifest::read_all(node, problems));
+    if let Some(node) = part("timeline") {
+        steps.extend(timeline::read(node, problems));
+    }
+    // Stable, so that one instant keeps the order of the file, with the first deployments before everything.
+    steps.sort_by_key(|step| step.at);
+    images::check_nodes(&images, part("images"), &nodes, &steps, problems);
+    let until = part("until").map_or(Some(DEFAULT_UNTIL), |node| read_until(node, problems))?;
+    Some(Scenario { config, nodes, images, steps, until: Time::default().after(until), warnings: Vec::new() })
+}
+
+fn read_until(node: &Yaml, problems: &mut Diagnostics) -> Option<Duration> {
+    let until = problems.duration(node, "`until`")?;
+    if until > LONGEST_RUN {
+        problems.error(&node.place, "`until` is more than 31 days").hint("shorten the run; `20m` is twenty minutes");
+        return None;
+    }
+    Some(until)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Manifests inside a scenario: the `deployments` block and the `apply` verb.
+//!
+//! Owns: the way from a text in the file to a command, with places that point into the scenario file.
+//! Must not touch: what a manifest means; there is one Compose parser, and it is not here.
+
+use longshore_compose::{Diagnostics, yaml::Node as Yaml};
+use longshore_model::{Command, DeploymentName, NamespaceName, Time};
+
+use super::{Action, Step};
+
+/// The deployments applied at 0 s, in order of their names.
+pub(super) fn read_all(block: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
+    read_block(block, "`deployments`", Time::default(), problems)
+}
+
+/// The deployments an `apply` names.
+pub(super) fn read_applied(block: &Yaml, at: Time, problems: &mut Diagnostics) -> Vec<Step> {
+    read_block(block, "`apply`", at, problems)
+}
+
+fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) -> Vec<Step> {
+    let Some(mapping) = problems.mapping(block, what) else { return Vec::new() };
+    let mut steps = Vec::new();
+    for (key, text) in mapping.iter() {
+        let deployment = DeploymentName::from(&*key.name);
+        if problems.is_full() {
+            break;
+        }
+        let Some(_text) = problems.text(text, format_args!("the manifest of `{}`", key.name)) else { continue };
+        let spec = longshore_model::DeploymentSpec::default();
+        let namespace = NamespaceName::default_namespace();
+        let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
+        steps.push(Step { at, place: key.place.clone(), action: Action::Ask(Box::new(command)) });
+    }
+    steps.sort_by(|a, b| name(a).cmp(&name(b)));
+    steps
+}
+
+fn name(step: &Step) -> Option<&DeploymentName> {
+    let Action::Ask(command) = &step.action else { return None };
+    let Command::Apply { deployment, .. } = &**command else { return None };
+    Some(deployment)
+}

@@ -1,0 +1,63 @@
+//! Every step is tried on a state machine of its own before anything runs.
+//!
+//! Owns: turning the state machine's refusals into places in the file.
+//! Invariant: what can be refused by looking at the file is refused before 0 s.
+
+use longshore_compose::{Diagnostics, suggest};
+use longshore_model::{Command, Node, NodeName};
+use longshore_store::{CommandError, State};
+
+use super::{Action, Scenario, Step};
+
+/// Tries every step in order of time. Machines do not fail here: they change nothing about what may be asked.
+pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
+    let mut problems = Diagnostics::new();
+    let mut state = State::default();
+    for node in &scenario.nodes {
+        // Names were told apart when the list was read.
+        let _ = state.apply(Command::Join(Box::new(Node::clone(node))));
+    }
+    for step in &scenario.steps {
+        let outcome = match &step.action {
+            Action::Ask(command) => state.apply(Command::clone(command)).map(drop),
+            Action::Fail(node) | Action::Return(node) | Action::Degrade(node) => known(&state, node),
+        };
+        if let Err(refused) = outcome {
+            explain(&refused, step, &state, &mut problems);
+        }
+        if problems.is_full() {
+            break;
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn known(state: &State, node: &NodeName) -> Result<(), CommandError> {
+    state.node(node).map(drop).ok_or_else(|| CommandError::UnknownNode(node.clone()))
+}
+
+fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Diagnostics) {
+    let problem = problems.error(&step.place, refused.to_string());
+    let near = match refused {
+        CommandError::UnknownNode(node) => {
+            suggest::nearest(node.as_str(), state.nodes().map(|known| known.name.as_str()))
+        }
+        CommandError::UnknownDeployment(name) => {
+            suggest::nearest(name.as_str(), state.deployments().map(|(_, known, _)| known.as_str()))
+        }
+        CommandError::UnknownService { deployment, service } => {
+            let of_it = state.groups().filter(|(key, _)| key.deployment == *deployment);
+            suggest::nearest(service.as_str(), of_it.map(|(key, _)| key.service.as_str()))
+        }
+        CommandError::DuplicateNode(_)
+        | CommandError::ScaleOfGlobal(_)
+        | CommandError::VolumeNeedsOneReplica { .. }
+        | CommandError::IngressPortTaken { .. }
+        | CommandError::PrintedIdTaken { .. }
+        | CommandError::SecretStepsBack { .. } => None,
+    };
+    match near {
+        Some(near) => problem.hint(format!("did you mean `{near}`?")),
+        None => problem.hint(refused.hint()),
+    }
+}

@@ -1,0 +1,224 @@
+//! The `timeline` block: what happens when.
+//!
+//! Owns: the verbs, and which of them this version can act out.
+//! Invariant: a verb of the format that is not supported yet is refused as such, never as an unknown key.
+
+use longshore_compose::{
+    Diagnostics, Extensions, Place,
+    diagnostic::one_of,
+    reader::shorten,
+    suggest,
+    yaml::{Mapping, Node as Yaml},
+};
+use longshore_model::{Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded};
+
+use super::{Action, Step, machine, manifest};
+
+/// Verbs that are a key of their own.
+const VERBS: &[&str] = &["apply", "scale", "join", "node", "secret", "quota", "remove"];
+/// Verbs of the format that come in a later version.
+const LATER: &[&str] =
+    &["replica", "pressure", "rollback", "promote", "pause", "resume", "restart", "leader", "rebalance"];
+const NODE_VERBS: &[&str] = &["fail", "return", "pause", "activate", "drain", "degrade", "override"];
+const NODE_VERBS_LATER: &[&str] = &["isolate", "heal", "remove", "lost"];
+
+pub(super) fn read(list: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for entry in problems.sequence(list, "`timeline`").unwrap_or_default() {
+        if problems.is_full() {
+            break;
+        }
+        steps.extend(read_entry(entry, problems).unwrap_or_default());
+    }
+    steps
+}
+
+fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
+    let what = "a timeline entry";
+    let mapping = problems.mapping(entry, what)?;
+    let at = problems.required(entry, "at", what).and_then(|node| problems.duration(node, "`at`"));
+    let (verb, value) = the_verb(entry, mapping, problems)?;
+    let companions: &[&str] = if verb == "node" { &["at", "node", "do", "label"] } else { &["at", verb] };
+    problems.known_keys(mapping, format_args!("an entry with `{verb}`"), companions, Extensions::Refused);
+    let actions = match verb {
+        "apply" => return Some(manifest::read_applied(value, Time::default().after(at?), problems)),
+        "scale" => read_scale(value, problems),
+        "join" => read_join(value, problems),
+        "node" => read_node(entry, value, problems),
+        "secret" => read_secret(value, problems),
+        "quota" => read_quota(value, problems),
+        "remove" => read_remove(value, problems),
+        _ => None,
+    };
+    let at = Time::default().after(at?);
+    let step = |(place, action)| Step { at, place, action };
+    Some(actions?.into_iter().map(step).collect())
+}
+
+/// The one key of an entry that says what happens.
+fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) -> Option<(&'static str, &'n Yaml)> {
+    for (key, _) in mapping.iter() {
+        if LATER.contains(&&*key.name) {
+            not_yet(&key.place, &key.name, problems);
+            return None;
+        }
+    }
+    let mut found = mapping
+        .iter()
+        .filter_map(|(key, value)| VERBS.iter().find(|verb| **verb == &*key.name).map(|verb| (*verb, key, value)));
+    match (found.next(), found.next()) {
+        (Some((verb, _, value)), None) => Some((verb, value)),
+        (Some((first, ..)), Some((second, key, _))) => {
+            problems
+                .error(&key.place, format!("an entry says one thing: `{first}` or `{second}`"))
+                .hint("write two entries with the same `at`; they happen in the order of the file");
+            None
+        }
+        (None, _) => {
+            let stranger = mapping.iter().find(|(key, _)| !matches!(&*key.name, "at" | "do" | "label"));
+            match stranger {
+                Some((key, _)) => problems.unknown_key(key, "a timeline entry", VERBS),
+                None => {
+                    problems
+                        .error(&entry.place, "a timeline entry says nothing")
+                        .hint(format!("add {}", one_of(VERBS.iter().copied())));
+                }
+            }
+            None
+        }
+    }
+}
+
+fn not_yet(place: &Place, verb: &str, problems: &mut Diagnostics) {
+    problems.error(place, format!("`{verb}` is not supported yet")).hint(format!(
+        "this version acts out {}, and for a node {}",
+        one_of(VERBS.iter().copied().filter(|verb| *verb != "node")),
+        one_of(NODE_VERBS.iter().copied())
+    ));
+}
+
+type Actions = Option<Vec<(Place, Action)>>;
+
+fn ask(place: &Place, command: Command) -> (Place, Action) {
+    (place.clone(), Action::Ask(Box::new(command)))
+}
+
+fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let mapping = problems.mapping(value, "`scale`")?;
+    let mut actions = Vec::new();
+    for (key, count) in mapping.iter() {
+        let replicas = problems.count(count, "the number of replicas")?;
+        let Some((deployment, service)) = key.name.split_once('/').filter(|(a, b)| !a.is_empty() && !b.is_empty())
+        else {
+            problems
+                .error(&key.place, format!("`{}` names no service", shorten(&key.name)))
+                .hint("write it like `shop/web: 5`");
+            return None;
+        };
+        let group = GroupKey {
+            namespace: NamespaceName::default_namespace(),
+            deployment: deployment.into(),
+            service: service.into(),
+        };
+        actions.push(ask(&key.place, Command::Scale { group, replicas }));
+    }
+    Some(actions)
+}
+
+fn read_join(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let (node, count) = machine::read(value, problems)?;
+    let place = value.get("name").map_or(&value.place, |name| &name.place);
+    let nodes = machine::numbered(node, count);
+    Some(nodes.into_iter().map(|node| ask(place, Command::Join(Box::new(node)))).collect())
+}
+
+fn read_node(entry: &Yaml, value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let node = NodeName::from(problems.text(value, "`node`")?);
+    let place = &value.place;
+    match (entry.get("do"), entry.get("label")) {
+        (Some(verb), None) => {
+            let action = read_node_verb(verb, node, problems)?;
+            Some(vec![(place.clone(), action)])
+        }
+        (None, Some(labels)) => {
+            let labels = machine::texts_by_name(labels, "`label`", problems);
+            Some(vec![ask(place, Command::Label { node, labels })])
+        }
+        (Some(_), Some(labels)) => {
+            problems
+                .error(&labels.place, "an entry says one thing: `do` or `label`")
+                .hint("write two entries with the same `at`; they happen in the order of the file");
+            None
+        }
+        (None, None) => {
+            problems.error(place, "nothing happens to the node").hint("add `do: fail` or `label: { zone: west }`");
+            None
+        }
+    }
+}
+
+fn read_node_verb(verb: &Yaml, node: NodeName, problems: &mut Diagnostics) -> Option<Action> {
+    let word = problems.text(verb, "`do`")?;
+    let intent = |intent| Some(Action::Ask(Box::new(Command::SetIntent { node: node.clone(), intent })));
+    match word {
+        "fail" => Some(Action::Fail(node)),
+        "return" => Some(Action::Return(node)),
+        "degrade" => Some(Action::Degrade(node)),
+        "override" => Some(Action::Ask(Box::new(Command::SetUseDegraded { node, use_degraded: UseDegraded::Yes }))),
+        "pause" => intent(Intent::Paused),
+        "activate" => intent(Intent::Active),
+        "drain" => intent(Intent::Draining),
+        later if NODE_VERBS_LATER.contains(&later) => {
+            not_yet(&verb.place, later, problems);
+            None
+        }
+        other => {
+            let known = || NODE_VERBS.iter().copied();
+            let message = format!("`{}` cannot be done to a node", shorten(other));
+            let hint = match suggest::nearest(other, known()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known are {}", one_of(known())),
+            };
+            problems.error(&verb.place, message).hint(hint);
+            None
+        }
+    }
+}
+
+fn namespace(value: &Yaml, problems: &mut Diagnostics) -> NamespaceName {
+    let given = value.get("namespace").filter(|node| !node.is_null());
+    given
+        .and_then(|node| problems.text(node, "`namespace`"))
+        .map_or_else(NamespaceName::default_namespace, NamespaceName::from)
+}
+
+fn read_secret(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let mapping = problems.mapping(value, "`secret`")?;
+    problems.known_keys(mapping, "`secret`", &["name", "version", "namespace"], Extensions::Refused);
+    let name = problems.required(value, "name", "`secret`").and_then(|node| problems.text(node, "`name`"))?;
+    let version = match value.get("version") {
+        Some(version) => problems.unsigned(version, "`version`")?,
+        None => 1,
+    };
+    let namespace = namespace(value, problems);
+    Some(vec![ask(&value.place, Command::PutSecret { namespace, name: name.into(), version })])
+}
+
+fn read_quota(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let mapping = problems.mapping(value, "`quota`")?;
+    problems.known_keys(mapping, "`quota`", &["namespace", "replicas", "memory", "cpu"], Extensions::Refused);
+    let part = |key: &str| mapping.get(key).filter(|node| !node.is_null());
+    let quota = Quota {
+        replicas: part("replicas").and_then(|node| problems.unsigned(node, "`replicas`")),
+        memory_bytes: part("memory").and_then(|node| problems.bytes(node, "`memory`")),
+        cpu_millis: part("cpu").and_then(|node| problems.cpus(node, "`cpu`")),
+    };
+    let namespace = namespace(value, problems);
+    Some(vec![ask(&value.place, Command::SetQuota { namespace, quota })])
+}
+
+fn read_remove(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let name = problems.text(value, "`remove`")?;
+    let namespace = NamespaceName::default_namespace();
+    Some(vec![ask(&value.place, Command::Remove { namespace, deployment: name.into() })])
+}
