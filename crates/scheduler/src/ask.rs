@@ -29,6 +29,8 @@ pub(crate) struct Ask {
     pub(crate) counts: Counts,
     /// Nodes this service keeps failing on.
     pub(crate) faulty: BTreeSet<NodeIx>,
+    /// Nodes this service failed on lately, once or more.
+    pub(crate) failed_on: BTreeSet<NodeIx>,
     /// Filters that must be asked node by node.
     per_node: SmallVec<[&'static Filter; 8]>,
     /// Filters that a class answers for all its nodes.
@@ -93,6 +95,7 @@ impl Ask {
         }
         let (limit, window) = (view.config.faulty_after_failures, view.config.faulty_window);
         let faulty = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, limit, window));
+        let failed_on = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, 1, window));
         let terms = Arc::new(terms(view, known));
         let mut ask = Self {
             group,
@@ -102,6 +105,7 @@ impl Ask {
             terms,
             counts,
             faulty: faulty.collect(),
+            failed_on: failed_on.collect(),
             per_node: SmallVec::new(),
             per_class: SmallVec::new(),
         };

@@ -4,6 +4,8 @@
 //! per class. Must not touch: the choice.
 //! Invariant: the primary reason is the first filter, in order, that empties what the earlier ones left.
 
+pub(crate) mod placed;
+
 use std::collections::BTreeMap;
 
 use longshore_model::{

@@ -19,9 +19,13 @@ mod explain;
 mod feasibility;
 mod lanes;
 mod placement;
+mod ranking;
 mod reconcile;
 mod view;
 
-pub use explain::explain;
+pub use explain::{
+    explain,
+    placed::{Decision, Ranked, explain_placed},
+};
 pub use reconcile::plan;
 pub use view::{View, occupancy::occupies};

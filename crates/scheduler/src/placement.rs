@@ -3,7 +3,8 @@
 //! Owns: the order of choices. Must not touch: which slots need a node; that is the reconciler's.
 //! Invariant: every slot handed in comes back with a node or stays among the unplaced, never both, never neither.
 
-mod affinity;
+pub(crate) mod affinity;
+mod binpack;
 mod hash;
 mod hosts;
 mod leaf;
@@ -60,7 +61,8 @@ pub(crate) fn place(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>) -> 
     let wanted = vacancies.len();
     let mut batch = Batch { view, ask, vacancies: vacancies.into_iter(), placed: Vec::with_capacity(wanted) };
     match batch.ask.spec.placement.strategy {
-        Strategy::Spread | Strategy::Pack | Strategy::Binpack | Strategy::Global => tree::fill(&mut batch),
+        Strategy::Spread | Strategy::Pack | Strategy::Global => tree::fill(&mut batch),
+        Strategy::Binpack => binpack::fill(&mut batch),
         Strategy::Hosts => hosts::fill(&mut batch),
         Strategy::Hash => hash::fill(&mut batch),
     }

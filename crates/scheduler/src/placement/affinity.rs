@@ -10,6 +10,11 @@ pub(crate) fn liking(ask: &Ask, node: &Node) -> i64 {
     matching.map(|affinity| i64::from(affinity.weight)).sum()
 }
 
+/// How much a node can be liked at most: what [`liking`] is a share of.
+pub(crate) fn total_weight(ask: &Ask) -> i64 {
+    ask.spec.placement.affinities.iter().map(|affinity| i64::from(affinity.weight.abs())).sum()
+}
+
 /// Whether the liking differs between nodes of one class.
 pub(crate) fn is_personal(ask: &Ask) -> bool {
     ask.spec.placement.affinities.iter().any(|affinity| affinity.matches.attribute.is_unique())
