@@ -7,6 +7,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// A `regexp` that takes more memory than this, made ready, is refused: a megabyte is a thousand times what anybody
+/// writes by hand, and ten thousand services with a pattern each still fit into one server.
+pub const PATTERN_LIMIT_BYTES: usize = 1 << 20;
+
 /// `attribute operator value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Constraint {

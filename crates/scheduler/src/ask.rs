@@ -13,7 +13,7 @@ use longshore_model::{
 use smallvec::SmallVec;
 
 use crate::{
-    feasibility::{self, Filter, Scope, Site},
+    feasibility::{self, Filter, Scope, Site, constraints::Rules},
     view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
 };
 
@@ -22,6 +22,7 @@ pub(crate) struct Ask {
     pub(crate) group: GroupIx,
     pub(crate) key: GroupKey,
     pub(crate) spec: Arc<ServiceSpec>,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) terms: Arc<Terms>,
     /// Memory needed plus one, to be compared with a lane's room.
     pub(crate) room: u64,
@@ -101,6 +102,7 @@ impl Ask {
             group,
             key: known.key.clone(),
             spec: Arc::clone(&known.spec),
+            rules: Arc::clone(&known.rules),
             room: terms.memory_total().saturating_add(1),
             terms,
             counts,

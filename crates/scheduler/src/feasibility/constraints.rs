@@ -1,9 +1,35 @@
 //! What a service demands of a node's attributes. All constraints must hold.
+//!
+//! Owns: the truth of a constraint; affinities ask here too. Must not touch: text, which the `compose` room reads. What
+//! cannot be read here all the same (a version that is none) holds nowhere.
+//! Invariant: a rule is made ready once for a spec, not once for a node.
+//!
+//! Where the answer differs from Nomad's, on purpose:
+//!
+//! | case | Nomad | here | why |
+//! | --- | --- | --- | --- |
+//! | `!=`, node without the attribute | true unless the value is missing too | true | a value is never missing here |
+//! | `==`, `in`, sets | case counts | case does not count | as in Swarm, whose files we read |
+//! | `<` beyond 64 bits, many decimals | rounded to a float | exact | no floats in decisions |
+//! | `<` with an exponent, `inf`, `0x1` | a number | a text | nobody labels nodes so, and floats would come back |
+//! | `alpha` and `alpha.beta` | the longer is the older | the longer is the newer | the standard both claim |
+//! | `node.platform.arch == x86_64` | matches what the node reports | matches `amd64` too | one machine, two names |
 
-use std::net::IpAddr;
+mod address;
+mod bounds;
+mod order;
+mod version;
 
-use longshore_model::{Attribute, Constraint, Node, Operator, Reason, Refusal};
+use longshore_model::{
+    Attribute, Constraint, Node, Operator, PlacementSpec, Reason, Refusal, constraint::PATTERN_LIMIT_BYTES,
+    node::canonical_arch,
+};
+use regex::{Regex, RegexBuilder};
 
+use self::{
+    address::Network,
+    bounds::{Bounds, Dialect},
+};
 use super::{Filter, Nature, Scope, Site};
 use crate::{ask::Ask, view::classes::value};
 
@@ -23,82 +49,132 @@ fn scope(ask: &Ask) -> Scope {
 }
 
 fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.spec.placement.constraints.iter().all(|constraint| holds(constraint, site.node))
+    ask.rules.constraints.iter().all(|rule| rule.holds(site.node))
 }
 
 fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let broken = ask.spec.placement.constraints.iter().find(|constraint| !holds(constraint, site.node));
-    let broken = broken.expect("only asked where a constraint does not hold");
+    let broken = ask.rules.constraints.iter().find(|rule| !rule.holds(site.node));
+    let broken = &broken.expect("only asked where a constraint does not hold").constraint;
     Refusal::Constraint { constraint: broken.to_string(), found: value(site.node, &broken.attribute) }
 }
 
-/// Whether a node satisfies a constraint.
-pub(crate) fn holds(constraint: &Constraint, node: &Node) -> bool {
-    if constraint.attribute == Attribute::Ip {
-        return ip_holds(constraint, node.ip);
-    }
-    let found = value(node, &constraint.attribute);
-    let found = found.as_deref();
-    let wanted = constraint.value.as_str();
-    match constraint.operator {
-        Operator::Equal => found.is_some_and(|found| same(found, wanted)),
-        Operator::NotEqual => !found.is_some_and(|found| same(found, wanted)),
-        Operator::IsSet => found.is_some(),
-        Operator::IsNotSet => found.is_none(),
-        Operator::In => found.is_some_and(|found| wanted.split(',').any(|one| same(found, one.trim()))),
-        Operator::Less
-        | Operator::LessOrEqual
-        | Operator::Greater
-        | Operator::GreaterOrEqual
-        | Operator::Regexp
-        | Operator::Version
-        | Operator::Semver
-        | Operator::SetContains
-        | Operator::SetContainsAny => false,
+/// The constraints and affinities of a placement, ready to be put to nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) constraints: Vec<Rule>,
+    /// With their weights.
+    pub(crate) affinities: Vec<(Rule, i64)>,
+}
+
+impl Rules {
+    pub(crate) fn of(placement: &PlacementSpec) -> Self {
+        let affinities = placement.affinities.iter();
+        Self {
+            constraints: placement.constraints.iter().map(Rule::new).collect(),
+            affinities: affinities.map(|like| (Rule::new(&like.matches), i64::from(like.weight))).collect(),
+        }
     }
 }
 
-/// Values are compared in full and without regard to case.
-fn same(found: &str, wanted: &str) -> bool {
-    found.len() == wanted.len() && found.to_lowercase() == wanted.to_lowercase()
+/// One constraint, ready to be put to nodes.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    constraint: Constraint,
+    test: Test,
 }
 
-/// An address equals another spelling of itself, and lies in a range. A node without address satisfies only `!=`.
-fn ip_holds(constraint: &Constraint, ip: Option<IpAddr>) -> bool {
-    let inside = || ip.and_then(|ip| in_range(ip, &constraint.value));
-    match constraint.operator {
-        Operator::Equal => inside() == Some(true),
-        Operator::NotEqual => ip.is_none() || inside() == Some(false),
-        Operator::IsSet => ip.is_some(),
-        Operator::IsNotSet => ip.is_none(),
-        Operator::Less
-        | Operator::LessOrEqual
-        | Operator::Greater
-        | Operator::GreaterOrEqual
-        | Operator::Regexp
-        | Operator::Version
-        | Operator::Semver
-        | Operator::SetContains
-        | Operator::SetContainsAny
-        | Operator::In => false,
+/// What is asked of the value found. `None` inside is what could not be read.
+#[derive(Debug)]
+enum Test {
+    OneOf(Vec<String>),
+    NoneOf(Vec<String>),
+    Within(Vec<Option<Network>>),
+    Outside(Option<Network>),
+    Order(fn(std::cmp::Ordering) -> bool),
+    Pattern(Option<Regex>),
+    Bounds(Option<Bounds>),
+    ContainsAll(Vec<String>),
+    ContainsAny(Vec<String>),
+    Set,
+    NotSet,
+}
+
+impl Rule {
+    pub(crate) fn new(constraint: &Constraint) -> Self {
+        Self { test: Test::of(constraint), constraint: constraint.clone() }
+    }
+
+    /// Whether a node satisfies it.
+    pub(crate) fn holds(&self, node: &Node) -> bool {
+        match &self.test {
+            Test::Within(networks) => node.ip.is_some_and(|ip| networks.iter().flatten().any(|one| one.contains(ip))),
+            Test::Outside(network) => {
+                node.ip.is_none_or(|ip| network.as_ref().is_some_and(|network| !network.contains(ip)))
+            }
+            test => test.holds(value(node, &self.constraint.attribute).as_deref(), &self.constraint.value),
+        }
     }
 }
 
-/// Whether `ip` is the address, or in the range, that `text` writes; `None` where it writes neither.
-fn in_range(ip: IpAddr, text: &str) -> Option<bool> {
-    let (network, length) = match text.split_once('/') {
-        Some((network, length)) => (network.parse::<IpAddr>().ok()?, Some(length.parse::<u32>().ok()?)),
-        None => (text.parse::<IpAddr>().ok()?, None),
-    };
-    let (ip_bits, network_bits, width) = match (ip, network) {
-        (IpAddr::V4(ip), IpAddr::V4(network)) => (u128::from(ip.to_bits()), u128::from(network.to_bits()), 32),
-        (IpAddr::V6(ip), IpAddr::V6(network)) => (ip.to_bits(), network.to_bits(), 128),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return Some(false),
-    };
-    let length = length.unwrap_or(width);
-    if length > width {
-        return None;
+impl Test {
+    fn of(constraint: &Constraint) -> Self {
+        let text = constraint.value.as_str();
+        let is_ip = constraint.attribute == Attribute::Ip;
+        let single = || vec![fold(&constraint.attribute, text)];
+        let listed = || text.split(',').map(|one| fold(&constraint.attribute, one.trim())).collect();
+        match constraint.operator {
+            Operator::Equal if is_ip => Self::Within(vec![Network::read(text)]),
+            Operator::NotEqual if is_ip => Self::Outside(Network::read(text)),
+            Operator::In if is_ip => Self::Within(text.split(',').map(|one| Network::read(one.trim())).collect()),
+            Operator::Equal => Self::OneOf(single()),
+            Operator::NotEqual => Self::NoneOf(single()),
+            Operator::In => Self::OneOf(listed()),
+            Operator::Less => Self::Order(std::cmp::Ordering::is_lt),
+            Operator::LessOrEqual => Self::Order(std::cmp::Ordering::is_le),
+            Operator::Greater => Self::Order(std::cmp::Ordering::is_gt),
+            Operator::GreaterOrEqual => Self::Order(std::cmp::Ordering::is_ge),
+            Operator::Regexp => Self::Pattern(pattern(text)),
+            Operator::Version => Self::Bounds(Bounds::read(text, Dialect::Apart)),
+            Operator::Semver => Self::Bounds(Bounds::read(text, Dialect::Ordered)),
+            Operator::SetContains => Self::ContainsAll(listed()),
+            Operator::SetContainsAny => Self::ContainsAny(listed()),
+            Operator::IsSet => Self::Set,
+            Operator::IsNotSet => Self::NotSet,
+        }
     }
-    let shift = width - length;
-    Some(ip_bits.checked_shr(shift) == network_bits.checked_shr(shift) || shift == width)
+
+    /// Whether it holds for what was found, `wanted` being the constraint's text.
+    fn holds(&self, found: Option<&str>, wanted: &str) -> bool {
+        let Some(found) = found else { return matches!(self, Self::NoneOf(_) | Self::NotSet) };
+        match self {
+            Self::OneOf(values) => values.contains(&found.to_lowercase()),
+            Self::NoneOf(values) => !values.contains(&found.to_lowercase()),
+            Self::Order(fits) => fits(order::compare(found, wanted)),
+            Self::Pattern(pattern) => pattern.as_ref().is_some_and(|pattern| pattern.is_match(found)),
+            Self::Bounds(bounds) => bounds.as_ref().is_some_and(|bounds| bounds.hold_for(found)),
+            Self::ContainsAll(values) => values.iter().all(|value| members(found).any(|one| one == *value)),
+            Self::ContainsAny(values) => values.iter().any(|value| members(found).any(|one| one == *value)),
+            Self::Set => true,
+            // Addresses are asked of the node itself, before its value is made a text.
+            Self::NotSet | Self::Within(_) | Self::Outside(_) => false,
+        }
+    }
 }
+
+/// Values are compared in full and without regard to case; an architecture by its canonical name.
+fn fold(attribute: &Attribute, text: &str) -> String {
+    if *attribute == Attribute::Arch { canonical_arch(text) } else { text.to_lowercase() }
+}
+
+fn members(list: &str) -> impl Iterator<Item = String> {
+    list.split(',').map(|one| one.trim().to_lowercase())
+}
+
+/// The pattern is looked for anywhere in the value. One that grows beyond the limit is as good as unreadable: a few
+/// characters such as `(\w{99}){99}` would otherwise cost gigabytes.
+fn pattern(text: &str) -> Option<Regex> {
+    RegexBuilder::new(text).size_limit(PATTERN_LIMIT_BYTES).dfa_size_limit(PATTERN_LIMIT_BYTES).build().ok()
+}
+
+#[cfg(test)]
+mod tests;

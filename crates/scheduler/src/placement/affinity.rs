@@ -2,12 +2,11 @@
 
 use longshore_model::Node;
 
-use crate::{ask::Ask, feasibility::constraints};
+use crate::ask::Ask;
 
 /// Positive is liked, negative disliked, zero without affinities.
 pub(crate) fn liking(ask: &Ask, node: &Node) -> i64 {
-    let matching = ask.spec.placement.affinities.iter().filter(|affinity| constraints::holds(&affinity.matches, node));
-    matching.map(|affinity| i64::from(affinity.weight)).sum()
+    ask.rules.affinities.iter().filter(|(rule, _)| rule.holds(node)).map(|(_, weight)| weight).sum()
 }
 
 /// How much a node can be liked at most: what [`liking`] is a share of.

@@ -16,7 +16,7 @@ use super::{
     groups::{Group, Replica},
     occupancy,
 };
-use crate::address;
+use crate::{address, feasibility::constraints::Rules};
 
 impl View {
     /// Takes one change in. The cost is that of what changed, never of the cluster, save for a node that joins or
@@ -134,6 +134,9 @@ impl View {
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
         }
+        if group.spec.placement != spec.placement {
+            group.rules = Arc::new(Rules::of(&spec.placement));
+        }
         group.spec = Arc::clone(spec);
         group.revision = revision;
         group.wanted = Wanted::Run;
@@ -151,6 +154,7 @@ impl View {
         self.groups.push(Some(Group {
             key: key.clone(),
             spec: Arc::clone(spec),
+            rules: Arc::new(Rules::of(&spec.placement)),
             revision: RevisionNumber(0),
             wanted: Wanted::Run,
             next_index: 0,

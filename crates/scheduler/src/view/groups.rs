@@ -11,12 +11,15 @@ use longshore_model::{
 use smallvec::SmallVec;
 
 use super::NodeIx;
+use crate::feasibility::constraints::Rules;
 
 /// A service of a deployment.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) key: GroupKey,
     pub(crate) spec: Arc<ServiceSpec>,
+    /// The spec's constraints and affinities, made ready when it came.
+    pub(crate) rules: Arc<Rules>,
     pub(crate) revision: RevisionNumber,
     pub(crate) wanted: Wanted,
     pub(crate) next_index: u32,

@@ -1,0 +1,103 @@
+//! Less and greater: as numbers where both sides are numbers, as texts otherwise.
+//!
+//! Owns: decimal numbers of any length, compared digit by digit. Floats were refused: `9007199254740993` and
+//! `9007199254740992` would be equal, and a decision must not depend on rounding.
+
+use std::cmp::Ordering;
+
+/// How two attribute values compare.
+pub(super) fn compare(left: &str, right: &str) -> Ordering {
+    match (Decimal::read(left), Decimal::read(right)) {
+        (Some(left), Some(right)) => left.compare(&right),
+        (Some(_), None) | (None, Some(_) | None) => left.cmp(right),
+    }
+}
+
+/// A number as it was written, without what does not change it.
+#[derive(Debug)]
+struct Decimal<'a> {
+    sign: Sign,
+    /// Without leading zeros.
+    whole: &'a str,
+    /// Without trailing zeros.
+    fraction: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sign {
+    Minus,
+    Plus,
+}
+
+impl<'a> Decimal<'a> {
+    /// Reads `[+-]digits[.digits]`; an exponent makes a text of it.
+    fn read(text: &'a str) -> Option<Self> {
+        let text = text.trim();
+        let (sign, digits) = match text.strip_prefix('-') {
+            Some(digits) => (Sign::Minus, digits),
+            None => (Sign::Plus, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.len() + fraction.len() == 0 || !all_digits(whole) || !all_digits(fraction) {
+            return None;
+        }
+        let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+        // Minus zero is zero.
+        let sign = if whole.is_empty() && fraction.is_empty() { Sign::Plus } else { sign };
+        Some(Self { sign, whole, fraction })
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let magnitude = || {
+            let whole = self.whole.len().cmp(&other.whole.len()).then_with(|| self.whole.cmp(other.whole));
+            whole.then_with(|| self.fraction.cmp(other.fraction))
+        };
+        match (self.sign, other.sign) {
+            (Sign::Plus, Sign::Plus) => magnitude(),
+            (Sign::Minus, Sign::Minus) => magnitude().reverse(),
+            (Sign::Plus, Sign::Minus) | (Sign::Minus, Sign::Plus) => self.sign.cmp(&other.sign),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_compare_as_numbers_of_any_length() {
+        for (small, large) in [
+            ("1", "10"),
+            ("9", "10"),
+            ("1.5", "10.5"),
+            ("1.45", "1.5"),
+            ("-2", "-1"),
+            ("-1", "0.5"),
+            ("9007199254740992", "9007199254740993"),
+            ("0.30000000000000000000", "0.30000000000000000001"),
+            ("99999999999999999999", "100000000000000000000"),
+        ] {
+            assert_eq!(compare(small, large), Ordering::Less, "{small} < {large}");
+            assert_eq!(compare(large, small), Ordering::Greater, "{large} > {small}");
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_number_are_equal() {
+        for (one, other) in [("1", "1.0"), ("007", "7"), ("-0", "0"), ("+3", "3"), (".5", "0.50"), ("5.", "5")] {
+            assert_eq!(compare(one, other), Ordering::Equal, "{one} = {other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_compares_as_text() {
+        assert_eq!(compare("foo", "bar"), Ordering::Greater);
+        assert_eq!(compare("1", "foo"), Ordering::Less);
+        assert_eq!(compare("10", "9a"), Ordering::Less);
+        assert_eq!(compare("1e3", "2"), Ordering::Less);
+        for text in ["", ".", "-", "1.2.3", "1,5", "0x10"] {
+            assert!(Decimal::read(text).is_none(), "{text} is no number");
+        }
+    }
+}
