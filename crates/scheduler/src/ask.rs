@@ -144,6 +144,11 @@ impl Ask {
         feasibility::FILTERS.iter().copied().filter(|filter| (filter.scope)(self) != Scope::Idle)
     }
 
+    /// Whether giving one node a replica can make another node unfit.
+    pub(crate) fn is_volatile(&self) -> bool {
+        !self.spec.placement.distinct_property.is_empty() || self.spec.placement.max_skew.is_some()
+    }
+
     /// Gives the lent column back.
     pub(crate) fn into_counts(self) -> Counts {
         self.counts

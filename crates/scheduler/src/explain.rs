@@ -15,33 +15,40 @@ use longshore_model::{
 
 use crate::{
     ask::{Ask, Counts},
-    feasibility::{Filter, Site, gates},
-    reconcile::{self, global},
+    feasibility::{Filter, Site},
+    placement::Vacancy,
+    reconcile::{self, attempt::attempt, global, slots},
     view::{NodeIx, View},
 };
 
-/// Why the unplaced slots of a group have no node, by the view as it is; empty where all have one.
+/// Why the unplaced slots of a group have no node, by the view as it is; empty where all have one, or could.
 pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
     view.advance(now);
     view.fleet.refresh();
     let Some(&ix) = view.group_ids.get(group) else { return Vec::new() };
-    let ask = Ask::new(view, ix, now, Counts::default());
     let unplaced = reconcile::unplaced(view, ix);
     if unplaced.is_empty() {
         return Vec::new();
     }
+    let mut ask = Ask::new(view, ix, now, Counts::default());
     if ask.spec.kind.is_per_node() {
         return global::explain_each(view, &ask, unplaced);
     }
-    let fate = match gates::check(view, &ask, unplaced.len()) {
-        gates::Gate::Open => nowhere(view, &ask, unplaced.len()),
-        gates::Gate::Partly { refusal, .. } | gates::Gate::Shut(refusal) => gated(view, refusal),
-    };
-    vec![(unplaced, fate)]
+    let (stuck, unplaced): (Vec<_>, Vec<_>) =
+        unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
+    for vacancy in &unplaced {
+        ask.counts.remove_from(slots::node_of(view, ix, &vacancy.slot));
+    }
+    let mut held_back = attempt(view, &mut ask, unplaced).held_back;
+    view.roll_back();
+    held_back.push((stuck, slots::home_is_away(view, &ask)));
+    let named = |vacancies: Vec<Vacancy>| vacancies.into_iter().map(|vacancy| vacancy.slot).collect();
+    held_back.retain(|(vacancies, _)| !vacancies.is_empty());
+    held_back.into_iter().map(|(vacancies, why)| (named(vacancies), why)).collect()
 }
 
 /// Why a batch, or what is left of it, fits nowhere.
-pub(crate) fn nowhere(view: &View, ask: &Ask, left: usize) -> Explanation {
+pub(crate) fn nowhere(view: &View, ask: &Ask) -> Explanation {
     let filters: Vec<&'static Filter> = ask.filters().collect();
     let nodes: Vec<NodeIx> = view.fleet.in_order().collect();
     let verdicts: Vec<u32> = nodes.iter().map(|node| verdict(view, ask, &filters, *node)).collect();
@@ -55,7 +62,7 @@ pub(crate) fn nowhere(view: &View, ask: &Ask, left: usize) -> Explanation {
         nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
         refused: refused.collect::<BTreeMap<_, _>>(),
         nearest: nearest(view, ask, &filters, &nodes, &verdicts),
-        gate: batch_refusal(ask, &verdicts, left),
+        gate: None,
         missing,
     }
 }
@@ -130,13 +137,6 @@ fn primary(ask: &Ask, filters: &[&'static Filter], verdicts: &[u32]) -> Reason {
             Reason::BatchIncomplete
         }
     }
-}
-
-fn batch_refusal(ask: &Ask, verdicts: &[u32], left: usize) -> Option<Refusal> {
-    let fits = verdicts.iter().filter(|verdict| **verdict == 0).count();
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    (fits > 0 && ask.spec.placement.strategy != Strategy::Hosts)
-        .then(|| Refusal::Batch { fits: number(fits), wanted: number(left) })
 }
 
 /// Pinned hosts that cannot take a replica, unknown ones included. Hosts that have theirs are not missing.

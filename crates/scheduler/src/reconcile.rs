@@ -11,18 +11,18 @@
 //! Owns: the comparison of what is wanted with what is. Must not touch: which node is best.
 //! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
 
+pub(crate) mod attempt;
 pub(crate) mod global;
 mod restart;
 mod scale;
-mod slots;
+pub(crate) mod slots;
 
 use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::Wanted};
 
 use crate::{
     ask::Ask,
     explain,
-    feasibility::gates::{self, Gate},
-    placement::{self, Vacancy},
+    placement::Vacancy,
     view::{GroupIx, View},
 };
 
@@ -60,11 +60,11 @@ fn next_wake(view: &View) -> Option<Time> {
     alarm.into_iter().chain(rested).min()
 }
 
-/// Slots of a group that are wanted and have no node they could run on.
-pub(crate) fn unplaced(view: &View, group: GroupIx) -> Vec<SlotKey> {
+/// Slots of a group that are wanted and have no node they could run on, each with the generation it would get.
+pub(crate) fn unplaced(view: &View, group: GroupIx) -> Vec<Vacancy> {
     let known = view.group(group);
     let lost = known.wanted_slots().filter(|slot| slots::is_without_node(view, slot));
-    lost.map(|slot| slot.key.clone()).collect()
+    lost.map(slots::next_generation).collect()
 }
 
 /// One group's turn in a pass.
@@ -106,32 +106,15 @@ impl Pass<'_> {
         self.place(ask, vacancies);
     }
 
-    /// Places what the gates let through; the rest waits, explained.
-    fn place(&mut self, ask: &mut Ask, mut vacancies: Vec<Vacancy>) {
+    /// Places what can be placed; the rest waits, explained.
+    fn place(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
+        self.view.waiting.remove(&ask.group);
         if vacancies.is_empty() {
-            self.view.waiting.remove(&ask.group);
             return;
         }
-        let mut held_back = Vec::new();
-        match gates::check(self.view, ask, vacancies.len()) {
-            Gate::Open => {}
-            Gate::Partly { allowed, refusal } => {
-                held_back = vec![(vacancies.split_off(allowed), explain::gated(self.view, refusal))];
-            }
-            Gate::Shut(refusal) => {
-                held_back = vec![(std::mem::take(&mut vacancies), explain::gated(self.view, refusal))];
-            }
-        }
-        let (placed, left) = placement::place(self.view, ask, vacancies);
-        self.items.extend(placed.into_iter().map(PlanItem::Place));
-        if !left.is_empty() {
-            let why = explain::nowhere(self.view, ask, left.len());
-            held_back.push((left, why));
-        }
-        if held_back.is_empty() {
-            self.view.waiting.remove(&ask.group);
-        }
-        for (vacancies, why) in held_back {
+        let outcome = attempt::attempt(self.view, ask, vacancies);
+        self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
+        for (vacancies, why) in outcome.held_back {
             self.wait(ask.group, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
         }
     }

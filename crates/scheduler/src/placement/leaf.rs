@@ -35,6 +35,13 @@ impl Order {
     }
 }
 
+/// Whether a slot got a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    One,
+    Nobody,
+}
+
 /// Nodes of one branch.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
@@ -76,22 +83,30 @@ impl Leaf {
         fresh.into_iter().chain(known).min()
     }
 
-    /// Gives the best node to the next slot; the node comes back with its new rank if it can take another.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_>) {
-        let Some(best) = self.best() else { return };
+    /// Gives the best node to the next slot; the node comes back with its new rank if it can take another. Where a
+    /// placement elsewhere can have spoilt the best, it is asked again first and dropped if so: then nobody is placed,
+    /// and the branch has another best.
+    pub(super) fn take(&mut self, batch: &mut Batch<'_>) -> Taken {
+        let Some(best) = self.best() else { return Taken::Nobody };
+        let spoilt = batch.ask.is_volatile() && !batch.ask.fits(batch.view, best.node);
+        if !spoilt {
+            batch.place_on(best.node);
+        }
         let liking = if self.heads.peek().is_some_and(|Reverse((rank, _))| *rank == best) {
             let walk = self.heads.pop().map_or(0, |Reverse((_, walk))| walk);
-            batch.place_on(best.node);
             self.step(batch, walk);
             self.walks[walk].liking
         } else {
             self.heap.pop();
-            batch.place_on(best.node);
             affinity::liking(batch.ask, batch.view.fleet.node(best.node))
         };
+        if spoilt {
+            return Taken::Nobody;
+        }
         if batch.ask.fits(batch.view, best.node) {
             self.push(batch, best.node, liking);
         }
+        Taken::One
     }
 
     fn push(&mut self, batch: &Batch<'_>, node: NodeIx, liking: i64) {

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::{
     Batch, affinity,
-    leaf::{Leaf, Order},
+    leaf::{Leaf, Order, Taken},
     rank::TreeRank,
 };
 use crate::view::{NodeIx, classes};
@@ -175,15 +175,18 @@ impl Branch {
         }
     }
 
-    fn take(&mut self, batch: &mut Batch<'_>) {
+    fn take(&mut self, batch: &mut Batch<'_>) -> Taken {
         match self {
             Self::Leaf(leaf) => leaf.take(batch),
             Self::Fork(fork) => {
-                let Some(Reverse((_, at))) = fork.order.pop() else { return };
-                fork.children[at].branch.take(batch);
-                fork.children[at].count += 1;
+                let Some(Reverse((_, at))) = fork.order.pop() else { return Taken::Nobody };
+                let taken = fork.children[at].branch.take(batch);
+                if taken == Taken::One {
+                    fork.children[at].count += 1;
+                }
                 let entry = fork.entry(at);
                 fork.order.extend(entry);
+                taken
             }
         }
     }

@@ -97,9 +97,9 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) {
 }
 
 /// Why each waiting node's replica waits.
-pub(crate) fn explain_each(view: &View, ask: &Ask, unplaced: Vec<SlotKey>) -> Vec<(Vec<SlotKey>, Explanation)> {
+pub(crate) fn explain_each(view: &View, ask: &Ask, unplaced: Vec<Vacancy>) -> Vec<(Vec<SlotKey>, Explanation)> {
     let mut fates: Vec<(Vec<SlotKey>, Explanation)> = Vec::new();
-    for slot in unplaced {
+    for slot in unplaced.into_iter().map(|vacancy| vacancy.slot) {
         let SlotKey::Node(name) = &slot else { continue };
         let Some(&node) = view.fleet.by_name.get(name) else { continue };
         let why = match gates::check(view, ask, 1) {

@@ -17,7 +17,7 @@ use longshore_model::{
 use super::Pass;
 use crate::{
     ask::Ask,
-    feasibility,
+    explain, feasibility,
     placement::{self, Vacancy},
     view::{
         GroupIx, NodeIx, View,
@@ -82,22 +82,29 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
         }
     }
     if !homeless.is_empty() {
-        pass.wait(group, homeless, &home_is_away());
+        let why = home_is_away(pass.view, ask);
+        pass.wait(group, homeless, &why);
     }
     vacancies.extend(update_in_place(pass, ask, &outdated));
     vacancies
 }
 
-/// The answer for a replica whose data is on a node that is down.
-fn home_is_away() -> Explanation {
-    Explanation {
-        reason: Reason::VolumeHomeNodeOffline,
-        nodes: 0,
-        refused: std::collections::BTreeMap::new(),
-        nearest: None,
-        gate: None,
-        missing: Vec::new(),
-    }
+/// The answer for replicas whose data is on a node that is down.
+pub(crate) fn home_is_away(view: &View, ask: &Ask) -> Explanation {
+    let mut why = explain::nowhere(view, ask);
+    why.reason = Reason::VolumeHomeNodeOffline;
+    why
+}
+
+/// Whether a slot stays with a node that is down because its data is there.
+pub(crate) fn waits_for_home(view: &View, ask: &Ask, vacancy: &Vacancy) -> bool {
+    ask.spec.is_stateful() && node_of(view, ask.group, &vacancy.slot).is_some()
+}
+
+/// The node a slot's current generation is on.
+pub(crate) fn node_of(view: &View, group: GroupIx, slot: &SlotKey) -> Option<NodeIx> {
+    let known = view.group(group);
+    known.slots[known.slot_at(slot).ok()?].current().map(|replica| replica.node)
 }
 
 /// Gives outdated slots their new generation beside the old one where that fits; gives back those that need
@@ -116,7 +123,7 @@ fn update_in_place(pass: &mut Pass<'_>, ask: &mut Ask, outdated: &[SlotKey]) -> 
     homeless
 }
 
-fn next_generation(slot: &Slot) -> Vacancy {
+pub(super) fn next_generation(slot: &Slot) -> Vacancy {
     Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
 }
 

@@ -28,6 +28,16 @@ pub(crate) struct Journal {
     usage: Vec<(NamespaceName, Usage)>,
 }
 
+/// How far the journal was at some point of a pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    addresses: usize,
+    extras: usize,
+    holders: usize,
+    homes: usize,
+    usage: usize,
+}
+
 /// What a reservation brought.
 pub(crate) struct Reserved {
     pub(crate) host: u64,
@@ -85,6 +95,46 @@ impl View {
         for _ in 0..replicas {
             usage.add(&ask.terms);
         }
+    }
+
+    /// Where the journal is now.
+    pub(crate) fn mark(&self) -> Mark {
+        let journal = &self.journal;
+        Mark {
+            addresses: journal.addresses.len(),
+            extras: journal.extras.len(),
+            holders: journal.holders.len(),
+            homes: journal.homes.len(),
+            usage: journal.usage.len(),
+        }
+    }
+
+    /// Takes back what one ask reserved since the mark, and nothing before.
+    pub(crate) fn roll_back_to(&mut self, mark: Mark, ask: &Ask) {
+        let mut journal = std::mem::take(&mut self.journal);
+        for (namespace, usage) in journal.usage.drain(mark.usage..).rev() {
+            self.usage.insert(namespace, usage);
+        }
+        for (key, holder) in journal.holders.drain(mark.holders..).rev() {
+            self.volumes.release(&key, &holder);
+        }
+        for key in journal.homes.drain(mark.homes..).rev() {
+            self.volumes.unsettle(&key);
+        }
+        for (node, terms) in journal.extras.drain(mark.extras..).rev() {
+            occupancy::unload_extras(&mut self.fleet, node, &terms);
+        }
+        // Each reservation has exactly one address, so these are the nodes that carry one replica too many.
+        for (node, host) in journal.addresses.drain(mark.addresses..).rev() {
+            self.fleet.addresses[node.at()].free(host);
+            let load = &mut self.fleet.seats[node.at()].load;
+            load.cpu_millis -= ask.terms.cpu_millis;
+            load.memory_bytes -= ask.terms.memory_total();
+            load.disk_bytes -= ask.terms.disk_bytes;
+            load.replicas -= 1;
+            self.fleet.reseat(node);
+        }
+        self.journal = journal;
     }
 
     /// Brings the lanes up to date with what was reserved since the last call.

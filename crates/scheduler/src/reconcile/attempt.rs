@@ -1,0 +1,72 @@
+//! One attempt to place a batch: the gates, the strategy, and for everybody left over the reason.
+//!
+//! Plan and explanation both go through here, so that what is explained is what was tried.
+//!
+//! Owns: all-or-nothing. Invariant: every vacancy handed in comes back placed or held back with an explanation.
+
+use longshore_model::{Explanation, Placement, Reason, Refusal, service::Batching};
+
+use crate::{
+    ask::Ask,
+    explain,
+    feasibility::gates::{self, Gate},
+    placement::{self, Vacancy},
+    view::View,
+};
+
+/// What came of an attempt.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    pub(crate) placed: Vec<Placement>,
+    pub(crate) held_back: Vec<(Vec<Vacancy>, Explanation)>,
+}
+
+/// Places what can be placed. Reservations stay until the pass takes them back.
+pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy>) -> Attempt {
+    let mut outcome = Attempt::default();
+    let barred = match gates::check(view, ask, vacancies.len()) {
+        Gate::Open => None,
+        Gate::Partly { allowed, refusal } => Some((vacancies.split_off(allowed), refusal)),
+        Gate::Shut(refusal) => Some((std::mem::take(&mut vacancies), refusal)),
+    };
+    if let Some((barred, refusal)) = barred {
+        outcome.held_back.push((barred, explain::gated(view, refusal)));
+    }
+    match ask.spec.placement.batching {
+        Batching::AsManyAsFit => as_many_as_fit(view, ask, vacancies, &mut outcome),
+        Batching::AllOrNothing => all_or_nothing(view, ask, vacancies, &mut outcome),
+    }
+    outcome
+}
+
+fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {
+    let (placed, left) = placement::place(view, ask, vacancies);
+    outcome.placed = placed;
+    if !left.is_empty() {
+        let why = explain::nowhere(view, ask);
+        outcome.held_back.push((left, why));
+    }
+}
+
+fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {
+    if vacancies.is_empty() {
+        return;
+    }
+    let mark = view.mark();
+    let (placed, left) = placement::place(view, ask, vacancies.clone());
+    if left.is_empty() && outcome.held_back.is_empty() {
+        outcome.placed = placed;
+        return;
+    }
+    let mut why = explain::nowhere(view, ask);
+    if !placed.is_empty() {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        why.reason = Reason::BatchIncomplete;
+        why.gate = Some(Refusal::Batch { fits: number(placed.len()), wanted: number(vacancies.len()) });
+    }
+    view.roll_back_to(mark, ask);
+    for placement in &placed {
+        ask.counts.remove_from(view.fleet.by_name.get(&placement.node).copied());
+    }
+    outcome.held_back.push((vacancies, why));
+}
