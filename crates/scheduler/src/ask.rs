@@ -3,6 +3,8 @@
 //! Owns: the terms offered, the filters that apply, and what only the service decides (faulty nodes, counts).
 //! Must not touch: the choice. Invariant: nothing here changes with the order of nodes.
 
+mod counts;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
@@ -16,6 +18,8 @@ use crate::{
     feasibility::{self, Filter, Scope, Site, constraints::Rules},
     view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
 };
+
+pub(crate) use self::counts::Counts;
 
 /// A batch's request.
 pub(crate) struct Ask {
@@ -38,59 +42,11 @@ pub(crate) struct Ask {
     per_class: SmallVec<[&'static Filter; 8]>,
 }
 
-/// Slots of one service by node: a dense column with a list of what is in it, so that clearing costs what was used.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    by_node: Vec<Tally>,
-    listed: Vec<NodeIx>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    count: u32,
-    listed: bool,
-}
-
-impl Counts {
-    pub(crate) fn get(&self, node: NodeIx) -> u32 {
-        self.by_node.get(node.at()).map_or(0, |tally| tally.count)
-    }
-
-    pub(crate) fn add(&mut self, node: NodeIx) {
-        if self.by_node.len() <= node.at() {
-            self.by_node.resize(node.at() + 1, Tally::default());
-        }
-        let tally = &mut self.by_node[node.at()];
-        tally.count += 1;
-        if !std::mem::replace(&mut tally.listed, true) {
-            self.listed.push(node);
-        }
-    }
-
-    /// A slot is leaving: it does not count where it was.
-    pub(crate) fn remove_from(&mut self, node: Option<NodeIx>) {
-        if let Some(tally) = node.and_then(|node| self.by_node.get_mut(node.at())) {
-            tally.count = tally.count.saturating_sub(1);
-        }
-    }
-
-    /// Nodes with any.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeIx> + use<'_> {
-        self.listed.iter().copied().filter(|node| self.get(*node) > 0)
-    }
-
-    fn clear(&mut self) {
-        for node in self.listed.drain(..) {
-            self.by_node[node.at()] = Tally::default();
-        }
-    }
-}
-
 impl Ask {
     /// Works out what a group asks for. `counts` is lent, cleared, to save its allocation.
     pub(crate) fn new(view: &View, group: GroupIx, now: Time, mut counts: Counts) -> Self {
         let known = view.group(group);
-        counts.clear();
+        counts.clear(&view.fleet, &known.spec.placement.distinct_property);
         for replica in known.wanted_slots().filter_map(|slot| slot.current()) {
             counts.add(replica.node);
         }
@@ -137,6 +93,12 @@ impl Ask {
     pub(crate) fn accepts(&self, view: &View, node: NodeIx) -> bool {
         let site = Site::of_node(view, node);
         self.filters().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// Whether a placement on one node can make another refuse, so that a candidate must be asked again before it is
+    /// taken.
+    pub(crate) fn is_volatile(&self) -> bool {
+        !self.spec.placement.distinct_property.is_empty()
     }
 
     /// The filters that apply, in the order in which the primary reason is looked for.

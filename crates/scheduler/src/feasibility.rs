@@ -9,6 +9,8 @@ mod addresses;
 pub(crate) mod constraints;
 mod devices;
 mod disk;
+mod distinct_hosts;
+mod distinct_property;
 mod driver;
 pub(crate) mod gates;
 mod host_ports;
@@ -99,6 +101,8 @@ pub(crate) const FILTERS: &[&Filter] = &[
     &plugins::FILTER,
     &host_ports::FILTER,
     &max_per_node::FILTER,
+    &distinct_hosts::FILTER,
+    &distinct_property::FILTER,
     &memory::FILTER,
     &disk::FILTER,
     &devices::FILTER,
