@@ -130,7 +130,7 @@ impl<'s> Engine<'s> {
             Tick::Wake => self.wake(),
             Tick::Safety => {
                 self.queue.push(self.now.after(SAFETY_PASS), Tick::Safety);
-                self.pass();
+                self.pass_unless_due();
             }
             Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
         }

@@ -40,6 +40,14 @@ impl Engine<'_> {
         }
     }
 
+    /// A pass for safety's sake. One that is due anyway is left alone, so that a step at a whole minute is debounced
+    /// like any other.
+    pub(super) fn pass_unless_due(&mut self) {
+        if self.debounce.due.is_none() {
+            self.pass();
+        }
+    }
+
     pub(super) fn wake(&mut self) {
         if self.wake_at == Some(self.now) {
             self.pass();

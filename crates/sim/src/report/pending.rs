@@ -47,6 +47,9 @@ fn sentence(explanation: &Explanation) -> String {
     if let Some(gate) = &explanation.gate {
         return gate.to_string();
     }
+    if let Some(home) = home_offline(explanation) {
+        return home;
+    }
     let nodes = explanation.nodes;
     let plural = if nodes == 1 { "node" } else { "nodes" };
     let mut text = match (&explanation.nearest, nodes) {
@@ -60,6 +63,15 @@ fn sentence(explanation: &Explanation) -> String {
         text.push_str(&names.join(", "));
     }
     text
+}
+
+/// A volume's home that is away is what it waits for; what other nodes lack is beside the point.
+fn home_offline(explanation: &Explanation) -> Option<String> {
+    if explanation.reason != Reason::VolumeHomeNodeOffline {
+        return None;
+    }
+    let lacks = &explanation.nearest.as_ref()?.lacks;
+    lacks.iter().find(|lack| lack.reason() == explanation.reason).map(ToString::to_string)
 }
 
 fn miss(nearest: &NearMiss) -> String {

@@ -70,8 +70,8 @@ pub struct NodeRow {
     pub cpu_millis: u64,
     /// Cores given out.
     pub cpu_used_millis: u64,
-    /// What is on it, with its state.
-    pub replicas: Vec<(String, ReplicaState)>,
+    /// What is on it: the service, as `deployment-service`, and the state of each of its replicas.
+    pub replicas: BTreeMap<String, Vec<ReplicaState>>,
 }
 
 pub(super) fn placements(state: &State) -> BTreeMap<String, String> {
@@ -174,13 +174,13 @@ pub(super) fn nodes(state: &State) -> Vec<NodeRow> {
             memory_used_bytes: 0,
             cpu_millis: u64::try_from(cpu).unwrap_or(u64::MAX),
             cpu_used_millis: 0,
-            replicas: Vec::new(),
+            replicas: BTreeMap::new(),
         };
         rows.insert(node.name.clone(), row);
     }
-    for (key, slot, replica) in state.replicas() {
+    for (key, _, replica) in state.replicas() {
         if let Some(row) = rows.get_mut(&replica.assignment.node) {
-            row.replicas.push((slot.key.printed(key), replica.state));
+            row.replicas.entry(key.to_string()).or_default().push(replica.state);
             let kind = state.group(key).map(|group| group.spec.kind);
             if kind.is_some_and(|kind| longshore_scheduler::occupies(kind, replica.state)) {
                 row.memory_used_bytes += replica.assignment.terms.memory_total();

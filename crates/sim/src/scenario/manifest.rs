@@ -22,15 +22,19 @@ fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) ->
     let Some(mapping) = problems.mapping(block, what) else { return Vec::new() };
     let mut steps = Vec::new();
     for (key, text) in mapping.iter() {
-        let deployment = DeploymentName::from(&*key.name);
         if problems.is_full() {
             break;
         }
-        let Some(_text) = problems.text(text, format_args!("the manifest of `{}`", key.name)) else { continue };
-        let spec = longshore_model::DeploymentSpec::default();
         let namespace = NamespaceName::default_namespace();
-        let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
-        steps.push(Step { at, place: key.place.clone(), action: Action::Ask(Box::new(command)) });
+        match longshore_compose::load_embedded(text, &key.name, namespace.as_str()) {
+            Ok((spec, warnings)) => {
+                problems.append(Diagnostics::from(warnings));
+                let deployment = DeploymentName::from(&*key.name);
+                let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
+                steps.push(Step { at, place: key.place.clone(), action: Action::Ask(Box::new(command)) });
+            }
+            Err(found) => problems.append(found),
+        }
     }
     steps.sort_by(|a, b| name(a).cmp(&name(b)));
     steps

@@ -1,0 +1,27 @@
+//! Exit codes that mean something.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// As asked.
+    Success,
+    /// Something outside of the input went wrong.
+    Trouble,
+    /// The input makes no sense; what is wrong with it was printed.
+    BadInput,
+    /// A safety rule was broken in a simulation.
+    Violation,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Success => Self::SUCCESS,
+            Exit::Trouble => Self::from(1),
+            Exit::BadInput => Self::from(2),
+            Exit::Violation => Self::from(3),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `longshore sim`: scenarios and benchmarks.
+//!
+//! Owns: the options of its commands.
+
+mod bench;
+mod draw;
+mod run;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::exit::Exit;
+
+/// What can be simulated.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a scenario file and show how it ends.
+    ///
+    /// Exit code 2 means that the file makes no sense, 3 that a safety rule was broken.
+    Run {
+        /// The scenario.
+        file: PathBuf,
+        /// Print one JSON object instead of a drawing.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure how long the scheduler takes to decide about a made-up cluster.
+    Bench(bench::Options),
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Run { file, json } => run::run(&file, if json { run::Format::Json } else { run::Format::Drawing }),
+        Command::Bench(options) => bench::run(&options),
+    }
+}
