@@ -98,17 +98,12 @@ impl Ask {
     /// Whether a placement on one node can make another refuse, so that a candidate must be asked again before it is
     /// taken.
     pub(crate) fn is_volatile(&self) -> bool {
-        !self.spec.placement.distinct_property.is_empty()
+        !self.spec.placement.distinct_property.is_empty() || self.spec.placement.max_skew.is_some()
     }
 
     /// The filters that apply, in the order in which the primary reason is looked for.
     pub(crate) fn filters(&self) -> impl Iterator<Item = &'static Filter> + use<'_> {
         feasibility::FILTERS.iter().copied().filter(|filter| (filter.scope)(self) != Scope::Idle)
-    }
-
-    /// Whether giving one node a replica can make another node unfit.
-    pub(crate) fn is_volatile(&self) -> bool {
-        !self.spec.placement.distinct_property.is_empty() || self.spec.placement.max_skew.is_some()
     }
 
     /// Gives the lent column back.
