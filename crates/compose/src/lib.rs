@@ -5,6 +5,7 @@
 //! Invariant: no input panics, and every problem names its file, line and column.
 
 #![expect(
+    clippy::redundant_closure,
     clippy::redundant_closure_for_method_calls,
     reason = "a method of a reader belongs to one lifetime, a row of the key table must serve any"
 )]
@@ -12,12 +13,18 @@
 pub mod constraint;
 mod deployment;
 pub mod diagnostic;
+mod dotenv;
+pub mod files;
 pub mod hash;
+mod interpolate;
 mod keys;
 mod load;
+mod merge;
+mod overlay;
 mod paths;
+mod project;
 pub mod reader;
-mod scope;
+pub mod scope;
 mod service;
 pub mod suggest;
 pub mod units;
@@ -26,5 +33,6 @@ mod words;
 pub mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
-pub use load::{load_embedded, load_text};
+pub use files::{Disk, Files, Memory};
+pub use load::{Loaded, Request, load, load_embedded, load_text};
 pub use reader::Extensions;

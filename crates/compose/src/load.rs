@@ -1,17 +1,256 @@
-//! The ways in.
+//! The ways in: files, one text, or a text inside another file.
 //!
-//! Owns: what callers ask for and get back.
+//! Owns: what callers ask for and get back, which files and which name are used when none is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName};
 
 use crate::{
-    deployment,
-    diagnostic::{Diagnostic, Diagnostics, Sources},
-    scope::Scope,
+    deployment::{self, Decoded},
+    diagnostic::{Diagnostic, Diagnostics, Place, Sources},
+    files::{Files, Memory},
+    interpolate::Variables,
+    overlay::{self, Overlay},
+    paths,
+    project::{self, Loader},
+    scope::{Content, FileDeclaration, Scope},
     yaml::{self, Node, Origin},
 };
+
+/// Names looked for where no file is given, the first found wins.
+const DEFAULT_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
+/// Laid over a default file when it is there.
+const DEFAULT_OVERRIDES: [&str; 4] =
+    ["compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"];
+const DEFAULT_OVERLAYS: [&str; 4] = ["longshore.yaml", "longshore.yml", "jaco.yaml", "jaco.yml"];
+
+/// What is to be resolved.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Compose files in order, each laid over those before; an overlay among them is known by its name.
+    pub files: Vec<String>,
+    /// Where the user is, absolute; files are named from there.
+    pub working_directory: String,
+    /// What relative paths are relative to; the first file's directory unless given.
+    pub project_directory: Option<String>,
+    /// Variables of the caller.
+    pub environment: BTreeMap<String, String>,
+    /// Files of variables instead of `.env`.
+    pub env_files: Vec<String>,
+    /// Profiles asked for.
+    pub profiles: BTreeSet<String>,
+    /// Name of the deployment, over everything that is written.
+    pub name: Option<String>,
+    /// Namespace of the deployment; `default` unless given.
+    pub namespace: Option<String>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Name of the deployment.
+    pub deployment: DeploymentName,
+    /// Its namespace.
+    pub namespace: NamespaceName,
+    /// What is to run.
+    pub spec: DeploymentSpec,
+    /// Secrets and configs of the files that services use, by key; where their contents come from.
+    pub secrets: BTreeMap<String, FileDeclaration>,
+    /// The same for configs.
+    pub configs: BTreeMap<String, FileDeclaration>,
+    /// Variables that were known, for contents that come from one.
+    pub environment: BTreeMap<String, String>,
+    /// Worth knowing.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Resolves files.
+pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics> {
+    let (overlays, mut composes): (Vec<String>, Vec<String>) =
+        request.files.iter().cloned().partition(|path| overlay::is_overlay(path));
+    let beside = overlays.first().or(composes.first()).map(|file| paths::parent(file).to_owned()).unwrap_or_default();
+    let mut loader = Loader::new(files, &request.working_directory, String::new());
+    let mut overlay_file = overlays.first().cloned();
+    if composes.is_empty() {
+        composes = default_files(&loader, &beside);
+        overlay_file = overlay_file.or_else(|| first_existing(&loader, &beside, &DEFAULT_OVERLAYS));
+    }
+    let directory = match (&request.project_directory, composes.first()) {
+        (Some(directory), _) => directory.clone(),
+        (None, Some(file)) => paths::parent(file).to_owned(),
+        (None, None) => beside.clone(),
+    };
+    loader.directory = paths::join(&request.working_directory, &directory);
+    if let Some(second) = overlays.get(1) {
+        loader.problems.error(&Place::start_of(second), "only one overlay can be given");
+    }
+    if composes.is_empty() {
+        let message = format!("no Compose file; looked for {}", crate::diagnostic::one_of(DEFAULT_FILES));
+        loader.problems.error(&Place::start_of("compose.yaml"), message).hint("name it with `-f FILE`");
+        return Err(loader.problems);
+    }
+    let loaded = run(&mut loader, request, &composes, overlay_file.as_deref());
+    let Loader { mut problems, sources, .. } = loader;
+    problems.sort();
+    problems.quote(&sources);
+    problems.judge(loaded).map(|(mut loaded, warnings)| {
+        loaded.warnings = warnings;
+        loaded
+    })
+}
+
+fn default_files(loader: &Loader<'_>, beside: &str) -> Vec<String> {
+    let Some(first) = first_existing(loader, beside, &DEFAULT_FILES) else { return Vec::new() };
+    let mut found = vec![first];
+    found.extend(first_existing(loader, beside, &DEFAULT_OVERRIDES));
+    found
+}
+
+fn first_existing(loader: &Loader<'_>, beside: &str, names: &[&str]) -> Option<String> {
+    names.iter().map(|name| paths::join(beside, name)).find(|path| loader.exists(path))
+}
+
+fn run(loader: &mut Loader<'_>, request: &Request, composes: &[String], overlay_file: Option<&str>) -> Option<Loaded> {
+    let overlay = match overlay_file {
+        Some(path) => read_overlay(loader, path),
+        None => Overlay::default(),
+    };
+    let mut variables = Variables::new(environment(loader, request, &overlay, overlay_file));
+    let name = deployment_name(loader, request, &overlay, composes, &mut variables);
+    variables.set("COMPOSE_PROJECT_NAME", &name);
+    let root = loader.all(composes, &mut variables)?;
+    resolve(loader, root, request, overlay, &name, &variables)
+}
+
+/// From the merged tree to the deployment.
+fn resolve(
+    loader: &mut Loader<'_>,
+    mut root: Node,
+    request: &Request,
+    overlay: Overlay,
+    name: &str,
+    variables: &Variables,
+) -> Option<Loaded> {
+    let mut profiles = request.profiles.clone();
+    if let Some(listed) = variables.values().get("COMPOSE_PROFILES") {
+        profiles.extend(listed.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()));
+    }
+    let inactive = project::choose_profiles(&mut root, &profiles, &mut loader.problems);
+    loader.fold_env_files(&mut root, variables.values());
+    let scope = Scope {
+        deployment: DeploymentName::from(name),
+        namespace: NamespaceName::from(request.namespace.as_deref().unwrap_or("default")),
+        directory: loader.directory.clone(),
+        environment: variables.values().clone(),
+        inactive,
+        ..Scope::default()
+    };
+    let mut decoded = deployment::decode(&root, scope, overlay.overrides(), &mut loader.problems)?;
+    overlay.finish(&mut decoded, &mut loader.problems);
+    Some(loaded(decoded))
+}
+
+fn loaded(decoded: Decoded) -> Loaded {
+    let Decoded { spec, scope, .. } = decoded;
+    let used = |declared: BTreeMap<String, FileDeclaration>| -> BTreeMap<String, FileDeclaration> {
+        let mounted = |file: &FileDeclaration| {
+            spec.services.values().any(|service| {
+                service.container.files.iter().any(|mount| mount.name == file.name && mount.kind == file.kind)
+            })
+        };
+        declared.into_iter().filter(|(_, file)| mounted(file)).collect()
+    };
+    let (secrets, configs) = (used(scope.secrets), used(scope.configs));
+    Loaded {
+        deployment: scope.deployment,
+        namespace: scope.namespace,
+        spec,
+        secrets,
+        configs,
+        environment: scope.environment,
+        warnings: Vec::new(),
+    }
+}
+
+fn read_overlay(loader: &mut Loader<'_>, path: &str) -> Overlay {
+    let Some(text) = loader.text(path, &Place::start_of(path)) else { return Overlay::default() };
+    match yaml::parse(path, &text) {
+        Ok(node) => overlay::read(&node, &mut loader.problems),
+        Err(problems) => {
+            loader.problems.append(problems);
+            Overlay::default()
+        }
+    }
+}
+
+/// The caller's variables win over files of them; an overlay's file is the only source, so that an apply means the same
+/// from any machine.
+fn environment(
+    loader: &mut Loader<'_>,
+    request: &Request,
+    overlay: &Overlay,
+    overlay_file: Option<&str>,
+) -> BTreeMap<String, String> {
+    if let Some(given) = &overlay.environment {
+        let path = paths::join(paths::parent(overlay_file.unwrap_or_default()), &given.value);
+        return loader.variables(&path, &given.place, &BTreeMap::new());
+    }
+    let files: Vec<String> = if request.env_files.is_empty() {
+        let default = paths::join(&loader.directory, ".env");
+        if loader.exists(&default) { vec![default] } else { Vec::new() }
+    } else {
+        request.env_files.clone()
+    };
+    let mut values = BTreeMap::new();
+    for file in files {
+        let mut known = values.clone();
+        known.extend(request.environment.clone());
+        values.extend(loader.variables(&file, &Place::start_of(&file), &known));
+    }
+    values.extend(request.environment.clone());
+    values
+}
+
+/// Given name, overlay, `COMPOSE_PROJECT_NAME`, `name:` of the last file that has one, directory.
+fn deployment_name(
+    loader: &mut Loader<'_>,
+    request: &Request,
+    overlay: &Overlay,
+    composes: &[String],
+    variables: &mut Variables,
+) -> String {
+    let start = Place::start_of(composes.first().map_or("compose.yaml", String::as_str));
+    let (name, place) = if let Some(name) = &request.name {
+        (name.clone(), start)
+    } else if let Some(given) = &overlay.deployment {
+        (given.value.clone(), given.place.clone())
+    } else if let Some(name) = variables.values().get("COMPOSE_PROJECT_NAME") {
+        (name.clone(), start)
+    } else if let Some((name, place)) = composes.iter().rev().find_map(|path| loader.name_in(path, variables)) {
+        (name, place)
+    } else {
+        return name_of_directory(&loader.directory);
+    };
+    check_deployment_name(&name, &place, &mut loader.problems);
+    name
+}
+
+fn name_of_directory(directory: &str) -> String {
+    let lower = paths::last(directory).to_lowercase();
+    let kept: String = lower.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).collect();
+    let kept = kept.trim_start_matches(['-', '_']);
+    if kept.is_empty() { "default".to_owned() } else { kept.to_owned() }
+}
+
+fn check_deployment_name(name: &str, place: &Place, problems: &mut Diagnostics) {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if !begins || !name.chars().all(allowed) || name.len() > 63 {
+        let message = format!("`{}` is not a name for a deployment", crate::reader::shorten(name));
+        problems.error(place, message).hint("use up to 63 small letters, digits, `-` and `_`, a letter or digit first");
+    }
+}
 
 /// Resolves one Compose text that needs nothing from outside: no other file, no variable.
 pub fn load_text(
@@ -47,19 +286,30 @@ fn load_at(
     deployment: &str,
     namespace: &str,
 ) -> Result<(DeploymentSpec, Vec<Diagnostic>), Diagnostics> {
-    let root = yaml::parse_at(origin, text)?;
-    let mut problems = Diagnostics::new();
-    let scope = Scope {
-        deployment: DeploymentName::from(deployment),
-        namespace: NamespaceName::from(namespace),
-        directory: ".".to_owned(),
-        environment: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        networks: BTreeMap::new(),
-        secrets: BTreeMap::new(),
-        configs: BTreeMap::new(),
-    };
-    let decoded = deployment::decode(&root, scope, BTreeMap::new(), &mut problems);
-    problems.sort();
-    problems.judge(decoded.map(|decoded| decoded.spec))
+    let mut root = yaml::parse_at(origin, text)?;
+    let files = Memory::default();
+    let mut loader = Loader::new(&files, "/", "/".to_owned());
+    let mut variables = Variables::default();
+    variables.set("COMPOSE_PROJECT_NAME", deployment);
+    check_deployment_name(deployment, &root.place, &mut loader.problems);
+    variables.apply(&mut root, &mut loader.problems);
+    let request = Request { namespace: Some(namespace.to_owned()), ..Request::default() };
+    let loaded = loader.resolve(root, &origin.file, &mut variables, &mut Vec::new()).and_then(|mut root| {
+        crate::merge::settle_tags(&mut root);
+        resolve(&mut loader, root, &request, Overlay::default(), deployment, &variables)
+    });
+    loader.problems.sort();
+    loader.problems.judge(loaded.map(|loaded| loaded.spec))
+}
+
+impl FileDeclaration {
+    /// The content, where it is to be had without the cluster. It is a secret's value if the file is a secret.
+    pub fn content(&self, files: &dyn Files, environment: &BTreeMap<String, String>) -> Option<String> {
+        match &self.content {
+            Content::Cluster => None,
+            Content::File(path) => files.read(path).ok(),
+            Content::Environment(name) => environment.get(name).cloned(),
+            Content::Inline(text) => Some(text.clone()),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 /// `path` seen from `directory`, without `.` and `..`.
 pub fn join(directory: &str, path: &str) -> String {
-    if path.starts_with('/') { tidy(path) } else { tidy(&format!("{directory}/{path}")) }
+    if path.starts_with('/') || directory.is_empty() { tidy(path) } else { tidy(&format!("{directory}/{path}")) }
 }
 
 /// The directory a file is in; empty for a bare name.
@@ -54,6 +54,7 @@ mod tests {
         assert_eq!(join("/", "../.."), "/");
         assert_eq!(join("a", "../../b"), "../b");
         assert_eq!(join(".", "."), ".");
+        assert_eq!(join("", "x/../y"), "y");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Owns: the top-level sections `volumes`, `networks`, `secrets` and `configs`, decoded.
 //! Must not touch: services; they read from here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
     DeploymentName, NamespaceName, SecretName, VolumeKey, VolumeName,
@@ -78,6 +78,8 @@ pub struct Scope {
     pub directory: String,
     /// Values of variables.
     pub environment: BTreeMap<String, String>,
+    /// Services left out because none of their profiles is asked for.
+    pub inactive: BTreeSet<String>,
     /// `volumes`.
     pub volumes: BTreeMap<String, VolumeDeclaration>,
     /// `networks`, the implicit `default` included.
@@ -86,6 +88,22 @@ pub struct Scope {
     pub secrets: BTreeMap<String, FileDeclaration>,
     /// `configs`.
     pub configs: BTreeMap<String, FileDeclaration>,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self {
+            deployment: DeploymentName::from("default"),
+            namespace: NamespaceName::default_namespace(),
+            directory: "/".to_owned(),
+            environment: BTreeMap::new(),
+            inactive: BTreeSet::new(),
+            volumes: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            configs: BTreeMap::new(),
+        }
+    }
 }
 
 impl Scope {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::diagnostic::{Diagnostics, Place};
 
 mod build;
+pub mod emit;
 
 /// Largest text accepted, in bytes. A thousand services take a tenth of a mebibyte.
 pub const MAX_BYTES: usize = 8 << 20;

@@ -1,0 +1,267 @@
+//! Laying one file over another, as the Compose specification lays down.
+//!
+//! Owns: which keys are replaced, joined or appended; `!reset` and `!override`.
+//! Must not touch: meaning. Mixed short forms are only brought to one shape so that they can be joined.
+//! Invariant: what was written later wins, key by key, and keeps its place for diagnostics.
+
+use std::sync::Arc;
+
+use crate::{
+    diagnostic::Diagnostics,
+    yaml::{Key, Mapping, Node, Value},
+};
+
+/// How two values of one key come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// Mappings key by key, lists one after the other, texts by the later one.
+    Plain,
+    /// The later one alone.
+    Replace,
+    /// Both are keys with texts, as a mapping or as `key=value`.
+    Pairs,
+    /// Both are names, as a list or as a mapping.
+    Names,
+    /// Both are lists, or one text that stands for a list.
+    List,
+    /// Lists whose entries are known by what they are mounted at.
+    ByTarget,
+    /// Joined only while the driver stays the same.
+    Logging,
+    /// A text is the context.
+    Build,
+    /// A number replaces, a mapping joins.
+    Ulimit,
+}
+
+fn rule(path: &[&str]) -> Rule {
+    match path {
+        ["services", _, key] => match *key {
+            "command" | "entrypoint" => Rule::Replace,
+            "environment" | "labels" | "annotations" | "sysctls" => Rule::Pairs,
+            "depends_on" | "networks" => Rule::Names,
+            "env_file" | "label_file" | "dns" | "dns_search" | "tmpfs" | "extra_hosts" => Rule::List,
+            "volumes" | "secrets" | "configs" => Rule::ByTarget,
+            "logging" => Rule::Logging,
+            "build" => Rule::Build,
+            _ => Rule::Plain,
+        },
+        ["services", _, "healthcheck", "test"] => Rule::Replace,
+        ["services", _, "ulimits", _] => Rule::Ulimit,
+        ["services", _, "build" | "deploy", "labels" | "args"] | ["networks" | "volumes", _, "labels"] => Rule::Pairs,
+        _ => Rule::Plain,
+    }
+}
+
+/// `base` with `over` laid on top.
+pub(crate) fn merge(base: Node, over: Node, problems: &mut Diagnostics) -> Node {
+    join(base, over, &mut Vec::new(), problems)
+}
+
+/// A service with another laid on top.
+pub(crate) fn merge_service(base: Node, over: Node, problems: &mut Diagnostics) -> Node {
+    join(base, over, &mut vec!["services".into(), "".into()], problems)
+}
+
+/// Obeys tags where there is nothing below: `!reset` keys go, `!override` is what it would be anyway.
+pub(crate) fn settle_tags(node: &mut Node) {
+    node.tag = None;
+    match &mut node.value {
+        Value::Scalar(_) => {}
+        Value::Sequence(items) => {
+            items.retain(|item| !is_tagged(item, "!reset"));
+            items.iter_mut().for_each(settle_tags);
+        }
+        Value::Mapping(mapping) => {
+            mapping.entries.retain(|(_, value)| !is_tagged(value, "!reset"));
+            mapping.entries.iter_mut().for_each(|(_, value)| settle_tags(value));
+        }
+    }
+}
+
+fn is_tagged(node: &Node, tag: &str) -> bool {
+    node.tag.as_deref() == Some(tag)
+}
+
+fn join(base: Node, mut over: Node, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Node {
+    if is_tagged(&over, "!override") {
+        settle_tags(&mut over);
+        return over;
+    }
+    if over.is_null() {
+        return base;
+    }
+    if base.is_null() {
+        settle_tags(&mut over);
+        return over;
+    }
+    let names: Vec<&str> = path.iter().map(|name| &**name).collect();
+    match rule(&names) {
+        Rule::Plain => join_plain(base, over, path, problems),
+        Rule::Replace => settled(over),
+        Rule::Pairs => join_plain(pairs(base), pairs(over), path, problems),
+        Rule::Names => join_plain(names_of(base), names_of(over), path, problems),
+        Rule::List => join_plain(list(base), list(over), path, problems),
+        Rule::ByTarget => by_target(join_plain(base, over, path, problems)),
+        Rule::Logging if driver_differs(&base, &over) => settled(over),
+        Rule::Logging => join_plain(base, over, path, problems),
+        Rule::Build => join_plain(build(base), build(over), path, problems),
+        Rule::Ulimit if over.as_mapping().is_none() || base.as_mapping().is_none() => settled(over),
+        Rule::Ulimit => join_plain(base, over, path, problems),
+    }
+}
+
+fn settled(mut node: Node) -> Node {
+    settle_tags(&mut node);
+    node
+}
+
+fn join_plain(base: Node, over: Node, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Node {
+    let place = over.place.clone();
+    let value = match (base.value, over.value) {
+        (Value::Mapping(base), Value::Mapping(over)) => Value::Mapping(join_mappings(base, over, path, problems)),
+        (Value::Sequence(mut base), Value::Sequence(over)) => {
+            base.extend(over.into_iter().map(settled));
+            Value::Sequence(base)
+        }
+        (Value::Scalar(_), over) => over,
+        (base @ (Value::Mapping(_) | Value::Sequence(_)), over) => {
+            let name = path.last().map_or("the file", |name| &**name);
+            let (was, is) =
+                (Node { place: place.clone(), tag: None, value: base }, Node { place, tag: None, value: over });
+            problems
+                .error(&is.place, format!("`{name}` is {} here and {} in an earlier file", is.shape(), was.shape()))
+                .hint("write it the same way, or mark it `!override`");
+            return was;
+        }
+    };
+    Node { place, tag: None, value }
+}
+
+fn join_mappings(mut base: Mapping, over: Mapping, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Mapping {
+    // Positions are looked up by name, so that two files of thousands of services join in a moment.
+    let mut at: std::collections::HashMap<Arc<str>, usize> =
+        base.entries.iter().enumerate().map(|(at, (key, _))| (key.name.clone(), at)).collect();
+    let mut gone = false;
+    for (key, value) in over.entries {
+        match at.get(&key.name) {
+            Some(&found) if is_tagged(&value, "!reset") => {
+                base.entries[found].1 = reset_mark(&value);
+                gone = true;
+            }
+            Some(&found) => {
+                let (_, old) = std::mem::replace(&mut base.entries[found], (key.clone(), reset_mark(&value)));
+                path.push(key.name.clone());
+                base.entries[found].1 = join(old, value, path, problems);
+                path.pop();
+            }
+            None if is_tagged(&value, "!reset") => {}
+            None => {
+                at.insert(key.name.clone(), base.entries.len());
+                base.entries.push((key, settled(value)));
+            }
+        }
+    }
+    if gone {
+        base.entries.retain(|(_, value)| !is_tagged(value, "!reset"));
+    }
+    base
+}
+
+/// A stand-in that is taken out, or overwritten, before anybody sees it.
+fn reset_mark(like: &Node) -> Node {
+    let mut mark = Node::text_at(&like.place, "");
+    mark.tag = Some("!reset".into());
+    mark
+}
+
+/// `[A=1, B]` as `{A: 1, B: }`.
+pub(crate) fn pairs(node: Node) -> Node {
+    let Value::Sequence(items) = node.value else { return node };
+    let mut mapping = Mapping::default();
+    for item in items {
+        let Some(text) = item.as_text() else { continue };
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Node::text_at(&item.place, value)),
+            None => (text, null_at(&item)),
+        };
+        mapping.set(Key { name: name.into(), place: item.place.clone() }, value);
+    }
+    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+}
+
+/// `[a, b]` as `{a: , b: }`.
+fn names_of(node: Node) -> Node {
+    let Value::Sequence(items) = node.value else { return node };
+    let mut mapping = Mapping::default();
+    for item in items {
+        if let Some(name) = item.as_text() {
+            mapping.set(Key { name: name.into(), place: item.place.clone() }, null_at(&item));
+        }
+    }
+    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+}
+
+/// `a` as `[a]`, and `{a: b}` as `[a=b]`.
+fn list(node: Node) -> Node {
+    let place = node.place.clone();
+    let items = match node.value {
+        Value::Sequence(items) => items,
+        Value::Scalar(_) => vec![Node { tag: None, ..node }],
+        Value::Mapping(mapping) => mapping
+            .entries
+            .iter()
+            .filter_map(|(key, value)| Some(Node::text_at(&key.place, &format!("{}={}", key.name, value.as_text()?))))
+            .collect(),
+    };
+    Node { place, tag: None, value: Value::Sequence(items) }
+}
+
+fn null_at(item: &Node) -> Node {
+    let value = Value::Scalar(crate::yaml::Scalar { text: "".into(), style: crate::yaml::Style::Plain });
+    Node { place: item.place.clone(), tag: None, value }
+}
+
+/// A later entry takes the place of an earlier one with the same target.
+fn by_target(node: Node) -> Node {
+    let Value::Sequence(items) = node.value else { return node };
+    let mut kept: Vec<Node> = Vec::with_capacity(items.len());
+    let mut at = std::collections::HashMap::new();
+    for item in items {
+        match target(&item) {
+            Some(target) => match at.get(&target) {
+                Some(&found) => kept[found] = item,
+                None => {
+                    at.insert(target, kept.len());
+                    kept.push(item);
+                }
+            },
+            None => kept.push(item),
+        }
+    }
+    Node { value: Value::Sequence(kept), ..node }
+}
+
+fn target(item: &Node) -> Option<String> {
+    match item.as_text() {
+        Some(text) => text.split(':').nth(1).or(Some(text)).map(str::to_owned),
+        None => item.get("target").or_else(|| item.get("source"))?.as_text().map(str::to_owned),
+    }
+}
+
+fn driver_differs(base: &Node, over: &Node) -> bool {
+    let driver = |node: &Node| node.get("driver").and_then(Node::as_text).map(str::to_owned);
+    driver(over).is_some_and(|over| driver(base).is_some_and(|base| base != over))
+}
+
+fn build(node: Node) -> Node {
+    if node.as_text().is_none() {
+        return node;
+    }
+    let mut mapping = Mapping::default();
+    mapping.set(Key { name: "context".into(), place: node.place.clone() }, node.clone());
+    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The overlay: `longshore.yaml`, accepted too as `jaco.yaml`.
+//!
+//! Owns: its closed schema and its refusals. What it says of a service is settled with the service.
+//! Invariant: a key that is not known is an error; nothing in an overlay is ever ignored silently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_model::{
+    NodeName, ServiceName,
+    service::{Route, RouteTls},
+};
+
+use crate::{
+    deployment::Decoded,
+    diagnostic::{Diagnostics, Place},
+    keys::{self, Rule},
+    paths,
+    service::{Given, Override, longshore::STRATEGIES},
+    suggest,
+    yaml::{Key, Node},
+};
+
+/// An overlay, read.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    /// Name of the deployment.
+    pub(crate) deployment: Option<Given<String>>,
+    /// File of variables, and the only source of them.
+    pub(crate) environment: Option<Given<String>>,
+    /// What it says of services.
+    pub(crate) services: BTreeMap<String, (Override, Place)>,
+    routes: Vec<RawRoute>,
+    plain: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RawRoute {
+    domain: Option<Given<String>>,
+    path: Option<Given<String>>,
+    service: Option<Given<String>>,
+    port: Option<u16>,
+    tls: Option<RouteTls>,
+    strip_path: bool,
+}
+
+/// Whether a file is an overlay, by its name.
+pub(crate) fn is_overlay(path: &str) -> bool {
+    matches!(paths::last(path), "longshore.yaml" | "longshore.yml" | "jaco.yaml" | "jaco.yml")
+}
+
+pub(crate) struct OverlayReader<'p> {
+    overlay: Overlay,
+    problems: &'p mut Diagnostics,
+}
+
+type OverlayRead = fn(&mut OverlayReader<'_>, &Key, &Node);
+
+/// Keys of an overlay.
+pub(crate) static OVERLAY_KEYS: &[Rule<OverlayRead>] = &[
+    Rule::honoured("acme", |r, _, n| r.acme(n), "`on` or `off`: whether routes get certificates unless they say so"),
+    Rule::warned("acme_email", "the certificate account is the cluster's"),
+    Rule::honoured("deployment", |r, k, n| r.overlay.deployment = r.text(k, n), "name of the deployment; required"),
+    Rule::honoured(
+        "environment",
+        |r, k, n| r.overlay.environment = r.text(k, n),
+        "file of variables, instead of `.env` and the caller's",
+    ),
+    Rule::honoured("routes", |r, k, n| r.routes(k, n), "list of routes"),
+    Rule::honoured("services", |r, k, n| r.services(k, n), "list of overrides"),
+];
+
+type OverrideRead = fn(&mut Override, &mut OverlayReader<'_>, &Key, &Node);
+
+/// Keys of a service in an overlay.
+pub(crate) static OVERRIDE_KEYS: &[Rule<OverrideRead>] = &[
+    Rule::refused("compose_service", "`name` is the service's name in the Compose file"),
+    Rule::honoured("hosts", |o, r, k, n| o.hosts = r.hosts(k, n), "nodes for `placement: hosts`"),
+    Rule::honoured("name", |_, _, _, _| {}, "service of the Compose file"),
+    Rule::honoured("networks", |o, r, k, n| o.networks = Some(r.networks(k, n)), "replaces the service's networks"),
+    Rule::honoured("placement", |o, r, k, n| o.strategy = r.strategy(k, n), "as in `x-longshore`"),
+    Rule::honoured("replicas", |o, r, k, n| o.replicas = r.replicas(k, n), "0 is allowed and keeps the routes"),
+];
+
+type RouteRead = fn(&mut RawRoute, &mut OverlayReader<'_>, &Key, &Node);
+
+/// Keys of a route.
+pub(crate) static ROUTE_KEYS: &[Rule<RouteRead>] = &[
+    Rule::honoured("domain", |o, r, k, n| o.domain = r.text(k, n), "host name asked for; required"),
+    Rule::honoured("path", |o, r, k, n| o.path = r.text(k, n), "prefix; the longest wins, none is all"),
+    Rule::honoured("port", |o, r, k, n| o.port = r.port(k, n), "port of the service; required"),
+    Rule::honoured("service", |o, r, k, n| o.service = r.text(k, n), "service that answers; required"),
+    Rule::honoured("strip_path", |o, r, k, n| o.strip_path = r.flag(k, n), "takes the prefix off"),
+    Rule::honoured("tls", |o, r, k, n| o.tls = r.tls(k, n), "`auto` unless said, or `off`"),
+];
+
+/// Reads an overlay.
+pub(crate) fn read(root: &Node, problems: &mut Diagnostics) -> Overlay {
+    let mut reader = OverlayReader { overlay: Overlay::default(), problems };
+    let Some(mapping) = reader.problems.mapping(root, "an overlay") else { return reader.overlay };
+    reader.refuse_extensions(root, "the overlay");
+    for (read, key, node) in keys::meet(OVERLAY_KEYS, mapping, "the overlay", reader.problems) {
+        read(&mut reader, key, node);
+    }
+    if reader.overlay.deployment.as_ref().is_none_or(|given| given.value.is_empty()) {
+        reader.problems.error(&root.place, "the overlay needs the key `deployment`").hint("name the deployment");
+    }
+    reader.overlay
+}
+
+impl OverlayReader<'_> {
+    fn refuse_extensions(&mut self, node: &Node, what: &str) {
+        let Some(mapping) = node.as_mapping() else { return };
+        for (key, _) in mapping.iter().filter(|(key, _)| key.name.starts_with("x-")) {
+            self.problems.error(&key.place, format!("unknown key `{}` in {what}", key.name));
+        }
+    }
+
+    fn text(&mut self, key: &Key, node: &Node) -> Option<Given<String>> {
+        let value = self.problems.text(node, format_args!("`{}`", key.name))?.to_owned();
+        Some(Given { value, place: node.place.clone() })
+    }
+
+    fn flag(&mut self, key: &Key, node: &Node) -> bool {
+        self.problems.boolean(node, format_args!("`{}` of a route", key.name)) == Some(true)
+    }
+
+    fn acme(&mut self, node: &Node) {
+        self.overlay.plain = self.problems.boolean(node, "`acme`") == Some(false);
+    }
+
+    fn services(&mut self, key: &Key, node: &Node) {
+        let Some(items) = self.problems.sequence(node, format_args!("`{}`", key.name)) else { return };
+        for item in items {
+            let what = "a service of the overlay";
+            let Some(mapping) = self.problems.mapping(item, what) else { continue };
+            self.refuse_extensions(item, what);
+            let mut over = Override::default();
+            for (read, key, node) in keys::meet(OVERRIDE_KEYS, mapping, what, self.problems) {
+                read(&mut over, self, key, node);
+            }
+            let Some(name) = self.problems.required(item, "name", what) else { continue };
+            let Some(text) = self.problems.text(name, "`name`") else { continue };
+            if self.overlay.services.insert(text.to_owned(), (over, name.place.clone())).is_some() {
+                self.problems
+                    .error(&name.place, format!("service `{text}` is given twice"))
+                    .hint("put all of it into one entry");
+            }
+        }
+    }
+
+    fn replicas(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
+        let value = self.problems.count(node, format_args!("`{}`", key.name))?;
+        Some(Given { value, place: node.place.clone() })
+    }
+
+    fn strategy(&mut self, key: &Key, node: &Node) -> Option<Given<longshore_model::Strategy>> {
+        let value = self.problems.choice(node, format_args!("`{}`", key.name), &STRATEGIES)?;
+        Some(Given { value, place: node.place.clone() })
+    }
+
+    fn hosts(&mut self, key: &Key, node: &Node) -> Option<Given<BTreeSet<NodeName>>> {
+        let names = self.problems.texts(node, format_args!("`{}`", key.name));
+        Some(Given { value: names.into_iter().map(NodeName::new).collect(), place: node.place.clone() })
+    }
+
+    fn networks(&mut self, key: &Key, node: &Node) -> Vec<Given<String>> {
+        let Some(items) = self.problems.sequence(node, format_args!("`{}`", key.name)) else { return Vec::new() };
+        items.iter().filter_map(|item| self.text(key, item)).collect()
+    }
+
+    fn routes(&mut self, key: &Key, node: &Node) {
+        let Some(items) = self.problems.sequence(node, format_args!("`{}`", key.name)) else { return };
+        for item in items {
+            let Some(mapping) = self.problems.mapping(item, "a route") else { continue };
+            self.refuse_extensions(item, "a route");
+            let mut route = RawRoute::default();
+            for (read, key, node) in keys::meet(ROUTE_KEYS, mapping, "a route", self.problems) {
+                read(&mut route, self, key, node);
+            }
+            for required in ["domain", "service", "port"] {
+                self.problems.required(item, required, "a route");
+            }
+            self.overlay.routes.push(route);
+        }
+    }
+
+    fn port(&mut self, _: &Key, node: &Node) -> Option<u16> {
+        let port = self.problems.signed(node, "`port` of a route")?;
+        let fits = u16::try_from(port).ok().filter(|port| *port > 0);
+        if fits.is_none() {
+            self.problems.error(&node.place, format!("`port` of a route must be from 1 to 65535, not {port}"));
+        }
+        fits
+    }
+
+    fn tls(&mut self, _: &Key, node: &Node) -> Option<RouteTls> {
+        self.problems.choice(node, "`tls` of a route", &[("auto", RouteTls::Auto), ("off", RouteTls::Off)])
+    }
+}
+
+impl Overlay {
+    /// What it says of services, apart from the rest.
+    pub(crate) fn overrides(&self) -> BTreeMap<String, Override> {
+        self.services.iter().map(|(name, (over, _))| (name.clone(), over.clone())).collect()
+    }
+
+    /// Lays the routes over the deployment, and refuses what does not fit it.
+    pub(crate) fn finish(self, decoded: &mut Decoded, problems: &mut Diagnostics) {
+        for (name, (_, place)) in &self.services {
+            unknown_service(name, place, "the overlay", decoded, problems);
+        }
+        let default = if self.plain { RouteTls::Off } else { RouteTls::Auto };
+        let mut modes: BTreeMap<String, RouteTls> = BTreeMap::new();
+        let mut known = BTreeSet::new();
+        for raw in self.routes {
+            let Some((route, place)) = settle_route(raw, default, decoded, problems) else { continue };
+            if *modes.entry(route.domain.clone()).or_insert(route.tls) != route.tls {
+                problems
+                    .error(&place, format!("the routes of `{}` mix `tls: auto` and `tls: off`", route.domain))
+                    .hint("a domain is served in one way; give all of its routes the same `tls`");
+            }
+            if !known.insert((route.domain.clone(), route.path.clone())) {
+                problems.error(&place, format!("the route `{}{}` is given twice", route.domain, route.path));
+            }
+            decoded.spec.routes.push(route);
+        }
+        decoded.spec.routes.sort();
+    }
+}
+
+fn settle_route(
+    raw: RawRoute,
+    default: RouteTls,
+    decoded: &Decoded,
+    problems: &mut Diagnostics,
+) -> Option<(Route, Place)> {
+    let (domain, service, port) = (raw.domain?, raw.service?, raw.port?);
+    if domain.value.is_empty() || domain.value.contains(['/', ' ', ':']) {
+        problems.error(&domain.place, format!("`{}` is not a host name", domain.value));
+    }
+    if let Some(path) = raw.path.as_ref().filter(|path| !path.value.starts_with('/')) {
+        problems.error(&path.place, format!("the path `{}` of a route must begin with `/`", path.value));
+    }
+    unknown_service(&service.value, &service.place, "a route", decoded, problems);
+    let name = ServiceName::from(service.value.as_str());
+    let mode = decoded.spec.services.get(&name).and_then(|spec| spec.container.namespaces.network.as_deref());
+    if let Some(mode) = mode.filter(|mode| *mode == "none" || mode.starts_with("service:")) {
+        problems
+            .error(&service.place, format!("a route cannot reach service `{name}`, which has `network_mode: {mode}`"))
+            .hint("remove `network_mode`, or route to the service whose network it shares");
+    }
+    let path = raw.path.map(|path| path.value).unwrap_or_default();
+    let path = if path == "/" { String::new() } else { path };
+    let route = Route {
+        domain: domain.value,
+        path,
+        service: name,
+        port,
+        tls: raw.tls.unwrap_or(default),
+        strip_path: raw.strip_path,
+    };
+    Some((route, domain.place))
+}
+
+fn unknown_service(name: &str, place: &Place, what: &str, decoded: &Decoded, problems: &mut Diagnostics) {
+    if decoded.spec.services.contains_key(name) {
+        return;
+    }
+    let problem =
+        problems.error(place, format!("{what} names the service `{name}`, which the Compose file does not have"));
+    if let Some(near) = suggest::nearest(name, decoded.spec.services.keys().map(ServiceName::as_str)) {
+        problem.hint(format!("did you mean `{near}`?"));
+    }
+}

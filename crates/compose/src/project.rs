@@ -1,0 +1,208 @@
+//! From the files a user names to one tree.
+//!
+//! Owns: the order of things: variables, then per file interpolation, `extends` and `include`, then files over files,
+//! then profiles, then files of variables folded in.
+//! Must not touch: meaning; the tree that comes out is decoded elsewhere.
+//! Invariant: whatever files refer to, only so many are opened and only so much is made of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    diagnostic::{Diagnostics, Place, Sources},
+    dotenv::{self, Format},
+    files::Files,
+    interpolate::Variables,
+    merge, paths,
+    yaml::{self, Node},
+};
+
+mod env_files;
+mod extends;
+mod include;
+mod relocate;
+
+/// Most files one deployment is read from. `include` and `extends` may name each other in ever new ways.
+const MAX_FILES: usize = 256;
+
+/// Reads files and remembers what went wrong.
+pub(crate) struct Loader<'f> {
+    files: &'f dyn Files,
+    /// What was read, to quote from.
+    pub(crate) sources: Sources,
+    /// What is wrong so far.
+    pub(crate) problems: Diagnostics,
+    /// Where the user is; files are named from there.
+    pub(crate) working_directory: String,
+    /// What relative paths of the deployment are relative to.
+    pub(crate) directory: String,
+    opened: usize,
+    trees: HashMap<String, Option<Node>>,
+    extended: extends::Memory,
+}
+
+impl<'f> Loader<'f> {
+    pub(crate) fn new(files: &'f dyn Files, working_directory: &str, directory: String) -> Self {
+        Self {
+            files,
+            working_directory: working_directory.to_owned(),
+            sources: Sources::default(),
+            problems: Diagnostics::new(),
+            directory,
+            opened: 0,
+            trees: HashMap::new(),
+            extended: extends::Memory::default(),
+        }
+    }
+
+    /// The text of a file; why there is none is said at `place`.
+    pub(crate) fn text(&mut self, path: &str, place: &Place) -> Option<String> {
+        self.opened += 1;
+        if self.opened > MAX_FILES {
+            self.problems.error(place, format!("more than {MAX_FILES} files are read for one deployment"));
+            return None;
+        }
+        match self.files.read(&paths::join(&self.working_directory, path)) {
+            Ok(text) => {
+                self.sources.insert(path, &text);
+                Some(text)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.problems.error(place, format!("the file `{path}` does not exist"));
+                None
+            }
+            Err(error) => {
+                self.problems.error(place, format!("the file `{path}` cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Whether a file is there. It is read to find out: the boundary has one question only.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        self.files.read(&paths::join(&self.working_directory, path)).is_ok()
+    }
+
+    /// The tree of a file as it is written, variables replaced.
+    fn tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
+        if let Some(known) = self.trees.get(path) {
+            return known.clone();
+        }
+        let tree = self.fresh_tree(path, place, variables);
+        self.trees.insert(path.to_owned(), tree.clone());
+        tree
+    }
+
+    fn fresh_tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
+        let text = self.text(path, place)?;
+        match yaml::parse(path, &text) {
+            Ok(mut node) => {
+                variables.apply(&mut node, &mut self.problems);
+                Some(node)
+            }
+            Err(problems) => {
+                self.problems.append(problems);
+                None
+            }
+        }
+    }
+
+    /// One file with everything it takes in from others.
+    pub(crate) fn file(
+        &mut self,
+        path: &str,
+        place: &Place,
+        variables: &mut Variables,
+        including: &mut Vec<String>,
+    ) -> Option<Node> {
+        let tree = self.tree(path, place, variables)?;
+        self.resolve(tree, path, variables, including)
+    }
+
+    /// A tree with everything it takes in from other files.
+    pub(crate) fn resolve(
+        &mut self,
+        mut tree: Node,
+        path: &str,
+        variables: &mut Variables,
+        including: &mut Vec<String>,
+    ) -> Option<Node> {
+        if tree.is_null() {
+            self.problems.error(&Place::start_of(path), "the file is empty");
+            return None;
+        }
+        self.problems.mapping(&tree, "a Compose file")?;
+        self.extend(&mut tree, path, variables);
+        self.include(&mut tree, path, variables, including);
+        Some(tree)
+    }
+
+    /// The `name` a file gives the deployment, and where.
+    pub(crate) fn name_in(&mut self, path: &str, variables: &mut Variables) -> Option<(String, Place)> {
+        // Read without remembering: other variables may follow from the name, so the tree is made again later.
+        let text = self.files.read(&paths::join(&self.working_directory, path)).ok()?;
+        let mut name = yaml::parse(path, &text).ok()?.get("name").filter(|node| !node.is_null())?.clone();
+        variables.apply(&mut name, &mut self.problems);
+        Some((name.as_text()?.to_owned(), name.place))
+    }
+
+    /// Several files, each laid over those before it.
+    pub(crate) fn all(&mut self, files: &[String], variables: &mut Variables) -> Option<Node> {
+        let mut merged: Option<Node> = None;
+        for path in files {
+            let node = self.file(path, &Place::start_of(path), variables, &mut Vec::new());
+            merged = match (merged, node) {
+                (Some(base), Some(over)) => Some(merge::merge(base, over, &mut self.problems)),
+                (None, Some(mut first)) => {
+                    merge::settle_tags(&mut first);
+                    Some(first)
+                }
+                (base, None) => base,
+            };
+        }
+        merged
+    }
+
+    /// A path of the deployment, named from where the user is.
+    fn named(&self, path: &str) -> String {
+        let absolute = paths::join(&self.directory, path);
+        let short = absolute.strip_prefix(&self.working_directory).and_then(|rest| rest.strip_prefix('/'));
+        short.map_or(absolute.clone(), str::to_owned)
+    }
+
+    /// The absolute directory of a file named from where the user is.
+    fn directory_of(&self, file: &str) -> String {
+        paths::join(&self.working_directory, paths::parent(file))
+    }
+
+    /// The variables of an env file, later ones winning.
+    pub(crate) fn variables(
+        &mut self,
+        path: &str,
+        place: &Place,
+        known: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let Some(text) = self.text(path, place) else { return BTreeMap::new() };
+        dotenv::parse(path, &text, Format::Dotenv, known, &mut self.problems).into_iter().collect()
+    }
+}
+
+/// Takes out services whose profiles are not asked for, and says which.
+pub(crate) fn choose_profiles(
+    root: &mut Node,
+    active: &BTreeSet<String>,
+    problems: &mut Diagnostics,
+) -> BTreeSet<String> {
+    let mut inactive = BTreeSet::new();
+    let services = root.as_mapping_mut().and_then(|root| root.get_mut("services")).and_then(Node::as_mapping_mut);
+    let Some(services) = services else { return inactive };
+    services.entries.retain(|(key, service)| {
+        let Some(profiles) = service.get("profiles").filter(|node| !node.is_null()) else { return true };
+        let profiles = problems.texts(profiles, format_args!("`profiles` of service `{}`", key.name));
+        let wanted = profiles.is_empty() || profiles.iter().any(|name| active.contains(name)) || active.contains("*");
+        if !wanted {
+            inactive.insert(key.name.to_string());
+        }
+        wanted
+    });
+    inactive
+}

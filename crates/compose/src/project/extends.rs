@@ -1,0 +1,165 @@
+//! `extends`: a service that begins where another one ends.
+//!
+//! Invariant: every service is resolved once; chains are bounded, circles refused, and copies counted.
+
+use std::collections::HashMap;
+
+use super::Loader;
+use crate::{
+    diagnostic::Place,
+    interpolate::Variables,
+    merge, paths,
+    reader::Extensions,
+    suggest,
+    yaml::{Key, MAX_NODES, Node, Value},
+};
+
+/// Longest chain. Each link is a call, and nobody follows more.
+const MAX_CHAIN: usize = 32;
+
+/// What was resolved so far, by file and service.
+#[derive(Default)]
+pub(super) struct Memory {
+    done: HashMap<(String, String), Option<Node>>,
+    chain: Vec<(String, String)>,
+    nodes: usize,
+}
+
+/// What an `extends` asks for.
+struct Wanted {
+    file: Option<(String, Place)>,
+    service: String,
+    place: Place,
+}
+
+impl Loader<'_> {
+    /// Resolves every `extends` of a file.
+    pub(super) fn extend(&mut self, tree: &mut Node, path: &str, variables: &mut Variables) {
+        let Some(services) = tree.get("services").and_then(Node::as_mapping) else { return };
+        let extending: Vec<Key> = services
+            .iter()
+            .filter(|(_, service)| service.get("extends").is_some())
+            .map(|(key, _)| key.clone())
+            .collect();
+        let resolved: Vec<(Key, Node)> = extending
+            .into_iter()
+            .filter_map(|key| Some((key.clone(), self.service(tree, path, &key.name, &key.place, variables)?)))
+            .collect();
+        let services = tree.as_mapping_mut().and_then(|root| root.get_mut("services")).and_then(Node::as_mapping_mut);
+        let Some(services) = services else { return };
+        let mut resolved: HashMap<_, _> = resolved.into_iter().map(|(key, node)| (key.name, node)).collect();
+        for (key, node) in &mut services.entries {
+            if let Some(better) = resolved.remove(&key.name) {
+                *node = better;
+            }
+        }
+    }
+
+    /// A service of a file with what it extends below it.
+    fn service(
+        &mut self,
+        tree: &Node,
+        path: &str,
+        name: &str,
+        place: &Place,
+        variables: &mut Variables,
+    ) -> Option<Node> {
+        let id = (path.to_owned(), name.to_owned());
+        if let Some(known) = self.extended.done.get(&id) {
+            return known.clone();
+        }
+        let service = self.find(tree, path, name, place)?.clone();
+        if self.extended.chain.contains(&id) || self.extended.chain.len() >= MAX_CHAIN {
+            self.circle(&id, place);
+            return None;
+        }
+        self.extended.chain.push(id.clone());
+        let resolved = self.extended_service(tree, path, service, variables);
+        self.extended.chain.pop();
+        if let Some(node) = &resolved {
+            self.extended.nodes += size(node);
+            if self.extended.nodes > MAX_NODES {
+                self.problems.error(place, format!("`extends` makes more than {MAX_NODES} values of the file"));
+                return None;
+            }
+        }
+        self.extended.done.insert(id, resolved.clone());
+        resolved
+    }
+
+    fn extended_service(
+        &mut self,
+        tree: &Node,
+        path: &str,
+        mut service: Node,
+        variables: &mut Variables,
+    ) -> Option<Node> {
+        let Some((_, extends)) = service.as_mapping_mut().and_then(|mapping| mapping.remove("extends")) else {
+            return Some(service);
+        };
+        let wanted = self.wanted(&extends)?;
+        let base = match wanted.file {
+            None => self.service(tree, path, &wanted.service, &wanted.place, variables)?,
+            Some((file, place)) => {
+                let file = paths::join(paths::parent(path), &file);
+                let other = self.tree(&file, &place, variables)?;
+                let mut base = self.service(&other, &file, &wanted.service, &wanted.place, variables)?;
+                let directory = self.directory_of(&file);
+                if directory != self.directory {
+                    super::relocate::service(&mut base, &directory);
+                }
+                base
+            }
+        };
+        Some(merge::merge_service(base, service, &mut self.problems))
+    }
+
+    fn wanted(&mut self, extends: &Node) -> Option<Wanted> {
+        if let Some(service) = extends.as_text() {
+            return Some(Wanted { file: None, service: service.to_owned(), place: extends.place.clone() });
+        }
+        let mapping = self.problems.mapping(extends, "`extends`")?;
+        self.problems.known_keys(mapping, "`extends`", &["file", "service"], Extensions::Allowed);
+        let service = self.problems.required(extends, "service", "`extends`")?;
+        let name = self.problems.text(service, "`extends.service`")?.to_owned();
+        let file = match mapping.get("file").filter(|node| !node.is_null()) {
+            Some(node) => Some((self.problems.text(node, "`extends.file`")?.to_owned(), node.place.clone())),
+            None => None,
+        };
+        Some(Wanted { file, service: name, place: service.place.clone() })
+    }
+
+    fn find<'n>(&mut self, tree: &'n Node, path: &str, name: &str, place: &Place) -> Option<&'n Node> {
+        let services = tree.get("services").and_then(Node::as_mapping);
+        let found = services.and_then(|services| services.get(name));
+        if found.is_none() {
+            let problem = self.problems.error(place, format!("`extends` names the service `{name}`, not in `{path}`"));
+            let names = services.into_iter().flat_map(|services| services.iter().map(|(key, _)| &*key.name));
+            if let Some(near) = suggest::nearest(name, names) {
+                problem.hint(format!("did you mean `{near}`?"));
+            }
+        }
+        found
+    }
+
+    fn circle(&mut self, id: &(String, String), place: &Place) {
+        let chain = &self.extended.chain;
+        let message = match chain.iter().position(|seen| seen == id) {
+            Some(from) => {
+                let mut names: Vec<&str> = chain[from..].iter().map(|(_, name)| name.as_str()).collect();
+                names.push(&id.1);
+                format!("services extend each other: {}", names.join(" → "))
+            }
+            None => format!("a chain of `extends` is longer than {MAX_CHAIN}"),
+        };
+        self.problems.error(place, message);
+    }
+}
+
+fn size(node: &Node) -> usize {
+    match &node.value {
+        Value::Scalar(_) => 1,
+        Value::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),
+        Value::Mapping(mapping) => 1 + mapping.iter().map(|(_, node)| size(node)).sum::<usize>(),
+    }
+}

@@ -1,0 +1,157 @@
+//! A JSON value as YAML: block style, sorted keys, quotation marks only where needed.
+//!
+//! Invariant: what is written reads back as the same value, also by readers of YAML 1.1, where `yes` is a truth value
+//! and `1:30` a number.
+
+use serde_json::Value;
+
+/// The document, with a line feed at the end.
+pub fn emit(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => object(map, 0, &mut out),
+        Value::Array(items) if !items.is_empty() => array(items, 0, &mut out),
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => {
+            inline(value, &mut out);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn object(map: &serde_json::Map<String, Value>, depth: usize, out: &mut String) {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    for (at, (key, value)) in entries.into_iter().enumerate() {
+        // The first key of a mapping inside a list stands on the line of the dash.
+        if at > 0 || out.is_empty() || out.ends_with('\n') {
+            indent(depth, out);
+        }
+        text(key, out);
+        out.push(':');
+        below(value, depth, out);
+    }
+}
+
+fn below(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            out.push('\n');
+            object(map, depth + 1, out);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            out.push('\n');
+            array(items, depth + 1, out);
+        }
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => {
+            out.push(' ');
+            inline(value, out);
+            out.push('\n');
+        }
+    }
+}
+
+fn array(items: &[Value], depth: usize, out: &mut String) {
+    for item in items {
+        indent(depth, out);
+        match item {
+            Value::Object(map) if !map.is_empty() => {
+                out.push_str("- ");
+                object(map, depth + 1, out);
+            }
+            Value::Object(_)
+            | Value::Array(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_) => {
+                out.push('-');
+                below(item, depth, out);
+            }
+        }
+    }
+}
+
+fn indent(depth: usize, out: &mut String) {
+    for _ in 0..depth {
+        out.push_str("  ");
+    }
+}
+
+fn inline(value: &Value, out: &mut String) {
+    match value {
+        Value::String(content) => text(content, out),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            out.push_str(&value.to_string());
+        }
+    }
+}
+
+fn text(content: &str, out: &mut String) {
+    if is_plain(content) {
+        out.push_str(content);
+        return;
+    }
+    out.push('"');
+    for c in content.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                out.push_str(&format!("\\U{:08x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Whether a text needs no quotation marks, whoever reads it.
+fn is_plain(content: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '_');
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.' | '+' | '@' | '=' | ',');
+    let word = content.to_ascii_lowercase();
+    let special = matches!(
+        word.as_str(),
+        "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "none" | "nan" | "inf"
+    );
+    // A colon is harmless inside a word, as in `web:1.2`, unless it ends it.
+    let colons = !content.ends_with(':') && content.chars().all(|c| inner(c) || c == ':');
+    content.starts_with(first) && colons && !special
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_written_as_a_person_would() {
+        let value = json!({
+            "b": {"list": ["a", {"x": 1, "y": [2, []]}, {}], "empty": {}},
+            "a": "web:1.2",
+            "c": [["nested"]],
+            "quoted": ["yes", "1:30", "0440", "a: b", "", "line\nfeed", "#x", "\u{1}"],
+        });
+        assert_eq!(
+            emit(&value),
+            "a: web:1.2\nb:\n  empty: {}\n  list:\n    - a\n    - x: 1\n      y:\n        - 2\n        - []\n    - {}\nc:\n  -\n    \
+             - nested\nquoted:\n  - \"yes\"\n  - \"1:30\"\n  - \"0440\"\n  - \"a: b\"\n  - \"\"\n  - \"line\\nfeed\"\n  - \"#x\"\n  \
+             - \"\\U00000001\"\n"
+        );
+    }
+}
