@@ -117,6 +117,13 @@ pub struct GroupKey {
     pub service: ServiceName,
 }
 
+impl GroupKey {
+    /// Another service of the same deployment.
+    pub fn beside(&self, service: &ServiceName) -> Self {
+        Self { service: service.clone(), ..self.clone() }
+    }
+}
+
 impl fmt::Display for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.as_str() != "default" {

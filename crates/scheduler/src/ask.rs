@@ -3,6 +3,7 @@
 //! Owns: the terms offered, the filters that apply, and what only the service decides (faulty nodes, counts).
 //! Must not touch: the choice. Invariant: nothing here changes with the order of nodes.
 
+mod company;
 mod counts;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -19,7 +20,7 @@ use crate::{
     view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
 };
 
-pub(crate) use self::counts::Counts;
+pub(crate) use self::{company::Company, counts::Counts};
 
 /// A batch's request.
 pub(crate) struct Ask {
@@ -32,6 +33,10 @@ pub(crate) struct Ask {
     pub(crate) room: u64,
     /// How many slots of the service each node has, this pass included.
     pub(crate) counts: Counts,
+    /// Where the services are that it wants to be with or apart from.
+    pub(crate) company: Company,
+    /// Whether another service looks at where this one is.
+    pub(crate) is_watched: bool,
     /// Nodes this service keeps failing on.
     pub(crate) faulty: BTreeSet<NodeIx>,
     /// Nodes this service failed on lately, once or more.
@@ -62,6 +67,8 @@ impl Ask {
             room: terms.memory_total().saturating_add(1),
             terms,
             counts,
+            company: Company::of(view, known),
+            is_watched: view.is_watched(&known.key),
             faulty: faulty.collect(),
             failed_on: failed_on.collect(),
             per_node: SmallVec::new(),

@@ -6,6 +6,7 @@
 //! Invariant: a filter whose scope is [`Scope::Class`] looks at the node's attributes alone.
 
 mod addresses;
+mod companions;
 pub(crate) mod constraints;
 mod devices;
 mod disk;
@@ -103,6 +104,7 @@ pub(crate) const FILTERS: &[&Filter] = &[
     &max_per_node::FILTER,
     &distinct_hosts::FILTER,
     &distinct_property::FILTER,
+    &companions::FILTER,
     &memory::FILTER,
     &disk::FILTER,
     &devices::FILTER,
@@ -114,6 +116,9 @@ pub(crate) fn may_stay(ask: &Ask, view: &View, node: NodeIx) -> bool {
     let site = Site::of_node(view, node);
     ask.filters().filter(|filter| filter.nature == Nature::Attribute).all(|filter| (filter.check)(ask, &site))
 }
+
+#[cfg(test)]
+mod stories;
 
 #[cfg(test)]
 mod tests {

@@ -72,7 +72,7 @@ pub(crate) fn own_terms(ask: &Ask, view: &View, node: NodeIx) -> Terms {
     }
     let weights = affinity::total_weight(ask);
     if weights > 0 {
-        terms.push((Term::Affinity, affinity::liking(ask, view.fleet.node(node)) * ONE / weights));
+        terms.push((Term::Affinity, affinity::liking(ask, view, node) * ONE / weights));
     }
     terms
 }

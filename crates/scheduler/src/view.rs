@@ -4,6 +4,7 @@
 //! Invariant: a view fed the events of a state from scratch answers every question like one that followed along.
 
 pub(crate) mod classes;
+mod companions;
 mod events;
 pub(crate) mod fleet;
 pub(crate) mod groups;
@@ -57,6 +58,8 @@ pub struct View {
     pub(crate) dirty: BTreeSet<GroupIx>,
     /// Groups with slots that have no node.
     pub(crate) waiting: BTreeSet<GroupIx>,
+    /// Groups that look at where another group is, by that group.
+    pub(crate) watchers: BTreeMap<GroupKey, BTreeSet<GroupIx>>,
     /// Groups that follow the nodes rather than a count.
     pub(crate) per_node: BTreeSet<GroupIx>,
     /// Groups whose answer changes at an instant without any event, by that instant.
@@ -112,13 +115,13 @@ impl View {
         self.dirty.retain(|group| self.groups[group.at()].is_some());
     }
 
-    /// Groups to be decided now, most important first, then by name.
+    /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.
     pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
         let mut due: Vec<GroupIx> = std::mem::take(&mut self.dirty).into_iter().collect();
         due.sort_by(|a, b| {
             let (a, b) = (self.group(*a), self.group(*b));
             b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key))
         });
-        due
+        self.behind_companions(due)
     }
 }

@@ -119,7 +119,7 @@ fn ranked(view: &View, ask: &Ask, branches: &Branches, node: NodeIx) -> Ranked {
             let mut keys = vec![faulty];
             keys.extend(branches.keys(view, ask, node));
             keys.push(("here".to_owned(), i64::from(ask.counts.get(node))));
-            keys.push(("disliked".to_owned(), -affinity::liking(ask, view.fleet.node(node))));
+            keys.push(("disliked".to_owned(), -affinity::liking(ask, view, node)));
             keys.push(("cpu_millionths".to_owned(), cpu));
             keys.push(replicas);
             keys

@@ -15,7 +15,9 @@ pub(super) fn fill(batch: &mut Batch<'_>) {
         let Some(at) = (fnv1a_32(name.as_bytes()) as usize).checked_rem(fitting.len()) else { return };
         let node = fitting[at];
         batch.place_on(node);
-        if !batch.ask.accepts(batch.view, node) {
+        if batch.ask.is_volatile() {
+            fitting.retain(|node| batch.ask.accepts(batch.view, *node));
+        } else if !batch.ask.accepts(batch.view, node) {
             fitting.remove(at);
         }
     }

@@ -63,7 +63,7 @@ impl Leaf {
     /// Adds the nodes of a lane that have none of the service and were not added one by one.
     pub(super) fn add_lane(&mut self, batch: &Batch<'_>, order: Order, lane: usize) {
         let class = order.lanes(batch.view)[lane].class;
-        let liking = affinity::liking(batch.ask, batch.view.fleet.classes.example(class));
+        let liking = affinity::class_liking(batch.ask, batch.view.fleet.classes.example(class));
         self.walks.push(Walk { order, lane, cursor: Cursor::default(), liking });
         self.step(batch, self.walks.len() - 1);
     }
@@ -71,7 +71,7 @@ impl Leaf {
     /// Adds one node, if it fits.
     pub(super) fn add_node(&mut self, batch: &Batch<'_>, node: NodeIx) {
         if batch.ask.fits(batch.view, node) {
-            let liking = affinity::liking(batch.ask, batch.view.fleet.node(node));
+            let liking = affinity::liking(batch.ask, batch.view, node);
             self.push(batch, node, liking);
         }
     }
@@ -98,7 +98,7 @@ impl Leaf {
             self.walks[walk].liking
         } else {
             self.heap.pop();
-            affinity::liking(batch.ask, batch.view.fleet.node(best.node))
+            affinity::liking(batch.ask, batch.view, best.node)
         };
         if spoilt {
             return Taken::Nobody;

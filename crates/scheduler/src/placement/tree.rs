@@ -200,8 +200,8 @@ impl Fork {
     }
 }
 
-/// The nodes to look at one by one, where lanes cannot help: a volume has a home, a constraint names the node, or what
-/// is compared differs from node to node.
+/// The nodes to look at one by one, where lanes cannot help: a volume has a home, a constraint names the node, the
+/// service must be near another, or what is compared differs from node to node.
 fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
     let (view, ask) = (&*batch.view, &*batch.ask);
     let home = ask.terms.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home);
@@ -214,6 +214,9 @@ fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
     if let Some(named) = named {
         let matching = view.fleet.by_name.iter().filter(|(name, _)| name.as_str().eq_ignore_ascii_case(&named.value));
         return Some(matching.map(|(_, node)| *node).collect());
+    }
+    if let Some(haunts) = ask.company.haunts() {
+        return Some(haunts.iter().copied().collect());
     }
     let personal = affinity::is_personal(ask) || levels(batch).iter().any(Attribute::is_unique);
     personal.then(|| view.fleet.in_order().collect())

@@ -130,6 +130,8 @@ impl View {
         if self.group(ix).wanted == Wanted::Run && self.group(ix).revision != RevisionNumber(0) {
             self.fleet.classes.drop_interest(&old.placement);
         }
+        self.unwatch(ix, key, &old);
+        self.watch(ix, key, spec);
         let group = self.group_mut(ix);
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
@@ -170,16 +172,20 @@ impl View {
         if self.group(ix).wanted == Wanted::Run {
             let spec = Arc::clone(&self.group(ix).spec);
             self.fleet.classes.drop_interest(&spec.placement);
+            self.unwatch(ix, key, &spec);
         }
         self.group_mut(ix).wanted = Wanted::Stop;
         self.per_node.remove(&ix);
         self.waiting.remove(&ix);
         self.dirty.insert(ix);
+        self.tell_watchers(key);
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(ix) = self.group_ids.remove(key) else { return };
-        self.groups[ix.at()] = None;
+        if let Some(group) = self.groups[ix.at()].take() {
+            self.unwatch(ix, key, &group.spec);
+        }
         self.dirty.remove(&ix);
         self.waiting.remove(&ix);
         self.per_node.remove(&ix);
@@ -227,6 +233,7 @@ impl View {
         *self.fleet.tenants[node.at()].entry(ix).or_default() += 1;
         self.occupy(ix, slot, &replica);
         self.count(key, node, &replica.terms);
+        self.tell_watchers(key);
     }
 
     fn stopping(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
@@ -243,6 +250,7 @@ impl View {
             self.uncount(key, node, &terms);
         }
         self.dirty.insert(ix);
+        self.tell_watchers(key);
     }
 
     fn restarting(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, attempt: Attempt) {
@@ -277,6 +285,7 @@ impl View {
         }
         if before.0 && !after.0 {
             self.uncount(key, replica.node, &replica.terms);
+            self.tell_watchers(key);
         }
         self.dirty.insert(ix);
     }
@@ -301,6 +310,7 @@ impl View {
             }
         }
         self.dirty.insert(ix);
+        self.tell_watchers(key);
         self.room_appeared = RoomAppeared::Yes;
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use longshore_model::{DeploymentName, Generation, NamespaceName, SlotKey, Terms, VolumeKey};
 
-use super::{NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
+use super::{GroupIx, NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
 use crate::ask::Ask;
 
 /// What a pass changed, in order.
@@ -26,6 +26,15 @@ pub(crate) struct Journal {
     holders: Vec<(VolumeKey, Holder)>,
     homes: Vec<VolumeKey>,
     usage: Vec<(NamespaceName, Usage)>,
+    /// Where replicas of watched groups were put.
+    company: Vec<(GroupIx, SlotKey, NodeIx)>,
+}
+
+impl Journal {
+    /// Where this pass put replicas of a watched group.
+    pub(super) fn decided(&self, group: GroupIx) -> impl Iterator<Item = (&SlotKey, NodeIx)> {
+        self.company.iter().filter(move |(other, ..)| *other == group).map(|(_, slot, node)| (slot, *node))
+    }
 }
 
 /// How far the journal was at some point of a pass.
@@ -36,6 +45,7 @@ pub(crate) struct Mark {
     holders: usize,
     homes: usize,
     usage: usize,
+    company: usize,
 }
 
 /// What a reservation brought.
@@ -55,6 +65,9 @@ impl View {
         }
         let host = self.fleet.addresses[node.at()].take_lowest();
         self.journal.addresses.push((node, host));
+        if ask.is_watched {
+            self.journal.company.push((ask.group, slot.clone(), node));
+        }
         let new_volumes = self.reserve_volumes(ask, slot, generation, node);
         Reserved { host, new_volumes }
     }
@@ -106,12 +119,14 @@ impl View {
             holders: journal.holders.len(),
             homes: journal.homes.len(),
             usage: journal.usage.len(),
+            company: journal.company.len(),
         }
     }
 
     /// Takes back what one ask reserved since the mark, and nothing before.
     pub(crate) fn roll_back_to(&mut self, mark: Mark, ask: &Ask) {
         let mut journal = std::mem::take(&mut self.journal);
+        journal.company.truncate(mark.company);
         for (namespace, usage) in journal.usage.drain(mark.usage..).rev() {
             self.usage.insert(namespace, usage);
         }
@@ -152,6 +167,7 @@ impl View {
     /// Takes every reservation of the pass back.
     pub(crate) fn roll_back(&mut self) {
         let mut journal = std::mem::take(&mut self.journal);
+        journal.company.clear();
         for (namespace, usage) in journal.usage.drain(..).rev() {
             self.usage.insert(namespace, usage);
         }
