@@ -1,10 +1,13 @@
 //! Who holds a volume keeps others out: always where it is exclusive or belongs to another deployment, and in any
-//! case a second replica of the same service. Held means not observed stopped, so a draining holder still counts.
+//! case while another slot of the same service is leaving. Held means not observed stopped, so a draining holder still counts.
 
-use longshore_model::{Reason, Refusal, VolumeKey, volume::Sharing};
+use longshore_model::{Reason, Refusal, VolumeKey, replica::Wanted, volume::Sharing};
 
 use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use crate::{
+    ask::Ask,
+    view::{View, volumes::Holder},
+};
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::VolumeInUse, nature: Nature::Capacity, scope, check, explain };
@@ -20,15 +23,23 @@ fn check(ask: &Ask, site: &Site<'_>) -> bool {
 /// The first volume somebody else holds, and who.
 fn held(ask: &Ask, site: &Site<'_>) -> Option<(VolumeKey, String)> {
     ask.terms.volumes.iter().find_map(|wanted| {
-        let holder = site.view.volumes.get(&wanted.key)?.holders.iter().find(|holder| {
-            let other = &site.view.group(holder.group).key;
-            let stranger = (&other.namespace, &other.deployment) != (&ask.key.namespace, &ask.key.deployment);
-            let exclusive = wanted.sharing == Sharing::Exclusive || holder.sharing == Sharing::Exclusive;
-            exclusive || stranger || holder.group == ask.group
-        })?;
+        let holders = &site.view.volumes.get(&wanted.key)?.holders;
+        let holder = holders.iter().find(|holder| keeps_out(ask, site.view, wanted.sharing, holder))?;
         let group = &site.view.group(holder.group).key;
         Some((wanted.key.clone(), holder.slot.printed(group)))
     })
+}
+
+/// Whether a holder keeps the ask out. A generation of the very slot that asks does not: the reconciler gives a slot with
+/// a volume its next generation only once the last has stopped. A slot that is leaving does.
+fn keeps_out(ask: &Ask, view: &View, sharing: Sharing, holder: &Holder) -> bool {
+    let other = view.group(holder.group);
+    if holder.group == ask.group {
+        let slot = other.slot_at(&holder.slot).ok().map(|at| &other.slots[at]);
+        return slot.is_some_and(|slot| slot.wanted == Wanted::Stop);
+    }
+    let stranger = (&other.key.namespace, &other.key.deployment) != (&ask.key.namespace, &ask.key.deployment);
+    stranger || sharing == Sharing::Exclusive || holder.sharing == Sharing::Exclusive
 }
 
 fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
