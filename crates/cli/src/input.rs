@@ -55,7 +55,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Unreadable> {
 fn position(error: &std::string::FromUtf8Error) -> (usize, usize) {
     let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
     let line_start = good.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = good.split(|byte| *byte == b'\n').count();
     let column = String::from_utf8_lossy(&good[line_start..]).chars().count() + 1;
     (line, column)
 }

@@ -157,7 +157,7 @@ impl Machine {
         if self.images.contains(&image) {
             self.begin(&id, now, out);
         } else {
-            self.await_image(id, image, now, out);
+            self.await_image(&id, &image, now, out);
         }
     }
 
@@ -194,7 +194,7 @@ impl Machine {
             Alarm::Started(id, attempt) => self.started(&id, attempt, now, out),
             Alarm::Unhealthy(id, attempt) => self.unhealthy(&id, attempt, out),
             Alarm::Exits(id, attempt) => self.exited(&id, attempt, out),
-            Alarm::StopEnds(id) => self.stop_ended(id, now, out),
+            Alarm::StopEnds(id) => self.stop_ended(&id, now, out),
         }
     }
 

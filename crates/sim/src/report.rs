@@ -69,23 +69,23 @@ impl Stats {
 
 impl Report {
     pub(crate) fn new(
-        state: &State,
+        cluster: &State,
         view: &mut View,
         ended: Time,
         timeline: Vec<Entry>,
         stats: Stats,
         violations: Vec<Violation>,
     ) -> Self {
-        let groups: Vec<&GroupKey> = state.groups().map(|(key, _)| key).collect();
+        let groups: Vec<&GroupKey> = cluster.groups().map(|(key, _)| key).collect();
         Self {
-            placements: rows::placements(state),
-            replicas: rows::replicas(state),
+            placements: rows::placements(cluster),
+            replicas: rows::replicas(cluster),
             pending: groups.iter().flat_map(|key| pending::of_group(view, key, ended)).collect(),
-            deployments: rows::deployments(state),
+            deployments: rows::deployments(cluster),
             timeline,
             stats,
             violations,
-            nodes: rows::nodes(state),
+            nodes: rows::nodes(cluster),
             ended,
         }
     }

@@ -60,8 +60,8 @@ fn root() -> PathBuf {
 
 fn parse(root: &Path, path: &Path) -> Result<Scenario, longshore_compose::Diagnostics> {
     // Places are given relative to the root, so that a golden is the same wherever the tree lies.
-    let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-    Scenario::parse(&name, &fs::read_to_string(path).unwrap())
+    let name = path.strip_prefix(root).expect("the file was found under the root").to_string_lossy().into_owned();
+    Scenario::parse(&name, &fs::read_to_string(path).expect("a scenario is UTF-8"))
 }
 
 fn ending(root: &Path, path: &Path) -> String {
@@ -73,8 +73,8 @@ fn ending(root: &Path, path: &Path) -> String {
 
 fn files(folder: &Path, extension: &str) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in fs::read_dir(folder).expect("the folder can be listed") {
+        let path = entry.expect("the folder can be listed").path();
         if path.is_dir() {
             found.extend(files(&path, extension));
         } else if path.extension().is_some_and(|known| known == extension) {
@@ -88,8 +88,9 @@ fn difference(scenario: &Path, known: &str, outcome: &str) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (known.lines().collect(), outcome.lines().collect());
     let same = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
     let shown = |sign: &str, lines: &[&str]| {
-        lines.iter().skip(same).take(SHOWN).map(|line| format!("{sign} {line}\n")).collect::<String>()
+        let lines: Vec<String> = lines.iter().skip(same).take(SHOWN).map(|line| format!("{sign} {line}")).collect();
+        lines.join("\n")
     };
     let (line, old, new) = (same + 1, shown("-", &before), shown("+", &after));
-    format!("{} ends differently from line {line} of its golden file:\n{old}{new}", scenario.display())
+    format!("{} ends differently from line {line} of its golden file:\n{old}\n{new}", scenario.display())
 }

@@ -152,7 +152,8 @@ fn deployments(out: &mut String, report: &Report, colour: Colour) {
 fn pending(out: &mut String, report: &Report, colour: Colour) {
     for waiting in &report.pending {
         let reason = colour.paint(Tone::Busy, waiting.reason.code());
-        let _ = writeln!(out, "{} of {}/{} wait: {reason}", waiting.count, waiting.deployment, waiting.service);
+        let verb = if waiting.count == 1 { "waits" } else { "wait" };
+        let _ = writeln!(out, "{} of {}/{} {verb}: {reason}", waiting.count, waiting.deployment, waiting.service);
         let _ = writeln!(out, "  {}", waiting.explain);
     }
     if !report.pending.is_empty() {

@@ -1,1 +1,142 @@
+//! Each rule is broken on purpose: a rule that cannot complain guards nothing.
 
+use std::{net::Ipv6Addr, sync::Arc};
+
+use longshore_model::{
+    Command, Generation, GroupPlan, Health, NamespaceName, Placement, Plan, PlanItem, SlotIndex, SlotKey, Terms, Time,
+    VolumeKey,
+    replica::{HeldVolume, HostPort},
+    service::Protocol,
+    volume::Sharing,
+};
+
+use super::*;
+use crate::scenario::Scenario;
+
+const CLUSTER: &str = r#"
+nodes:
+  - { name: a, cpu: 4, memory: 1GiB, disk: 8GiB, devices: { gpu: 1 }, addresses: 1 }
+  - { name: b, cpu: 4, memory: 1GiB }
+deployments:
+  shop: |
+    services:
+      web: { image: "web:1", deploy: { replicas: 2, placement: { max_replicas_per_node: 1 } } }
+"#;
+
+/// A cluster, and a placement of both replicas on one node that a scheduler gone mad might make.
+fn broken(terms: Terms, addresses: [u16; 2]) -> Vec<(&'static str, String)> {
+    let scenario = Scenario::parse("x.yaml", CLUSTER).unwrap();
+    let mut state = State::default();
+    let mut ledger = Ledger::default();
+    let mut violations = Violations::default();
+    let mut commands: Vec<Command> = scenario.nodes.iter().map(|node| Command::Join(Box::new(node.clone()))).collect();
+    for step in &scenario.steps {
+        if let crate::scenario::Action::Ask(command) = &step.action {
+            commands.push(Command::clone(command));
+        }
+    }
+    commands.push(Command::Commit(Box::new(plan(terms, addresses))));
+    for command in commands {
+        for event in state.apply(command).unwrap() {
+            ledger.take(&event, &state);
+        }
+        ledger.check(&state, Time(50), &mut violations);
+    }
+    violations.into_list().into_iter().map(|broken| (broken.invariant, broken.message)).collect()
+}
+
+fn plan(terms: Terms, addresses: [u16; 2]) -> Plan {
+    let group =
+        longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
+    let place = |index: u32, last: u16| {
+        PlanItem::Place(Placement {
+            slot: SlotKey::Index(SlotIndex(index)),
+            generation: Generation(1),
+            node: "a".into(),
+            address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
+            new_volumes: Vec::new(),
+        })
+    };
+    let items = vec![place(0, addresses[0]), place(1, addresses[1])];
+    Plan { groups: vec![GroupPlan { group, terms: Arc::new(terms), items }], ..Plan::default() }
+}
+
+#[test]
+fn two_tenants_too_many_break_every_rule_of_a_node() {
+    let port = HostPort { protocol: Protocol::Tcp, port: 80 };
+    let key = VolumeKey { namespace: NamespaceName::default_namespace(), name: "data".into() };
+    let terms = Terms {
+        memory_bytes: 600 << 20,
+        disk_bytes: 5 << 30,
+        devices: [("gpu".to_owned(), 1)].into(),
+        host_ports: vec![port],
+        volumes: vec![HeldVolume { key, sharing: Sharing::Exclusive }],
+        ..Terms::default()
+    };
+    let said: Vec<String> = broken(terms, [1, 1]).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
+    insta::assert_snapshot!(said.join("\n"), @r"
+    memory: a gives out 1200 MiB of 1 GiB
+    disk: a gives out 10 GiB of 8 GiB of disk
+    devices: a gives out 2 of 1 gpu
+    host_ports: a has port 80/tcp taken by shop-web-0 g1 and shop-web-1 g1
+    address: fd4c:6f6e:6773:1::1 belongs to shop-web-0 g1 and shop-web-1 g1
+    volumes: shop-web-0 g1 holds data, which does not exist
+    volumes: shop-web-1 g1 holds data, which does not exist
+    volumes: data is held by shop-web-0 g1 and shop-web-1 g1
+    max_per_node: a has 2 of shop-web, at most 1 are allowed
+    ");
+}
+
+#[test]
+fn more_addresses_than_a_node_holds_are_noticed() {
+    let said: Vec<String> =
+        broken(Terms::default(), [1, 2]).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
+    insta::assert_snapshot!(said.join("\n"), @r"
+    address: a holds 2 of 1 addresses
+    max_per_node: a has 2 of shop-web, at most 1 are allowed
+    ");
+}
+
+#[test]
+fn a_placement_on_a_node_that_takes_no_work_is_noticed() {
+    let scenario = Scenario::parse("x.yaml", CLUSTER).unwrap();
+    let mut state = State::default();
+    for node in &scenario.nodes {
+        state.apply(Command::Join(Box::new(node.clone()))).unwrap();
+    }
+    assert_eq!(eligible::check(&state, &plan(Terms::default(), [1, 2])), Vec::<String>::new());
+    state.apply(Command::SetHealth { node: "a".into(), health: Health::Suspect, at: Time(1) }).unwrap();
+    assert_eq!(eligible::check(&state, &plan(Terms::default(), [1, 2])).len(), 2);
+}
+
+#[test]
+fn a_service_that_nobody_decided_about_is_noticed() {
+    let scenario = Scenario::parse("x.yaml", CLUSTER).unwrap();
+    let mut state = State::default();
+    for step in &scenario.steps {
+        if let crate::scenario::Action::Ask(command) = &step.action {
+            state.apply(Command::clone(command)).unwrap();
+        }
+    }
+    let mut violations = Violations::default();
+    check_settled(&state, Time(1), &mut violations);
+    let mut opened = plan(Terms::default(), [1, 2]);
+    opened.groups[0].items = vec![PlanItem::Open(SlotKey::Index(SlotIndex(0)))];
+    state.apply(Command::Commit(Box::new(opened))).unwrap();
+    check_settled(&state, Time(2), &mut violations);
+    let said: Vec<String> = violations.into_list().into_iter().map(|broken| broken.message).collect();
+    insta::assert_snapshot!(said.join("\n"), @r"
+    shop-web has 0 slots, 2 are wanted
+    shop-web-0 has neither a node nor a reason
+    shop-web has 1 slots, 2 are wanted
+    ");
+}
+
+#[test]
+fn an_index_used_twice_is_noticed() {
+    let group =
+        longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
+    let slot = SlotKey::Index(SlotIndex(3));
+    assert_eq!(indices::check(Some(&SlotIndex(2)), &group, &slot, SlotIndex(3)), None);
+    insta::assert_snapshot!(indices::check(Some(&SlotIndex(3)), &group, &slot, SlotIndex(3)).unwrap(), @"shop-web-3 is opened although 3 was used already");
+}

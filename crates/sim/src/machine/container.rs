@@ -133,16 +133,16 @@ impl Machine {
         }
     }
 
-    pub(super) fn stop_ended(&mut self, id: ContainerId, now: Time, out: &mut Outbox) {
-        let Some(container) = self.containers.get_mut(&id) else { return };
+    pub(super) fn stop_ended(&mut self, id: &ContainerId, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(id) else { return };
         match container.phase {
             Phase::Stopping(Then::Gone) => {
-                self.report(&id, ReplicaState::Stopped, None, Details::new(), out);
-                self.containers.remove(&id);
+                self.report(id, ReplicaState::Stopped, None, Details::new(), out);
+                self.containers.remove(id);
             }
             Phase::Stopping(Then::Again) => {
                 container.phase = Phase::AwaitsImage;
-                self.begin(&id, now, out);
+                self.begin(id, now, out);
             }
             Phase::AwaitsImage | Phase::Starting | Phase::Up | Phase::Ended => {}
         }

@@ -26,21 +26,14 @@ pub(super) struct PullState {
 }
 
 impl Machine {
-    pub(super) fn await_image(&mut self, id: ContainerId, image: Arc<str>, now: Time, out: &mut Outbox) {
-        let (failures, under_way) = match self.pulls.get_mut(&image) {
-            Some(pull) => {
-                pull.waiting.insert(id.clone());
-                (pull.failures, true)
-            }
-            None => {
-                let waiting = BTreeSet::from([id.clone()]);
-                self.pulls.insert(Arc::clone(&image), PullState { failures: 0, waiting });
-                (0, false)
-            }
-        };
-        self.report_pull(&id, &image, failures, out);
-        if !under_way {
-            self.pull(&image, now, out);
+    pub(super) fn await_image(&mut self, id: &ContainerId, image: &Arc<str>, now: Time, out: &mut Outbox) {
+        let is_new = !self.pulls.contains_key(image);
+        let pull = self.pulls.entry(Arc::clone(image)).or_default();
+        pull.waiting.insert(id.clone());
+        let failures = pull.failures;
+        self.report_pull(id, image, failures, out);
+        if is_new {
+            self.pull(image, now, out);
         }
     }
 

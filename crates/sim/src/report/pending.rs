@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Explanation, GroupKey, NearMiss, Reason, Time};
+use longshore_model::{Explanation, GroupKey, NearMiss, NodeName, Reason, Time};
 use longshore_scheduler::View;
 use serde::Serialize;
 
@@ -58,7 +58,7 @@ fn sentence(explanation: &Explanation) -> String {
         (None, _) => format!("0 of {nodes} {plural} fit"),
     };
     if !explanation.missing.is_empty() {
-        let names: Vec<&str> = explanation.missing.iter().map(|name| name.as_str()).collect();
+        let names: Vec<&str> = explanation.missing.iter().map(NodeName::as_str).collect();
         text.push_str("; pinned hosts that cannot be used: ");
         text.push_str(&names.join(", "));
     }

@@ -95,20 +95,16 @@ fn read_image(node: &Yaml, problems: &mut Diagnostics) -> Option<Image> {
 }
 
 fn read_pull(node: &Yaml, problems: &mut Diagnostics) -> Option<Pull> {
-    match node.as_text() {
-        Some("fail") => Some(Pull::Fails),
-        Some(text) => match longshore_compose::units::parse_duration(text) {
-            Ok(time) => Some(Pull::Takes(time)),
-            Err(_) => {
-                problems.error(&node.place, "`pull` must be `fail` or a duration such as `5s`");
-                None
-            }
-        },
-        None => {
-            problems.wrong_shape(node, "`pull`", "`fail` or a duration such as `5s`");
-            None
-        }
+    let text = problems.text(node, "`pull`")?;
+    if text == "fail" {
+        return Some(Pull::Fails);
     }
+    let takes = longshore_compose::units::parse_duration(text).ok();
+    if takes.is_none() {
+        let message = format!("`pull` must be `fail` or a duration such as `5s`, not `{}`", shorten(text));
+        problems.error(&node.place, message);
+    }
+    takes.map(Pull::Takes)
 }
 
 fn read_exit(node: &Yaml, problems: &mut Diagnostics) -> Option<u8> {

@@ -1,0 +1,120 @@
+//! `longshore sim` as a user meets it: files, pipes, exit codes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+const GOOD: &str = "nodes: [ { name: a, cpu: 1, memory: 1GiB } ]
+deployments:
+  shop: |
+    services: { web: { image: w } }
+until: 10s
+";
+
+/// A file of its own for each test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &[u8]) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&path, content).expect("the target folder can be written");
+        Self(path)
+    }
+}
+
+fn longshore(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_longshore")).args(arguments).output().expect("the binary was built")
+}
+
+fn run(file: &Path) -> (Option<i32>, String, String) {
+    let output = longshore(&["sim", "run", &file.to_string_lossy(), "--json"]);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&*file.to_string_lossy(), "FILE");
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_good_scenario_prints_one_object_with_every_key_and_exits_with_0() {
+    let file = Scratch::new("good.yaml", GOOD.as_bytes());
+    let (code, out, err) = run(&file.0);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let object: serde_json::Value = serde_json::from_str(&out).expect("it is JSON");
+    let keys: Vec<&String> = object.as_object().expect("it is an object").keys().collect();
+    assert_eq!(keys, ["deployments", "pending", "placements", "replicas", "stats", "timeline", "violations"]);
+    assert_eq!(object["placements"]["shop-web-0"], "a");
+    assert_eq!(object["deployments"][0]["status"], "active");
+    assert!(object["stats"]["decide_us"].is_number());
+}
+
+#[test]
+fn the_drawing_has_no_colour_when_it_is_not_for_a_terminal() {
+    let file = Scratch::new("drawn.yaml", GOOD.as_bytes());
+    let output = longshore(&["sim", "run", &file.0.to_string_lossy()]);
+    let drawn = String::from_utf8(output.stdout).expect("it is text");
+    assert!(drawn.contains("shop is active"), "{drawn}");
+    assert!(!drawn.contains('\u{1b}'));
+}
+
+#[test]
+fn a_bad_scenario_exits_with_2_and_says_where() {
+    let file = Scratch::new("bad.yaml", b"nodes: [ { name: a, cpu: 1, memory: lots } ]\n");
+    let (code, out, err) = run(&file.0);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.starts_with("FILE:1:37: error: `memory`: `lots` is not an amount of bytes"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_2_and_a_place() {
+    let binary = Scratch::new("binary.yaml", b"nodes: []\nx: \xff\xfe");
+    let large = Scratch::new("large.yaml", &vec![b'#'; 100 << 20]);
+    let cases: [(&Path, &str); 4] = [
+        (&binary.0, "FILE:2:4: error: this is not text in UTF-8"),
+        (&large.0, "FILE:1:1: error: the file is larger than 8 MiB"),
+        (Path::new(env!("CARGO_TARGET_TMPDIR")), "FILE:1:1: error: this is a directory"),
+        (Path::new("no/such/file.yaml"), "FILE:1:1: error: cannot be opened: No such file"),
+    ];
+    for (path, beginning) in cases {
+        let (code, _, err) = run(path);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.starts_with(beginning), "{err}");
+        assert!(err.contains("\n\nhint: "), "{err}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_reason_to_panic() {
+    let file = Scratch::new("piped.yaml", GOOD.as_bytes());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_longshore"))
+        .args(["sim", "run", &file.0.to_string_lossy(), "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_benchmark_prints_every_figure() {
+    let output =
+        longshore(&["sim", "bench", "--nodes", "10", "--services", "3", "--replicas", "50", "--memory", "--json"]);
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((&figures["replicas"], &figures["placed"]), (&50.into(), &50.into()));
+    for key in ["nodes", "services", "decide_ms", "ns_per_replica", "noop_us", "one_more_us", "max_rss_mib"] {
+        assert!(figures[key].is_number(), "{key}");
+    }
+}
+
+#[test]
+fn what_a_benchmark_cannot_do_yet_is_said() {
+    let output = longshore(&["sim", "bench", "--nodes", "1", "--services", "1", "--replicas", "1", "--durable"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: `--durable` is not supported yet"));
+    assert_eq!(
+        longshore(&["sim", "bench", "--nodes", "0", "--services", "1", "--replicas", "1"]).status.code(),
+        Some(2)
+    );
+}
