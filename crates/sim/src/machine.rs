@@ -150,14 +150,14 @@ impl Machine {
     }
 
     /// A generation shall run.
-    pub(crate) fn run(&mut self, id: ContainerId, attempt: Attempt, spec: &ServiceSpec, now: Time, out: &mut Outbox) {
+    pub(crate) fn run(&mut self, id: &ContainerId, attempt: Attempt, spec: &ServiceSpec, now: Time, out: &mut Outbox) {
         let container = Container::new(attempt, spec);
         let image = Arc::clone(&container.image);
         self.containers.insert(id.clone(), container);
         if self.images.contains(&image) {
-            self.begin(&id, now, out);
+            self.begin(id, now, out);
         } else {
-            self.await_image(&id, &image, now, out);
+            self.await_image(id, &image, now, out);
         }
     }
 
@@ -175,7 +175,7 @@ impl Machine {
                 running.replace_by(attempt);
                 out.alarms.push((now.after(STOPPING), Alarm::StopEnds(id)));
             }
-            None => self.run(id, attempt, spec, now, out),
+            None => self.run(&id, attempt, spec, now, out),
         }
     }
 

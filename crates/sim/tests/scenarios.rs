@@ -55,7 +55,8 @@ fn no_scenario_breaks_a_safety_rule() {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    root.canonicalize().expect("the repository has scenarios")
 }
 
 fn parse(root: &Path, path: &Path) -> Result<Scenario, longshore_compose::Diagnostics> {

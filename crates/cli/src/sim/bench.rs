@@ -2,6 +2,8 @@
 //!
 //! Owns: the options, the figures in words, and asking the system for the memory used.
 
+use std::fmt::Write as _;
+
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use longshore_model::Strategy;
 use longshore_sim::bench::{self, Figures, Memory};
@@ -105,7 +107,7 @@ fn in_words(figures: &Figures) -> String {
         ("one replica more", figures.one_more_us, "µs"),
     ];
     for (what, value, unit) in rows {
-        text.push_str(&format!("  {what:<18}{value:>14.3} {unit}\n"));
+        let _ = writeln!(text, "  {what:<18}{value:>14.3} {unit}");
     }
     text + &format!("  {:<18}{:>14} MiB\n", "memory at most", figures.max_rss_mib)
 }

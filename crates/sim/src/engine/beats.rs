@@ -59,7 +59,7 @@ impl Engine<'_> {
         self.send(node, ended);
         self.set_health(node.clone(), Health::Ready);
         for (id, attempt, revision) in wanted {
-            self.start(node, id, attempt, revision);
+            self.start(node, &id, attempt, revision);
         }
         self.deliver();
     }

@@ -21,7 +21,7 @@ impl Engine<'_> {
             }
             Event::Placed { group, slot, generation, assignment } => {
                 let id = ContainerId { group: group.clone(), slot: slot.clone(), generation: *generation };
-                self.start(&assignment.node, id, Attempt(0), assignment.terms.revision);
+                self.start(&assignment.node, &id, Attempt(0), assignment.terms.revision);
             }
             Event::Stopping { group, slot, generation } => {
                 let id = ContainerId { group: group.clone(), slot: slot.clone(), generation: *generation };
@@ -51,7 +51,7 @@ impl Engine<'_> {
     }
 
     /// A generation begins on its machine.
-    pub(super) fn start(&mut self, node: &NodeName, id: ContainerId, attempt: Attempt, revision: RevisionNumber) {
+    pub(super) fn start(&mut self, node: &NodeName, id: &ContainerId, attempt: Attempt, revision: RevisionNumber) {
         let Some(spec) = self.spec_of(&id.group, revision) else { return };
         let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.power() == Power::On) else { return };
         let mut out = Outbox::default();

@@ -43,8 +43,8 @@ fn play(machine: &mut Machine, mut out: Outbox, from: u64, until: u64) -> Vec<St
 fn two_containers_of_one_image_share_the_pull() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
-    machine.run(id(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
+    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&id(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
     insta::assert_snapshot!(play(&mut machine, out, 0, 10_000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     0 shop-web-1 pulling pulling
@@ -59,7 +59,7 @@ fn two_containers_of_one_image_share_the_pull() {
 fn a_pull_that_fails_says_so_once_per_try() {
     let mut machine = machine(&[("web:gone", Image { pull: Pull::Fails, ..Image::default() })]);
     let mut out = Outbox::default();
-    machine.run(id(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
+    machine.run(&id(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
     insta::assert_snapshot!(play(&mut machine, out, 0, 9000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     1000 shop-web-0 pending image_pull_failed
@@ -73,7 +73,7 @@ fn an_unhealthy_image_is_never_running_and_only_where_it_was_said() {
     let bad = Image { health: Check::Fails, on: Some(["a".into()].into()), ..Image::default() };
     let mut here = machine(&[("web:bad", bad.clone())]);
     let mut out = Outbox::default();
-    here.run(id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
+    here.run(&id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     insta::assert_snapshot!(play(&mut here, out, 0, 60_000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     1000 shop-web-0 starting
@@ -82,7 +82,7 @@ fn an_unhealthy_image_is_never_running_and_only_where_it_was_said() {
     let elsewhere = Image { on: Some(["b".into()].into()), ..bad };
     let mut here = machine(&[("web:bad", elsewhere)]);
     let mut out = Outbox::default();
-    here.run(id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
+    here.run(&id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     assert!(play(&mut here, out, 0, 60_000).contains(&"2000 shop-web-0 running".to_owned()));
 }
 
@@ -92,7 +92,7 @@ fn a_job_that_exits_with_zero_completes_and_a_service_has_failed() {
     for (kind, last) in [(ServiceKind::Batch, "completed"), (ServiceKind::Service, "failed exited")] {
         let mut machine = machine(&[("job:1", ends.clone())]);
         let mut out = Outbox::default();
-        machine.run(id(0), Attempt(0), &ServiceSpec { kind, ..spec("job:1") }, Time(0), &mut out);
+        machine.run(&id(0), Attempt(0), &ServiceSpec { kind, ..spec("job:1") }, Time(0), &mut out);
         assert_eq!(play(&mut machine, out, 0, 60_000).last(), Some(&format!("5000 shop-web-0 {last}")));
     }
 }
@@ -101,7 +101,7 @@ fn a_job_that_exits_with_zero_completes_and_a_service_has_failed() {
 fn a_restart_of_what_still_runs_stops_it_first() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
     play(&mut machine, out, 0, 5000);
     let mut out = Outbox::default();
     machine.restart(id(0), Attempt(1), &spec("web:1"), Time(5000), &mut out);
@@ -123,13 +123,13 @@ fn stopping_takes_a_second_and_what_was_never_started_can_be_stopped_too() {
 fn a_machine_that_went_off_forgets_its_containers_but_not_its_images() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
     play(&mut machine, out, 0, 5000);
     machine.power_off();
     assert_eq!((1..=3).map(|_| machine.beat()).collect::<Vec<u32>>(), [1, 2, 3]);
     machine.boot();
     assert_eq!(machine.beat(), 0);
     let mut out = Outbox::default();
-    machine.run(id(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
+    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
     assert_eq!(play(&mut machine, out, 10_000, 60_000), ["10000 shop-web-0 starting", "11000 shop-web-0 running"]);
 }
