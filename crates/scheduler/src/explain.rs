@@ -127,7 +127,10 @@ fn primary(ask: &Ask, filters: &[&'static Filter], verdicts: &[u32]) -> Reason {
     for (at, filter) in filters.iter().enumerate() {
         seen |= 1 << at;
         if verdicts.iter().all(|verdict| verdict & seen != 0) {
-            return filter.reason;
+            // One replica on each pinned host is the strategy's own rule: when all have theirs, hosts have run out.
+            let pinned = ask.spec.placement.strategy == Strategy::Hosts;
+            let ran_out = pinned && filter.reason == Reason::MaxReplicasPerNode;
+            return if ran_out { Reason::CannotSatisfyHostPlacement } else { filter.reason };
         }
     }
     // Some nodes fit, but not enough of them for a service that is placed whole or not at all.

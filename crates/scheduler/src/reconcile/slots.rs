@@ -93,6 +93,8 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
 pub(crate) fn home_is_away(view: &View, ask: &Ask) -> Explanation {
     let mut why = explain::nowhere(view, ask);
     why.reason = Reason::VolumeHomeNodeOffline;
+    // A bind mount has no volume to ask the filters about, yet its data is as far from every node.
+    why.refused.insert(why.reason, why.nodes);
     why
 }
 
