@@ -6,7 +6,7 @@
 mod company;
 mod counts;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
     ClusterConfig, GroupKey, ServiceSpec, Terms, Time,
@@ -16,7 +16,7 @@ use longshore_model::{
 use smallvec::SmallVec;
 
 use crate::{
-    feasibility::{self, Filter, Scope, Site, constraints::Rules},
+    feasibility::{self, Filter, Scope, Site, constraints::Rules, skew::Branches},
     view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
 };
 
@@ -41,6 +41,8 @@ pub(crate) struct Ask {
     pub(crate) faulty: BTreeSet<NodeIx>,
     /// Nodes this service failed on lately, once or more.
     pub(crate) failed_on: BTreeSet<NodeIx>,
+    /// Branch counts for explaining a skew, worked out when first asked for.
+    pub(crate) branches: OnceCell<Branches>,
     /// Filters that must be asked node by node.
     per_node: SmallVec<[&'static Filter; 8]>,
     /// Filters that a class answers for all its nodes.
@@ -71,12 +73,13 @@ impl Ask {
             is_watched: view.is_watched(&known.key),
             faulty: faulty.collect(),
             failed_on: failed_on.collect(),
+            branches: OnceCell::new(),
             per_node: SmallVec::new(),
             per_class: SmallVec::new(),
         };
         for filter in feasibility::FILTERS {
             match (filter.scope)(&ask) {
-                Scope::Idle => {}
+                Scope::Idle | Scope::Tree => {}
                 Scope::Class => ask.per_class.push(filter),
                 Scope::Node => ask.per_node.push(filter),
             }
@@ -99,13 +102,13 @@ impl Ask {
     /// Whether a node can take one more, all filters asked.
     pub(crate) fn accepts(&self, view: &View, node: NodeIx) -> bool {
         let site = Site::of_node(view, node);
-        self.filters().all(|filter| (filter.check)(self, &site))
+        self.per_class.iter().chain(&self.per_node).all(|filter| (filter.check)(self, &site))
     }
 
     /// Whether a placement on one node can make another refuse, so that a candidate must be asked again before it is
     /// taken.
     pub(crate) fn is_volatile(&self) -> bool {
-        !self.spec.placement.distinct_property.is_empty() || self.spec.placement.max_skew.is_some()
+        !self.spec.placement.distinct_property.is_empty()
     }
 
     /// The filters that apply, in the order in which the primary reason is looked for.

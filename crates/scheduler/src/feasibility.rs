@@ -22,6 +22,7 @@ mod platform;
 mod plugins;
 mod pool;
 mod ready;
+pub(crate) mod skew;
 mod volume_home;
 mod volume_in_use;
 mod volume_locality;
@@ -67,6 +68,9 @@ pub(crate) enum Scope {
     Class,
     /// To each node.
     Node,
+    /// To each node, but only to explain: the tree itself keeps the rule while it fills, because what it forbids now
+    /// it may allow after the next placement.
+    Tree,
 }
 
 /// The place a filter looks at.
@@ -105,11 +109,18 @@ pub(crate) const FILTERS: &[&Filter] = &[
     &distinct_hosts::FILTER,
     &distinct_property::FILTER,
     &companions::FILTER,
+    &skew::FILTER,
     &memory::FILTER,
     &disk::FILTER,
     &devices::FILTER,
     &addresses::FILTER,
 ];
+
+/// Whether a node is one the service could use if it had room: it takes new work and is of the right kind.
+pub(crate) fn is_domain(ask: &Ask, view: &View, node: NodeIx) -> bool {
+    let site = Site::of_node(view, node);
+    ask.filters().filter(|filter| filter.nature != Nature::Capacity).all(|filter| (filter.check)(ask, &site))
+}
 
 /// Whether a replica that is on the node may stay: the node is of the right kind still. Capacity evicts nothing.
 pub(crate) fn may_stay(ask: &Ask, view: &View, node: NodeIx) -> bool {

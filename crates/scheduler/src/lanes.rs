@@ -67,6 +67,10 @@ impl Lane {
         Self { chunks: chunks.collect() }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     pub(crate) fn insert(&mut self, entry: Entry) {
         let at = self.chunk_for(entry.key);
         let Some(chunk) = self.chunks.get_mut(at) else {

@@ -24,7 +24,10 @@ use super::{
     leaf::{Leaf, Order, Taken},
     rank::TreeRank,
 };
-use crate::view::{NodeIx, classes};
+use crate::{
+    feasibility::{is_domain, skew},
+    view::{NodeIx, classes},
+};
 
 /// A branch of the tree.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct Fork {
 struct Child {
     /// Slots of the service below, on nodes that take new work or not.
     count: u32,
+    /// Whether the service could use a node below, if it had room.
+    usable: bool,
     branch: Branch,
 }
 
@@ -66,6 +71,11 @@ enum Healthy {
 fn fill_from(batch: &mut Batch<'_>, which: Healthy) {
     let mut root = Branch::new(levels(batch));
     root.seed(batch);
+    if batch.ask.spec.placement.max_skew.is_some() {
+        for node in batch.view.fleet.in_order().filter(|node| is_domain(batch.ask, batch.view, *node)) {
+            root.mark_usable(levels(batch), batch.view.fleet.node(node));
+        }
+    }
     match which {
         Healthy::Faulty => {
             for node in batch.ask.faulty.clone() {
@@ -83,7 +93,7 @@ fn fill_from(batch: &mut Batch<'_>, which: Healthy) {
 /// Only `spread` looks at preferences.
 fn levels<'a>(batch: &'a Batch<'_>) -> &'a [Attribute] {
     match batch.ask.spec.placement.strategy {
-        Strategy::Spread => &batch.ask.spec.placement.preferences,
+        Strategy::Spread => skew::levels(batch.ask),
         Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => &[],
     }
 }
@@ -116,7 +126,7 @@ impl Branch {
             Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => Order::ByCpu,
         };
         for (at, lane) in order.lanes(batch.view).iter().enumerate() {
-            if batch.ask.accepts_class(batch.view, lane.class) {
+            if !lane.lane.is_empty() && batch.ask.accepts_class(batch.view, lane.class) {
                 let example = batch.view.fleet.classes.example(lane.class);
                 self.descend(levels(batch), example, 0).add_lane(batch, order, at);
             }
@@ -149,12 +159,24 @@ impl Branch {
                 let next = fork.children.len();
                 let at = *fork.by_value.entry(value).or_insert(next);
                 if at == next {
-                    fork.children.push(Child { count: 0, branch: Self::new(below) });
+                    fork.children.push(Child { count: 0, usable: false, branch: Self::new(below) });
                 }
                 let child = &mut fork.children[at];
                 child.count += count;
                 child.branch.descend(below, node, count)
             }
+        }
+    }
+
+    /// Notes that the service could use a node in these branches.
+    fn mark_usable(&mut self, levels: &[Attribute], node: &Node) {
+        self.descend(levels, node, 0);
+        let mut branch = self;
+        for level in levels {
+            let Self::Fork(fork) = branch else { return };
+            let at = fork.by_value[&classes::value(node, level).unwrap_or_default()];
+            fork.children[at].usable = true;
+            branch = &mut fork.children[at].branch;
         }
     }
 
@@ -180,6 +202,11 @@ impl Branch {
             Self::Leaf(leaf) => leaf.take(batch),
             Self::Fork(fork) => {
                 let Some(Reverse((_, at))) = fork.order.pop() else { return Taken::Nobody };
+                if fork.is_too_uneven(batch, at) {
+                    // The best branch is the lowest that has room, so the others are too high as well.
+                    fork.order.clear();
+                    return Taken::Nobody;
+                }
                 let taken = fork.children[at].branch.take(batch);
                 if taken == Taken::One {
                     fork.children[at].count += 1;
@@ -193,6 +220,13 @@ impl Branch {
 }
 
 impl Fork {
+    /// Whether one more in a branch would put it too far above the lowest.
+    fn is_too_uneven(&self, batch: &Batch<'_>, at: usize) -> bool {
+        let Some(limit) = batch.ask.spec.placement.max_skew else { return false };
+        let lowest = self.children.iter().filter(|child| child.usable).map(|child| child.count).min();
+        lowest.is_some_and(|lowest| (self.children[at].count + 1).saturating_sub(lowest) > limit)
+    }
+
     fn entry(&self, at: usize) -> Option<Reverse<(TreeRank, usize)>> {
         let mut rank = self.children[at].branch.best()?;
         rank.branches.insert(0, self.children[at].count);
