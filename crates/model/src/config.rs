@@ -6,7 +6,11 @@ use std::{net::Ipv6Addr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{node::Driver, units::{GIB, MIB}};
+use crate::{
+    node::Driver,
+    service::Resources,
+    units::{GIB, MIB},
+};
 
 /// Settings of the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +64,11 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// Memory a replica may use: its limit, else its reservation, else the default.
+    pub fn memory_cap_bytes(&self, resources: &Resources) -> u64 {
+        resources.memory_limit_bytes.or(resources.memory_reservation_bytes).unwrap_or(self.default_memory_bytes)
+    }
+
     /// Memory a replica costs beyond its own cap.
     pub const fn overhead_bytes(&self, driver: Driver) -> u64 {
         match driver {

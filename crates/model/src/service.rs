@@ -257,6 +257,13 @@ pub struct Resources {
     pub devices: BTreeMap<String, u64>,
 }
 
+impl Resources {
+    /// CPU a replica counts with: its reservation, else its limit, else nothing.
+    pub fn cpu_request_millis(&self) -> u64 {
+        self.cpu_reservation_millis.or(self.cpu_limit_millis).unwrap_or(0)
+    }
+}
+
 /// A published port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {

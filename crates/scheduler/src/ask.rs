@@ -127,7 +127,6 @@ fn terms(view: &View, group: &Group) -> Terms {
     let spec = &group.spec;
     let resources = &spec.resources;
     let config: &ClusterConfig = &view.config;
-    let memory = resources.memory_limit_bytes.or(resources.memory_reservation_bytes);
     let secrets = spec.secrets_required.iter().filter_map(|name| {
         let version = view.secrets.get(&(group.key.namespace.clone(), name.clone()))?;
         Some((name.clone(), *version))
@@ -135,8 +134,8 @@ fn terms(view: &View, group: &Group) -> Terms {
     Terms {
         revision: group.revision,
         spec_hash: spec.spec_hash.clone(),
-        cpu_millis: resources.cpu_reservation_millis.or(resources.cpu_limit_millis).unwrap_or(0),
-        memory_bytes: memory.unwrap_or(config.default_memory_bytes),
+        cpu_millis: resources.cpu_request_millis(),
+        memory_bytes: config.memory_cap_bytes(resources),
         overhead_bytes: config.overhead_bytes(spec.driver),
         disk_bytes: config.default_ephemeral_disk_bytes,
         devices: resources.devices.clone(),

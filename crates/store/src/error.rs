@@ -3,7 +3,12 @@
 //! Owns: the closed list of refusals, their stable codes, their sentences and their hints.
 //! Invariant: a refused command has changed nothing.
 
-use longshore_model::{DeploymentName, GroupKey, NodeName, SecretName, ServiceName, VolumeKey, service::Protocol};
+use longshore_model::{
+    DeploymentName, GroupKey, NamespaceName, NodeName, SecretName, ServiceName, VolumeKey,
+    replica::{Detail, Details},
+    service::Protocol,
+    units,
+};
 
 /// Why the state machine refused a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +77,51 @@ pub enum CommandError {
         /// The version asked for.
         asked: u64,
     },
+    /// More than the namespace has left.
+    #[error("namespace `{namespace}` may use {}, uses {} and would need {} more",
+        .dimension.amount(*.limit), .dimension.amount(*.current_usage), .dimension.amount(*.requested_delta))]
+    QuotaExceeded {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// What there is too little of.
+        dimension: Dimension,
+        /// The ceiling.
+        limit: u64,
+        /// Desired before.
+        current_usage: u64,
+        /// Asked for on top.
+        requested_delta: u64,
+    },
+}
+
+/// What a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dimension {
+    /// Replicas.
+    Replicas,
+    /// Bytes of memory, overhead included.
+    Memory,
+    /// Thousandths of a core.
+    Cpu,
+}
+
+impl Dimension {
+    /// The word in details.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replicas => "replicas",
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn amount(self, amount: u64) -> String {
+        match self {
+            Self::Replicas => format!("{amount} replicas"),
+            Self::Memory => format!("{} of memory", units::bytes(amount)),
+            Self::Cpu => format!("{amount} thousandths of a core"),
+        }
+    }
 }
 
 impl CommandError {
@@ -87,6 +137,30 @@ impl CommandError {
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::PrintedIdTaken { .. } => "printed_id_taken",
             Self::SecretStepsBack { .. } => "secret_steps_back",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
+        }
+    }
+
+    /// The numbers behind it, by the names clients know.
+    pub fn details(&self) -> Details {
+        match self {
+            Self::QuotaExceeded { dimension, limit, current_usage, requested_delta, .. } => [
+                ("dimension", Detail::Text(dimension.as_str().to_owned())),
+                ("limit", Detail::Number(*limit)),
+                ("current_usage", Detail::Number(*current_usage)),
+                ("requested_delta", Detail::Number(*requested_delta)),
+            ]
+            .map(|(name, detail)| (name.to_owned(), detail))
+            .into(),
+            Self::UnknownNode(_)
+            | Self::UnknownDeployment(_)
+            | Self::UnknownService { .. }
+            | Self::DuplicateNode(_)
+            | Self::ScaleOfGlobal(_)
+            | Self::VolumeNeedsOneReplica { .. }
+            | Self::IngressPortTaken { .. }
+            | Self::PrintedIdTaken { .. }
+            | Self::SecretStepsBack { .. } => Details::new(),
         }
     }
 
@@ -104,6 +178,7 @@ impl CommandError {
             }
             Self::PrintedIdTaken { .. } => "rename the service or the deployment",
             Self::SecretStepsBack { .. } => "use a higher version",
+            Self::QuotaExceeded { .. } => "raise the quota, or scale something else of the namespace down",
         }
     }
 }

@@ -11,11 +11,12 @@ mod deployments;
 mod error;
 mod nodes;
 mod observe;
+mod quota;
 mod replay;
 mod state;
 mod status;
 
-pub use error::CommandError;
+pub use error::{CommandError, Dimension};
 pub use state::{Deployment, Group, Revision, State};
 pub use status::{StatusReport, is_live};
 

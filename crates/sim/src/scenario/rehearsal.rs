@@ -54,7 +54,8 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }
         | CommandError::PrintedIdTaken { .. }
-        | CommandError::SecretStepsBack { .. } => None,
+        | CommandError::SecretStepsBack { .. }
+        | CommandError::QuotaExceeded { .. } => None,
     };
     match near {
         Some(near) => problem.hint(format!("did you mean `{near}`?")),
