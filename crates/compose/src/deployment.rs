@@ -16,6 +16,9 @@ use crate::{
     yaml::{Key, Mapping, Node},
 };
 
+/// Most ports of a deployment. There are no more in the world, and ranges make many of few words.
+const MAX_PORTS: usize = 65_535;
+
 type TopRead = fn(&mut TopReader);
 
 #[derive(Default)]
@@ -38,7 +41,6 @@ pub(crate) static TOP_KEYS: &[Rule<TopRead>] = &[
 pub(crate) struct Decoded {
     pub(crate) spec: DeploymentSpec,
     pub(crate) scope: Scope,
-    pub(crate) places: Places,
 }
 
 /// Reads the tree of a whole deployment.
@@ -53,17 +55,23 @@ pub(crate) fn decode(
     let scope = scope.read(mapping, problems);
     let mut spec = DeploymentSpec::default();
     let mut places = Places::new();
+    let mut ports = 0;
     for (key, node) in services(mapping, &root.place, problems) {
         check_name(key, problems);
         let over = overrides.remove(&*key.name).unwrap_or_default();
         let read = service::read(key, node, &scope, over, problems);
         let name = ServiceName::new(key.name.clone());
+        ports += read.ports.len();
+        if ports > MAX_PORTS {
+            problems.error(&key.place, format!("the deployment publishes more than {MAX_PORTS} ports"));
+            break;
+        }
         places.insert(name.clone(), key.place.clone());
         spec.services.insert(name, read);
     }
     declare(&mut spec, &scope);
-    whole::check(&spec, &places, problems);
-    Some(Decoded { spec, scope, places })
+    whole::check(&spec, &places, &scope.inactive, problems);
+    Some(Decoded { spec, scope })
 }
 
 fn services<'n>(root: &'n Mapping, place: &Place, problems: &mut Diagnostics) -> Vec<(&'n Key, &'n Node)> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     diagnostic::{Diagnostics, Place},
     reader::shorten,
-    yaml::{MAX_TEXT, Node, Scalar, Value},
+    yaml::{MAX_TEXT, Node, Scalar, Style, Value},
 };
 
 /// Nesting of `${a:-${b:-…}}` that anybody needs, with room.
@@ -84,7 +84,13 @@ impl Variables {
         }
         let mut missing = Vec::new();
         match self.text(&scalar.text, &mut missing) {
-            Ok(text) => scalar.text = text.into(),
+            Ok(text) => {
+                scalar.text = text.into();
+                // An empty variable is an empty text; only what is written empty says nothing.
+                if scalar.is_null() {
+                    scalar.style = Style::Quoted;
+                }
+            }
             Err(error) => {
                 let problem = problems.error(place, error.to_string());
                 if let Some(hint) = error.hint() {
@@ -153,13 +159,11 @@ impl Expansion<'_> {
     }
 
     fn plain(&mut self, name: &str) -> Result<(), InterpolateError> {
-        match self.variables.get(name) {
-            Some(value) => self.push(value),
-            None => {
-                self.missing.push(name.to_owned());
-                Ok(())
-            }
-        }
+        let Some(value) = self.variables.get(name) else {
+            self.missing.push(name.to_owned());
+            return Ok(());
+        };
+        self.push(value)
     }
 
     /// What stands between `${` and `}`.
@@ -179,11 +183,9 @@ impl Expansion<'_> {
         let mut chars = after.chars();
         match (chars.next(), value) {
             (None, _) if inside.len() == name.len() => self.plain(name),
-            (Some('-'), Some(value)) => self.push(value),
-            (Some('-'), None) => self.run(chars.as_str(), depth + 1),
-            (Some('+'), Some(_)) => self.run(chars.as_str(), depth + 1),
+            (Some('-' | '?'), Some(value)) => self.push(value),
+            (Some('-'), None) | (Some('+'), Some(_)) => self.run(chars.as_str(), depth + 1),
             (Some('+'), None) => Ok(()),
-            (Some('?'), Some(value)) => self.push(value),
             (Some('?'), None) => Err(self.required(name, chars.as_str(), depth)),
             (Some(_) | None, _) => Err(malformed()),
         }

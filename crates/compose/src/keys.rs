@@ -13,20 +13,20 @@ use crate::{
 
 /// What becomes of one key.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule<F> {
+pub(crate) struct Rule<F> {
     /// The key.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
     /// What we do with it.
-    pub treatment: Treatment<F>,
+    pub(crate) treatment: Treatment<F>,
     /// What that means, or what to do instead.
-    pub says: &'static str,
+    pub(crate) says: &'static str,
     /// The version that first did so.
-    pub since: &'static str,
+    pub(crate) since: &'static str,
 }
 
 /// What we do with a key.
 #[derive(Clone, Copy, Debug)]
-pub enum Treatment<F> {
+pub(crate) enum Treatment<F> {
     /// Read, by that function.
     Honoured(F),
     /// Accepted without a word: its absence would change nothing either.
@@ -39,37 +39,37 @@ pub enum Treatment<F> {
 
 impl<F> Rule<F> {
     /// A key that is read.
-    pub const fn honoured(key: &'static str, read: F, says: &'static str) -> Self {
+    pub(crate) const fn honoured(key: &'static str, read: F, says: &'static str) -> Self {
         Self { key, treatment: Treatment::Honoured(read), says, since: "0.1" }
     }
 
     /// A key that may stand there and changes nothing.
-    pub const fn accepted(key: &'static str, says: &'static str) -> Self {
+    pub(crate) const fn accepted(key: &'static str, says: &'static str) -> Self {
         Self { key, treatment: Treatment::Accepted, says, since: "0.1" }
     }
 
     /// A key that cannot matter on a cluster.
-    pub const fn warned(key: &'static str, says: &'static str) -> Self {
+    pub(crate) const fn warned(key: &'static str, says: &'static str) -> Self {
         Self { key, treatment: Treatment::Warned, says, since: "0.1" }
     }
 
     /// A key we do not support.
-    pub const fn refused(key: &'static str, says: &'static str) -> Self {
+    pub(crate) const fn refused(key: &'static str, says: &'static str) -> Self {
         Self { key, treatment: Treatment::Refused, says, since: "0.1" }
     }
 }
 
 /// A row for the page: key, treatment, meaning, version.
-pub type Row = (&'static str, &'static str, &'static str, &'static str);
+pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str);
 
 /// The rows of a table as the page prints them.
-pub fn rows<F>(table: &[Rule<F>]) -> Vec<Row> {
+pub(crate) fn rows<F>(table: &[Rule<F>]) -> Vec<Row> {
     table.iter().map(|rule| (rule.key, rule.treatment.as_str(), rule.says, rule.since)).collect()
 }
 
 impl<F> Treatment<F> {
     /// The word on the page.
-    pub const fn as_str(&self) -> &'static str {
+    pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Honoured(_) => "honoured",
             Self::Accepted => "accepted",
@@ -80,7 +80,7 @@ impl<F> Treatment<F> {
 }
 
 /// Meets every key of a mapping: the honoured ones come back with their readers, the others are dealt with here.
-pub fn meet<'n, F: Copy>(
+pub(crate) fn meet<'n, F: Copy>(
     table: &'static [Rule<F>],
     mapping: &'n Mapping,
     what: impl Display,

@@ -10,6 +10,7 @@
     reason = "a method of a reader belongs to one lifetime, a row of the key table must serve any"
 )]
 
+mod command;
 pub mod constraint;
 mod deployment;
 pub mod diagnostic;
@@ -21,9 +22,11 @@ mod keys;
 mod load;
 mod merge;
 mod overlay;
+mod page;
 mod paths;
 mod project;
 pub mod reader;
+mod render;
 pub mod scope;
 mod service;
 pub mod suggest;
@@ -32,7 +35,10 @@ mod whole;
 mod words;
 pub mod yaml;
 
+pub use command::{Output, Report, config, print, validate};
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
 pub use files::{Disk, Files, Memory};
 pub use load::{Loaded, Request, load, load_embedded, load_text};
+pub use page::page;
 pub use reader::Extensions;
+pub use render::Secrets;

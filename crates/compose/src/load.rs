@@ -14,7 +14,7 @@ use crate::{
     overlay::{self, Overlay},
     paths,
     project::{self, Loader},
-    scope::{Content, FileDeclaration, Scope},
+    scope::{Content, FileDeclaration, Scope, VolumeDeclaration},
     yaml::{self, Node, Origin},
 };
 
@@ -55,7 +55,9 @@ pub struct Loaded {
     pub namespace: NamespaceName,
     /// What is to run.
     pub spec: DeploymentSpec,
-    /// Secrets and configs of the files that services use, by key; where their contents come from.
+    /// Volumes that services use, by key.
+    pub volumes: BTreeMap<String, VolumeDeclaration>,
+    /// Secrets that services use, by key; where their contents come from.
     pub secrets: BTreeMap<String, FileDeclaration>,
     /// The same for configs.
     pub configs: BTreeMap<String, FileDeclaration>,
@@ -90,11 +92,11 @@ pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics>
         loader.problems.error(&Place::start_of("compose.yaml"), message).hint("name it with `-f FILE`");
         return Err(loader.problems);
     }
-    let loaded = run(&mut loader, request, &composes, overlay_file.as_deref());
+    let outcome = run(&mut loader, request, &composes, overlay_file.as_deref());
     let Loader { mut problems, sources, .. } = loader;
     problems.sort();
     problems.quote(&sources);
-    problems.judge(loaded).map(|(mut loaded, warnings)| {
+    problems.judge(outcome).map(|(mut loaded, warnings)| {
         loaded.warnings = warnings;
         loaded
     })
@@ -162,10 +164,13 @@ fn loaded(decoded: Decoded) -> Loaded {
         declared.into_iter().filter(|(_, file)| mounted(file)).collect()
     };
     let (secrets, configs) = (used(scope.secrets), used(scope.configs));
+    let mounted = |volume: &VolumeDeclaration| spec.volumes.contains_key(volume.key.name.as_str());
+    let volumes = scope.volumes.into_iter().filter(|(_, volume)| mounted(volume)).collect();
     Loaded {
         deployment: scope.deployment,
         namespace: scope.namespace,
         spec,
+        volumes,
         secrets,
         configs,
         environment: scope.environment,
@@ -294,12 +299,12 @@ fn load_at(
     check_deployment_name(deployment, &root.place, &mut loader.problems);
     variables.apply(&mut root, &mut loader.problems);
     let request = Request { namespace: Some(namespace.to_owned()), ..Request::default() };
-    let loaded = loader.resolve(root, &origin.file, &mut variables, &mut Vec::new()).and_then(|mut root| {
+    let outcome = loader.resolve(root, &origin.file, &mut variables, &mut Vec::new()).and_then(|mut root| {
         crate::merge::settle_tags(&mut root);
         resolve(&mut loader, root, &request, Overlay::default(), deployment, &variables)
     });
     loader.problems.sort();
-    loader.problems.judge(loaded.map(|loaded| loaded.spec))
+    loader.problems.judge(outcome.map(|loaded| loaded.spec))
 }
 
 impl FileDeclaration {

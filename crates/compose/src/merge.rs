@@ -97,17 +97,15 @@ fn join(base: Node, mut over: Node, path: &mut Vec<Arc<str>>, problems: &mut Dia
     }
     let names: Vec<&str> = path.iter().map(|name| &**name).collect();
     match rule(&names) {
-        Rule::Plain => join_plain(base, over, path, problems),
+        Rule::Logging if driver_differs(&base, &over) => settled(over),
+        Rule::Ulimit if over.as_mapping().is_none() || base.as_mapping().is_none() => settled(over),
+        Rule::Plain | Rule::Logging | Rule::Ulimit => join_plain(base, over, path, problems),
         Rule::Replace => settled(over),
         Rule::Pairs => join_plain(pairs(base), pairs(over), path, problems),
         Rule::Names => join_plain(names_of(base), names_of(over), path, problems),
         Rule::List => join_plain(list(base), list(over), path, problems),
         Rule::ByTarget => by_target(join_plain(base, over, path, problems)),
-        Rule::Logging if driver_differs(&base, &over) => settled(over),
-        Rule::Logging => join_plain(base, over, path, problems),
         Rule::Build => join_plain(build(base), build(over), path, problems),
-        Rule::Ulimit if over.as_mapping().is_none() || base.as_mapping().is_none() => settled(over),
-        Rule::Ulimit => join_plain(base, over, path, problems),
     }
 }
 
@@ -228,15 +226,15 @@ fn by_target(node: Node) -> Node {
     let mut kept: Vec<Node> = Vec::with_capacity(items.len());
     let mut at = std::collections::HashMap::new();
     for item in items {
-        match target(&item) {
-            Some(target) => match at.get(&target) {
-                Some(&found) => kept[found] = item,
-                None => {
-                    at.insert(target, kept.len());
-                    kept.push(item);
-                }
-            },
-            None => kept.push(item),
+        let known = target(&item).and_then(|target| {
+            let next = kept.len();
+            let found = *at.entry(target).or_insert(next);
+            (found < next).then_some(found)
+        });
+        if let Some(found) = known {
+            kept[found] = item;
+        } else {
+            kept.push(item);
         }
     }
     Node { value: Value::Sequence(kept), ..node }

@@ -74,7 +74,7 @@ type OverrideRead = fn(&mut Override, &mut OverlayReader<'_>, &Key, &Node);
 /// Keys of a service in an overlay.
 pub(crate) static OVERRIDE_KEYS: &[Rule<OverrideRead>] = &[
     Rule::refused("compose_service", "`name` is the service's name in the Compose file"),
-    Rule::honoured("hosts", |o, r, k, n| o.hosts = r.hosts(k, n), "nodes for `placement: hosts`"),
+    Rule::honoured("hosts", |o, r, k, n| o.hosts = Some(r.hosts(k, n)), "nodes for `placement: hosts`"),
     Rule::honoured("name", |_, _, _, _| {}, "service of the Compose file"),
     Rule::honoured("networks", |o, r, k, n| o.networks = Some(r.networks(k, n)), "replaces the service's networks"),
     Rule::honoured("placement", |o, r, k, n| o.strategy = r.strategy(k, n), "as in `x-longshore`"),
@@ -158,9 +158,9 @@ impl OverlayReader<'_> {
         Some(Given { value, place: node.place.clone() })
     }
 
-    fn hosts(&mut self, key: &Key, node: &Node) -> Option<Given<BTreeSet<NodeName>>> {
+    fn hosts(&mut self, key: &Key, node: &Node) -> Given<BTreeSet<NodeName>> {
         let names = self.problems.texts(node, format_args!("`{}`", key.name));
-        Some(Given { value: names.into_iter().map(NodeName::new).collect(), place: node.place.clone() })
+        Given { value: names.into_iter().map(NodeName::new).collect(), place: node.place.clone() }
     }
 
     fn networks(&mut self, key: &Key, node: &Node) -> Vec<Given<String>> {
@@ -194,6 +194,10 @@ impl OverlayReader<'_> {
     }
 
     fn tls(&mut self, _: &Key, node: &Node) -> Option<RouteTls> {
+        // Readers of YAML 1.1 turn `off` into a truth value before we see it.
+        if node.as_text() == Some("false") {
+            return Some(RouteTls::Off);
+        }
         self.problems.choice(node, "`tls` of a route", &[("auto", RouteTls::Auto), ("off", RouteTls::Off)])
     }
 }

@@ -3,12 +3,12 @@
 //! Owns: joining and tidying. Must not touch: the disk.
 
 /// `path` seen from `directory`, without `.` and `..`.
-pub fn join(directory: &str, path: &str) -> String {
+pub(crate) fn join(directory: &str, path: &str) -> String {
     if path.starts_with('/') || directory.is_empty() { tidy(path) } else { tidy(&format!("{directory}/{path}")) }
 }
 
 /// The directory a file is in; empty for a bare name.
-pub fn parent(path: &str) -> &str {
+pub(crate) fn parent(path: &str) -> &str {
     match path.rsplit_once('/') {
         Some(("", _)) => "/",
         Some((directory, _)) => directory,
@@ -17,7 +17,7 @@ pub fn parent(path: &str) -> &str {
 }
 
 /// The last part of a path.
-pub fn last(path: &str) -> &str {
+pub(crate) fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 

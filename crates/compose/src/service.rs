@@ -26,16 +26,17 @@ use crate::{
 mod container;
 mod dependencies;
 pub(crate) mod deploy;
-mod devices;
-mod files;
+pub(crate) mod devices;
+pub(crate) mod files;
 pub(crate) mod health;
 mod limits;
 pub(crate) mod longshore;
-mod mounts;
-mod networks;
-mod ports;
+pub(crate) mod mounts;
+pub(crate) mod networks;
+pub(crate) mod ports;
 mod settle;
 
+pub(crate) use devices::counted;
 pub(crate) use settle::{Asked, Given};
 
 /// What is known while a service is read.
@@ -328,6 +329,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.spec.container.limits.shm_size_bytes = r.bytes(k, n),
         "size of shared memory",
     ),
+    Rule::accepted("spec_hash", "printed by `longshore config`; always computed anew"),
     Rule::honoured("stdin_open", |r, k, n| r.switch(k, n, Switch::StdinOpen), "standard input stays open"),
     Rule::honoured(
         "stop_grace_period",

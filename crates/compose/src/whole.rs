@@ -20,10 +20,10 @@ use crate::{
 pub(crate) type Places = BTreeMap<ServiceName, Place>;
 
 /// Looks at the whole deployment.
-pub(crate) fn check(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnostics) {
+pub(crate) fn check(spec: &DeploymentSpec, places: &Places, inactive: &BTreeSet<String>, problems: &mut Diagnostics) {
     for (name, service) in &spec.services {
         let Some(place) = places.get(name) else { continue };
-        check_references(name, service, spec, place, problems);
+        check_references(name, service, &Known { spec, inactive }, place, problems);
         check_collision(name, service, spec, place, problems);
     }
     check_cycles(spec, places, problems);
@@ -31,10 +31,37 @@ pub(crate) fn check(spec: &DeploymentSpec, places: &Places, problems: &mut Diagn
     check_volumes(spec, places, problems);
 }
 
+/// The services there are, and those left out by profiles.
+struct Known<'s> {
+    spec: &'s DeploymentSpec,
+    inactive: &'s BTreeSet<String>,
+}
+
+impl Known<'_> {
+    fn require(&self, name: &ServiceName, key: &str, other: &ServiceName, place: &Place, problems: &mut Diagnostics) {
+        if self.spec.services.contains_key(other) {
+            return;
+        }
+        if self.inactive.contains(other.as_str()) {
+            let message =
+                format!("service `{name}` names the service `{other}` in `{key}`, which no active profile has");
+            problems
+                .error(place, message)
+                .hint("ask for one of its profiles, or say `required: false` in `depends_on`");
+            return;
+        }
+        let message = format!("service `{name}` names the service `{other}` in `{key}`, which does not exist");
+        let problem = problems.error(place, message);
+        if let Some(near) = suggest::nearest(other.as_str(), self.spec.services.keys().map(ServiceName::as_str)) {
+            problem.hint(format!("did you mean `{near}`?"));
+        }
+    }
+}
+
 fn check_references(
     name: &ServiceName,
     service: &ServiceSpec,
-    spec: &DeploymentSpec,
+    known: &Known<'_>,
     place: &Place,
     problems: &mut Diagnostics,
 ) {
@@ -42,12 +69,8 @@ fn check_references(
     let mut refer = |key: &str, other: &ServiceName| {
         if other == name {
             problems.error(place, format!("service `{name}` names itself in `{key}`"));
-        } else if !spec.services.contains_key(other) {
-            let message = format!("service `{name}` names the service `{other}` in `{key}`, which does not exist");
-            let problem = problems.error(place, message);
-            if let Some(near) = suggest::nearest(other.as_str(), spec.services.keys().map(ServiceName::as_str)) {
-                problem.hint(format!("did you mean `{near}`?"));
-            }
+        } else {
+            known.require(name, key, other, place, problems);
         }
     };
     required.for_each(|other| refer("depends_on", other));

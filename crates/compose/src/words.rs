@@ -6,10 +6,10 @@
 /// Why a command cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a quotation mark is opened and never closed")]
-pub struct Unclosed;
+pub(crate) struct Unclosed;
 
 /// The words of a command line.
-pub fn split(text: &str) -> Result<Vec<String>, Unclosed> {
+pub(crate) fn split(text: &str) -> Result<Vec<String>, Unclosed> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = text.chars();

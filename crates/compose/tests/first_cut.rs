@@ -17,7 +17,7 @@ fn service(text: &str) -> ServiceSpec {
 }
 
 fn indent(text: &str, by: usize) -> String {
-    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+    text.lines().flat_map(|line| [" ".repeat(by), line.to_owned(), "\n".to_owned()]).collect()
 }
 
 fn refused(text: &str) -> Diagnostics {

@@ -114,12 +114,11 @@ fn fold(service: &mut Mapping, target: &str, folded: Mapping, place: &Place) {
         Value::Scalar(_) | Value::Sequence(_) => None,
     });
     for (key, node) in folded.entries.into_iter().chain(own.into_iter().flatten()) {
-        match at.get(&key.name) {
-            Some(&found) => all.entries[found] = (key, node),
-            None => {
-                at.insert(key.name.clone(), all.entries.len());
-                all.entries.push((key, node));
-            }
+        if let Some(&found) = at.get(&key.name) {
+            all.entries[found] = (key, node);
+        } else {
+            at.insert(key.name.clone(), all.entries.len());
+            all.entries.push((key, node));
         }
     }
     let node = Node { place: place.clone(), tag: None, value: Value::Mapping(all) };

@@ -100,12 +100,11 @@ impl Loader<'_> {
 
     /// The including file's variables win; the included one's fill the gaps.
     fn included_variables(&mut self, entry: &Entry, here: &str, own: &str, outer: &Variables) -> Variables {
-        let files = match &entry.env_files {
+        let default = paths::join(own, ".env");
+        let files: Vec<String> = match &entry.env_files {
             Some(files) => files.iter().map(|file| paths::join(here, file)).collect(),
-            None => {
-                let default = paths::join(own, ".env");
-                if self.exists(&default) { vec![default] } else { Vec::new() }
-            }
+            None if self.exists(&default) => vec![default],
+            None => Vec::new(),
         };
         let mut values = std::collections::BTreeMap::new();
         for file in files {

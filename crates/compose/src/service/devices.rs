@@ -136,15 +136,20 @@ impl ServiceReader<'_> {
 
     /// Counts the request against nodes and hands it to the engine.
     fn reserve(&mut self, request: DeviceRequest) {
-        let generic = ["compute", "utility", "video", "graphics", "display", "compat32", "ngx"];
-        let kind = request.capabilities.iter().find(|word| !generic.contains(&word.as_str()));
-        let kind = kind.or_else(|| request.capabilities.first()).cloned().unwrap_or_else(|| "gpu".to_owned());
-        let listed = u64::try_from(request.ids.len()).unwrap_or(u64::MAX);
-        // `all` cannot be compared with a number; one is the least that makes the service useful.
-        let count = request.count.unwrap_or(listed.max(1));
+        let (kind, count) = counted(&request);
         let total = self.spec.resources.devices.entry(kind).or_default();
         *total = total.saturating_add(count);
         self.spec.container.device_requests.push(request);
         self.spec.container.device_requests.sort();
     }
+}
+
+/// The kind and number a request takes from a node.
+pub(crate) fn counted(request: &DeviceRequest) -> (String, u64) {
+    let generic = ["compute", "utility", "video", "graphics", "display", "compat32", "ngx"];
+    let kind = request.capabilities.iter().find(|word| !generic.contains(&word.as_str()));
+    let kind = kind.or_else(|| request.capabilities.first()).cloned().unwrap_or_else(|| "gpu".to_owned());
+    let listed = u64::try_from(request.ids.len()).unwrap_or(u64::MAX);
+    // `all` cannot be compared with a number; one is the least that makes the service useful.
+    (kind, request.count.unwrap_or(listed.max(1)))
 }

@@ -9,7 +9,7 @@ use crate::{
     keys::{self, Rule},
     scope::{Content, FileDeclaration},
     suggest,
-    yaml::{Key, Node},
+    yaml::{Key, Node, Style, Value},
 };
 
 #[derive(Default)]
@@ -111,11 +111,13 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// Permission bits are octal however they are written: `0440` plain or in quotes.
+    /// Permission bits: octal in quotes or after a `0`, else the decimal number YAML says it is.
     fn permissions(&mut self, key: &Key, node: &Node) -> Option<u32> {
         let text = self.text(key, node)?;
+        let number =
+            matches!(&node.value, Value::Scalar(scalar) if scalar.style == Style::Plain) && !text.starts_with('0');
         let digits = text.strip_prefix("0o").unwrap_or(&text);
-        let bits = u32::from_str_radix(digits, 8).ok().filter(|bits| *bits <= 0o7777);
+        let bits = u32::from_str_radix(digits, if number { 10 } else { 8 }).ok().filter(|bits| *bits <= 0o7777);
         if bits.is_none() {
             let message = format!("{} must be permission bits such as `0440`, not `{text}`", self.of(key));
             self.problems.error(&node.place, message);

@@ -80,11 +80,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("placement", |r, k, n| r.strategy(k, n), "`spread`, `pack`, `hosts`, `global`, `binpack`, `hash`"),
     Rule::honoured("pool", |r, k, n| r.pool(k, n), "only nodes of that pool; `all` is any"),
     Rule::honoured("priority", |r, k, n| r.priority(k, n), "0 to 100, 50 unless said; higher is placed first"),
-    Rule::honoured(
-        "rebalance",
-        |r, k, n| r.spec.rebalance = r.word(k, n, &REBALANCE).unwrap_or_default(),
-        "`on`, `off`, `on-join`",
-    ),
+    Rule::honoured("rebalance", |r, k, n| r.rebalance(k, n), "`on`, `off`, `on-join`"),
     Rule::honoured(
         "reschedule",
         |r, k, n| r.reschedule(k, n),
@@ -331,6 +327,15 @@ impl ServiceReader<'_> {
             Some((key, node)) => Strength::Preferred(i32::try_from(self.ranged(key, node, 1, 100)?).ok()?),
         };
         Some(Companion { service, strength })
+    }
+
+    /// Readers of YAML 1.1 turn `on` and `off` into truth values before we see them.
+    fn rebalance(&mut self, key: &Key, node: &Node) {
+        self.spec.rebalance = match node.as_text() {
+            Some("true") => Rebalance::On,
+            Some("false") => Rebalance::Off,
+            Some(_) | None => self.word(key, node, &REBALANCE).unwrap_or_default(),
+        };
     }
 
     fn max_skew(&mut self, key: &Key, node: &Node) {

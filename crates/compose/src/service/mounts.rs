@@ -15,6 +15,8 @@ use crate::{
     yaml::{Key, Node},
 };
 
+const TMPFS_OPTIONS: &[&str] = &["size", "mode", "uid", "gid", "exec", "noexec", "suid", "nosuid", "dev", "nodev"];
+
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -53,7 +55,13 @@ pub(crate) static MOUNT_KEYS: &[Rule<MountRead>] = &[
         "volume key or path; relative paths start at the file",
     ),
     Rule::honoured("target", |e, s, k, n| e.target = s.text(k, n), "where it appears"),
-    Rule::honoured("tmpfs", |e, s, k, n| s.mount_options(e, k, n, &["size", "mode"]), "`size`, `mode`"),
+    Rule::honoured(
+        "tmpfs",
+        |e, s, k, n| {
+            s.mount_options(e, k, n, TMPFS_OPTIONS);
+        },
+        "`size`, `mode`",
+    ),
     Rule::honoured("type", |e, s, k, n| ServiceReader::mount_type(e, s, k, n), "`volume`, `bind` or `tmpfs`"),
     Rule::honoured(
         "volume",
@@ -112,7 +120,6 @@ impl ServiceReader<'_> {
                 entry.target = Some((*target).to_owned());
                 if is_path(source) {
                     entry.kind = Kind::Bind;
-                    entry.options.insert("create_host_path".to_owned(), "true".to_owned());
                 }
             }
             _ => {
@@ -154,10 +161,6 @@ impl ServiceReader<'_> {
         for (read, key, node) in keys::meet(MOUNT_KEYS, mapping, format_args!("an entry of {what}"), self.problems) {
             read(&mut entry, self, key, node);
         }
-        // The engine refuses to mount a missing path unless told otherwise, in long syntax only.
-        if entry.options.get("create_host_path").is_some_and(|word| word == "false") {
-            entry.options.remove("create_host_path");
-        }
         Some(entry)
     }
 
@@ -191,7 +194,7 @@ impl ServiceReader<'_> {
                 "nocopy" | "create_host_path" => self.problems.boolean(node, &what).map(|word| word.to_string()),
                 _ => self.problems.text(node, &what).map(str::to_owned),
             };
-            if let Some(value) = value.filter(|value| !(&*name.name == "nocopy" && value == "false")) {
+            if let Some(value) = value.filter(|value| !is_default(&name.name, value)) {
                 entry.options.insert(name.name.to_string(), value);
             }
         }
@@ -251,6 +254,11 @@ impl ServiceReader<'_> {
     }
 }
 
+/// What the engine does anyway is not written down, so that both syntaxes agree.
+fn is_default(option: &str, value: &str) -> bool {
+    matches!((option, value), ("nocopy", "false") | ("create_host_path", "true"))
+}
+
 fn is_path(source: &str) -> bool {
     source.starts_with(['.', '/', '~']) || is_windows(source)
 }
@@ -267,15 +275,11 @@ fn split_short(text: &str) -> Vec<&str> {
     let mut rest = text;
     loop {
         let from = if is_windows(rest) { 2 } else { 0 };
-        match rest[from..].find(':') {
-            Some(at) => {
-                parts.push(&rest[..from + at]);
-                rest = &rest[from + at + 1..];
-            }
-            None => {
-                parts.push(rest);
-                return parts;
-            }
-        }
+        let Some(at) = rest[from..].find(':') else {
+            parts.push(rest);
+            return parts;
+        };
+        parts.push(&rest[..from + at]);
+        rest = &rest[from + at + 1..];
     }
 }

@@ -3,6 +3,8 @@
 //! Invariant: what is written reads back as the same value, also by readers of YAML 1.1, where `yes` is a truth value
 //! and `1:30` a number.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 /// The document, with a line feed at the end.
@@ -11,12 +13,7 @@ pub fn emit(value: &Value) -> String {
     match value {
         Value::Object(map) if !map.is_empty() => object(map, 0, &mut out),
         Value::Array(items) if !items.is_empty() => array(items, 0, &mut out),
-        Value::Object(_)
-        | Value::Array(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_) => {
+        Value::Object(_) | Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             inline(value, &mut out);
             out.push('\n');
         }
@@ -48,12 +45,7 @@ fn below(value: &Value, depth: usize, out: &mut String) {
             out.push('\n');
             array(items, depth + 1, out);
         }
-        Value::Object(_)
-        | Value::Array(_)
-        | Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::String(_) => {
+        Value::Object(_) | Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             out.push(' ');
             inline(value, out);
             out.push('\n');
@@ -69,12 +61,7 @@ fn array(items: &[Value], depth: usize, out: &mut String) {
                 out.push_str("- ");
                 object(map, depth + 1, out);
             }
-            Value::Object(_)
-            | Value::Array(_)
-            | Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_) => {
+            Value::Object(_) | Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 out.push('-');
                 below(item, depth, out);
             }
@@ -111,7 +98,7 @@ fn text(content: &str, out: &mut String) {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
-                out.push_str(&format!("\\U{:08x}", u32::from(c)));
+                let _ = write!(out, "\\U{:08x}", u32::from(c));
             }
             c => out.push(c),
         }
@@ -130,7 +117,14 @@ fn is_plain(content: &str) -> bool {
     );
     // A colon is harmless inside a word, as in `web:1.2`, unless it ends it.
     let colons = !content.ends_with(':') && content.chars().all(|c| inner(c) || c == ':');
-    content.starts_with(first) && colons && !special
+    (content.starts_with(first) && colons && !special) || is_duration(content)
+}
+
+/// `1m30s` is no number to anybody.
+fn is_duration(content: &str) -> bool {
+    content.ends_with(['s', 'm', 'h'])
+        && content.chars().all(|c| c.is_ascii_digit() || matches!(c, 'h' | 'm' | 's' | 'u' | 'n'))
+        && crate::units::parse_duration(content).is_ok()
 }
 
 #[cfg(test)]
