@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
-    service::{Protocol, SpecHash},
+    service::{Protocol, ServiceKind, SpecHash},
 };
 
 /// One place in a service's count. Lives until scaled away.
@@ -100,6 +100,9 @@ pub struct Terms {
     pub revision: RevisionNumber,
     /// The fingerprint it was made from.
     pub spec_hash: SpecHash,
+    /// Whether it was made to stay or to end; a service that becomes a job does not make jobs of what runs.
+    #[serde(default)]
+    pub kind: ServiceKind,
     /// CPU request, thousandths of a core.
     pub cpu_millis: u64,
     /// Memory cap.

@@ -134,6 +134,7 @@ fn terms(view: &View, group: &Group) -> Terms {
     Terms {
         revision: group.revision,
         spec_hash: spec.spec_hash.clone(),
+        kind: spec.kind,
         cpu_millis: resources.cpu_request_millis(),
         memory_bytes: config.memory_cap_bytes(resources),
         overhead_bytes: config.overhead_bytes(spec.driver),

@@ -292,13 +292,13 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
     }
 }
 
-/// A lost one stays lost: nobody has heard it being told to stop.
+/// A lost one stays lost: nobody has heard it being told to stop. One that completed has nothing left to drain.
 fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica, events: &mut Vec<Event>) {
     if replica.wanted == Wanted::Stop {
         return;
     }
     replica.wanted = Wanted::Stop;
-    if replica.state != ReplicaState::Lost {
+    if !matches!(replica.state, ReplicaState::Lost | ReplicaState::Completed) {
         replica.state = ReplicaState::Draining;
         replica.code = None;
         replica.details = Details::new();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use longshore_model::{
     Event, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
-    replica::{Replica, Wanted},
+    replica::{Details, Replica, Wanted},
 };
 
-use crate::{State, replay::observed, state::Group};
+use crate::{State, replay::observed, state::Group, status::is_live};
 
 impl State {
     pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
@@ -35,14 +35,21 @@ impl State {
             // What it does until then no longer matters, and must not look like life.
             (Wanted::Stop, _) => {}
             (Wanted::Run, _) if replica.attempt != observation.attempt => {}
+            // An attempt that completed is over; what is heard of it after that was sent before.
+            (Wanted::Run, _) if replica.state == ReplicaState::Completed => {}
             (Wanted::Run, _) => {
+                let node = replica.assignment.node.clone();
                 let news = take_in(replica, ended_unasked(&observation), &spec);
                 if news == News::None {
                     return events;
                 }
                 events.push(observed(&observation.group, &observation.slot, replica));
+                if is_live(replica) {
+                    // It was heard of: whatever it waited for while it was lost, it waits no longer.
+                    slot.waiting = None;
+                    slot.waiting_details = Details::new();
+                }
                 if news == News::Failure {
-                    let node = replica.assignment.node.clone();
                     events.push(count_failure(group, &observation, node, self.config.faulty_window));
                 }
             }

@@ -52,7 +52,7 @@ fn vacancies(pass: &mut Pass<'_>, ask: &Ask) -> Vec<(Vacancy, NodeIx)> {
     let outdated: Vec<SlotKey> = view
         .group(ask.group)
         .wanted_slots()
-        .filter(|slot| slot.current().is_some_and(|replica| replica.terms.spec_hash != ask.terms.spec_hash))
+        .filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)))
         .map(|slot| slot.key.clone())
         .collect();
     let mut vacancies = empty;

@@ -38,7 +38,7 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     let mut wake_at = None;
     for slot in known.wanted_slots() {
         let Some(replica) = slot.current() else { continue };
-        match due(known.spec.kind, &known.spec.restart, replica, pass.now) {
+        match due(&known.spec.restart, replica, pass.now) {
             Due::Nothing => {}
             Due::Restart => items.push(restart(slot, replica)),
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
@@ -51,10 +51,10 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     }
 }
 
-fn due(kind: ServiceKind, policy: &RestartPolicy, replica: &Replica, now: Time) -> Due {
+fn due(policy: &RestartPolicy, replica: &Replica, now: Time) -> Due {
     let ended = match replica.state {
         ReplicaState::Failed | ReplicaState::Degraded => true,
-        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
+        ReplicaState::Completed => matches!(replica.terms.kind, ServiceKind::Service | ServiceKind::System),
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting

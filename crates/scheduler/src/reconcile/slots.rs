@@ -137,18 +137,24 @@ fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
     if node.health == Health::Down || node.intent == Intent::Removed {
         return if ask.spec.is_stateful() { Need::WaitForHome } else { Need::Place };
     }
-    if has_finished(ask.spec.kind, replica) {
+    if has_finished(&ask.spec, replica) {
         return Need::Nothing;
     }
     if !feasibility::may_stay(ask, view, replica.node) && !ask.spec.is_stateful() {
         return Need::Place;
     }
-    if replica.terms.spec_hash == ask.terms.spec_hash { Need::Nothing } else { Need::Update }
+    if is_outdated(ask, replica) { Need::Update } else { Need::Nothing }
+}
+
+/// Whether a generation was made from another spec, or to another end, than its service has now.
+pub(super) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
+    (&replica.terms.spec_hash, replica.terms.kind) != (&ask.terms.spec_hash, ask.terms.kind)
 }
 
 /// A job's replica that completed is done, whatever changes.
-fn has_finished(kind: ServiceKind, replica: &Replica) -> bool {
-    matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch) && replica.state == ReplicaState::Completed
+fn has_finished(spec: &ServiceSpec, replica: &Replica) -> bool {
+    let job = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
+    job(spec.kind) && job(replica.terms.kind) && replica.state == ReplicaState::Completed
 }
 
 /// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop.

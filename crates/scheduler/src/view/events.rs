@@ -13,7 +13,7 @@ use longshore_model::{
 use super::{
     GroupIx, RoomAppeared, View,
     classes::Split,
-    groups::{Group, Replica},
+    groups::{Group, Replica, is_live},
     occupancy,
 };
 use crate::{address, feasibility::constraints::Rules};
@@ -238,13 +238,15 @@ impl View {
 
     fn stopping(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
         let Some(&ix) = self.group_ids.get(key) else { return };
-        let kind = self.group(ix).spec.kind;
         let Some(replica) = self.group_mut(ix).slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) else {
             return;
         };
-        let counted = occupancy::counts(kind, replica);
+        let counted = occupancy::counts(replica);
         replica.wanted = Wanted::Stop;
-        replica.state = ReplicaState::Draining;
+        // What had ended by itself holds what it held, which for a job is nothing: there is nothing left to drain.
+        if replica.state != ReplicaState::Completed {
+            replica.state = ReplicaState::Draining;
+        }
         let (node, terms) = (replica.node, Arc::clone(&replica.terms));
         if counted {
             self.uncount(key, node, &terms);
@@ -266,25 +268,35 @@ impl View {
     fn observed(&mut self, event: &Event) {
         let Event::Observed { group: key, slot, generation, state, code, failures, at, .. } = event else { return };
         let Some(&ix) = self.group_ids.get(key) else { return };
-        let kind = self.group(ix).spec.kind;
-        let Some(replica) = self.group_mut(ix).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation)) else {
-            return;
-        };
-        let before = (occupancy::counts(kind, replica), occupancy::occupies(kind, replica.state));
+        let Some(known) = self.group_mut(ix).slot_mut(slot) else { return };
+        let Some(place) = known.replicas.iter().position(|replica| replica.generation == *generation) else { return };
+        let replica = &mut known.replicas[place];
+        let before = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
         if replica.state != *state {
             replica.since = *at;
         }
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
-        let after = (occupancy::counts(kind, replica), occupancy::occupies(kind, replica.state));
+        let after = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
         let replica = replica.clone();
-        if before.1 && !after.1 {
-            self.vacate(ix, slot, &replica);
-            self.room_appeared = RoomAppeared::Yes;
+        if is_live(&replica) {
+            known.waiting = None;
         }
-        if before.0 && !after.0 {
-            self.uncount(key, replica.node, &replica.terms);
+        match (before.1, after.1) {
+            (true, false) => {
+                self.vacate(ix, slot, &replica);
+                self.room_appeared = RoomAppeared::Yes;
+            }
+            (false, true) => self.occupy(ix, slot, &replica),
+            (true, true) | (false, false) => {}
+        }
+        match (before.0, after.0) {
+            (true, false) => self.uncount(key, replica.node, &replica.terms),
+            (false, true) => self.count(key, replica.node, &replica.terms),
+            (true, true) | (false, false) => {}
+        }
+        if before.0 != after.0 {
             self.tell_watchers(key);
         }
         self.dirty.insert(ix);
@@ -292,14 +304,13 @@ impl View {
 
     fn released(&mut self, key: &GroupKey, slot_key: &SlotKey, generation: Generation) {
         let Some(&ix) = self.group_ids.get(key) else { return };
-        let kind = self.group(ix).spec.kind;
         let Some(slot) = self.group_mut(ix).slot_mut(slot_key) else { return };
         let Some(at) = slot.replicas.iter().position(|replica| replica.generation == generation) else { return };
         let replica = slot.replicas.remove(at);
-        if occupancy::occupies(kind, replica.state) {
+        if occupancy::occupies(replica.terms.kind, replica.state) {
             self.vacate(ix, slot_key, &replica);
         }
-        if occupancy::counts(kind, &replica) {
+        if occupancy::counts(&replica) {
             self.uncount(key, replica.node, &replica.terms);
         }
         let tenants = &mut self.fleet.tenants[replica.node.at()];

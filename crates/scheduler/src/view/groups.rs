@@ -55,6 +55,11 @@ pub(crate) struct Replica {
     pub(crate) failures: u32,
 }
 
+/// Whether a generation shall run and is not known to be gone with its node. Only a slot without one waits.
+pub(crate) fn is_live(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && replica.state != ReplicaState::Lost
+}
+
 impl Slot {
     pub(crate) fn new(key: SlotKey) -> Self {
         Self { key, newest: Generation(0), replicas: SmallVec::new(), waiting: None, wanted: Wanted::Run }

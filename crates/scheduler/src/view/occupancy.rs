@@ -108,6 +108,6 @@ impl View {
 }
 
 /// Whether a replica counts for balance and quota: it shall run, and has not ended for good.
-pub(crate) fn counts(kind: ServiceKind, replica: &Replica) -> bool {
-    replica.wanted == Wanted::Run && occupies(kind, replica.state)
+pub(crate) fn counts(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && occupies(replica.terms.kind, replica.state)
 }
