@@ -13,12 +13,16 @@
 
 pub(crate) mod attempt;
 pub(crate) mod global;
+mod preempt;
 mod restart;
 mod scale;
 pub(crate) mod slots;
 
-use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::Wanted};
+use longshore_model::{
+    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
+};
 
+use self::preempt::Unmet;
 use crate::{
     ask::Ask,
     explain,
@@ -32,13 +36,17 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     view.fleet.refresh();
     let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
     let mut counts = std::mem::take(&mut view.counts);
+    let mut unmet = Vec::new();
     for group in view.take_dirty() {
-        let pass = Pass { view, now, wake_at: None, items: Vec::new() };
+        let pass = Pass { view, now, wake_at: None, items: Vec::new(), unmet: Vec::new() };
         let ask = Ask::new(pass.view, group, now, counts);
         let (ask, outcome) = pass.decide(group, ask);
         counts = ask.into_counts();
         if let Some(at) = outcome.wake_at {
             view.alarms.insert((at, group));
+        }
+        if !outcome.unmet.is_empty() {
+            unmet.push(Unmet { group, vacancies: outcome.unmet });
         }
         if let Some(changes) = outcome.changes {
             // The group stays dirty until its events have come back: a plan that is never committed, or only in
@@ -48,6 +56,10 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
         }
     }
     view.counts = counts;
+    if view.config.preemption == Preemption::On {
+        let victims = preempt::victims(view, unmet, now);
+        preempt::displace(view, &mut plan, victims);
+    }
     view.roll_back();
     plan.wake_at = next_wake(view);
     plan
@@ -73,12 +85,15 @@ struct Pass<'a> {
     now: Time,
     wake_at: Option<Time>,
     items: Vec<PlanItem>,
+    /// Slots no node has room for.
+    unmet: Vec<Vacancy>,
 }
 
 /// What a turn brought.
 struct Outcome {
     changes: Option<GroupPlan>,
     wake_at: Option<Time>,
+    unmet: Vec<Vacancy>,
 }
 
 impl Pass<'_> {
@@ -93,11 +108,12 @@ impl Pass<'_> {
             terms: std::sync::Arc::clone(&ask.terms),
             items: self.items,
         });
-        (ask, Outcome { changes, wake_at: self.wake_at })
+        (ask, Outcome { changes, wake_at: self.wake_at, unmet: self.unmet })
     }
 
     /// A service with a count.
     fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
+        self.view.waiting.remove(&group);
         let closed = scale::close_surplus(self, group);
         slots::stop_superseded(self, group);
         restart::restart_ended(self, group);
@@ -108,30 +124,39 @@ impl Pass<'_> {
 
     /// Places what can be placed; the rest waits, explained.
     fn place(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
-        self.view.waiting.remove(&ask.group);
         if vacancies.is_empty() {
             return;
         }
         let outcome = attempt::attempt(self.view, ask, vacancies);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
         for (vacancies, why) in outcome.held_back {
-            self.wait(ask.group, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+            // A batch that wants all or nothing displaces nobody: half of the victims would die for nothing.
+            if why.gate.is_none() && ask.spec.placement.batching == Batching::AsManyAsFit {
+                self.unmet.extend(vacancies.iter().cloned());
+            }
+            self.wait(ask, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
         }
     }
 
-    /// Records why slots wait, where that is news.
-    fn wait(&mut self, group: GroupIx, slots: Vec<SlotKey>, why: &longshore_model::Explanation) {
-        self.view.waiting.insert(group);
-        let known = self.view.group(group);
+    /// Records why slots wait, where that is news. A slot that still runs does not wait: if it only has to move it stays
+    /// where it is until there is room, and if its spec changed the old generation makes room for the new one.
+    fn wait(&mut self, ask: &Ask, slots: Vec<SlotKey>, why: &Explanation) {
+        self.view.waiting.insert(ask.group);
+        let known = self.view.group(ask.group);
         let mut news = Vec::new();
         for slot in slots {
-            match known.slot_at(&slot) {
-                Ok(at) if known.slots[at].waiting == Some(why.reason) => {}
-                Ok(_) => news.push(slot),
-                Err(_) => {
-                    self.items.push(PlanItem::Open(slot.clone()));
-                    news.push(slot);
+            let Ok(at) = known.slot_at(&slot) else {
+                self.items.push(PlanItem::Open(slot.clone()));
+                news.push(slot);
+                continue;
+            };
+            match slots::still_runs(self.view, &known.slots[at]) {
+                Some(replica) if slots::is_outdated(ask, replica) => {
+                    self.items.push(PlanItem::Stop { slot, generation: replica.generation });
                 }
+                Some(_) => {}
+                None if known.slots[at].waiting == Some(why.reason) => {}
+                None => news.push(slot),
             }
         }
         if !news.is_empty() {

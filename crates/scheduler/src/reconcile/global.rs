@@ -24,23 +24,21 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     close_off_target(pass, ask);
     slots::stop_superseded(pass, group);
     restart::restart_ended(pass, group);
-    let mut waits: Vec<(SlotKey, Explanation)> = Vec::new();
-    for (vacancy, node) in vacancies(pass, ask) {
-        let fate = match gates::check(pass.view, ask, 1) {
-            gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } => {
-                Err((vacancy.slot, explain::gated(pass.view, refusal)))
-            }
-            gates::Gate::Open => placement::place_at(pass.view, ask, vacancy, node)
-                .map_err(|vacancy| (vacancy.slot, explain::at_node(pass.view, ask, node))),
-        };
-        match fate {
-            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
-            Err(wait) => waits.push(wait),
-        }
-    }
     pass.view.waiting.remove(&group);
-    for (slot, why) in waits {
-        pass.wait(group, vec![slot], &why);
+    for (vacancy, node) in vacancies(pass, ask) {
+        if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
+            let why = explain::gated(pass.view, refusal);
+            pass.wait(ask, vec![vacancy.slot], &why);
+            continue;
+        }
+        match placement::place_at(pass.view, ask, vacancy, node) {
+            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
+            Err(vacancy) => {
+                let why = explain::at_node(pass.view, ask, node);
+                pass.wait(ask, vec![vacancy.slot.clone()], &why);
+                pass.unmet.push(vacancy);
+            }
+        }
     }
 }
 

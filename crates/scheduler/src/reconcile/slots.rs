@@ -39,7 +39,12 @@ enum Need {
 
 /// Whether a wanted slot has no generation that could run.
 pub(crate) fn is_without_node(view: &View, slot: &Slot) -> bool {
-    slot.current().is_none_or(|replica| view.fleet.node(replica.node).health == Health::Down)
+    still_runs(view, slot).is_none()
+}
+
+/// The generation of a slot that runs on, if any: it shall, and its node is not down.
+pub(super) fn still_runs<'a>(view: &View, slot: &'a Slot) -> Option<&'a Replica> {
+    slot.current().filter(|replica| view.fleet.node(replica.node).health != Health::Down)
 }
 
 /// Stops generations that a newer one has replaced: once it runs, or at once where their node is down.
@@ -83,7 +88,7 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
     }
     if !homeless.is_empty() {
         let why = home_is_away(pass.view, ask);
-        pass.wait(group, homeless, &why);
+        pass.wait(ask, homeless, &why);
     }
     vacancies.extend(update_in_place(pass, ask, &outdated));
     vacancies

@@ -23,6 +23,8 @@ pub(crate) struct Journal {
     moving: Vec<bool>,
     addresses: Vec<(NodeIx, u64)>,
     extras: Vec<(NodeIx, Arc<Terms>)>,
+    /// Generations supposed to be gone.
+    gone: Vec<(NodeIx, Arc<Terms>)>,
     holders: Vec<(VolumeKey, Holder)>,
     homes: Vec<VolumeKey>,
     usage: Vec<(NamespaceName, Usage)>,
@@ -99,6 +101,13 @@ impl View {
             self.journal.holders.push((held.key.clone(), holder));
         }
         made
+    }
+
+    /// Supposes, until the pass ends, that a generation no longer occupies its node.
+    pub(crate) fn suppose_gone(&mut self, node: NodeIx, terms: &Arc<Terms>) {
+        self.save_load(node);
+        occupancy::unload(&mut self.fleet, node, terms);
+        self.journal.gone.push((node, Arc::clone(terms)));
     }
 
     /// Counts a batch against its namespace's quota.
@@ -183,6 +192,10 @@ impl View {
         for (node, terms) in journal.extras.drain(..).rev() {
             occupancy::unload_extras(&mut self.fleet, node, &terms);
         }
+        for (node, terms) in journal.gone.drain(..).rev() {
+            occupancy::load(&mut self.fleet, node, &terms);
+        }
+        // Loads come last: they are put back as they were, whatever the steps above did to them.
         for (node, load) in journal.loads.drain(..).rev() {
             journal.saved[node.at()] = false;
             self.fleet.seats[node.at()].load = load;
