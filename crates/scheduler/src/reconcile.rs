@@ -68,7 +68,8 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
 /// The earliest instant at which the answer could change without an event.
 fn next_wake(view: &View) -> Option<Time> {
     let alarm = view.alarms.first().map(|(at, _)| *at);
-    let rested = view.resting.first().map(|(at, _, _)| *at).filter(|_| !view.waiting.is_empty());
+    let cooldown = view.config.address_cooldown;
+    let rested = view.resting.first().map(|(since, _, _)| since.after(cooldown)).filter(|_| !view.waiting.is_empty());
     alarm.into_iter().chain(rested).min()
 }
 
