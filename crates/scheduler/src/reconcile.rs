@@ -20,6 +20,7 @@ pub(crate) mod slots;
 
 use longshore_model::{
     Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
+    service::Batching,
 };
 
 use self::preempt::Unmet;

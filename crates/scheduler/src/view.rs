@@ -52,7 +52,7 @@ pub struct View {
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) usage: BTreeMap<NamespaceName, Usage>,
-    /// Addresses given back, by the instant they may be used again.
+    /// Addresses given back, by the instant they were.
     pub(crate) resting: BTreeSet<(Time, NodeIx, u64)>,
     /// Groups something happened to since they were last decided.
     pub(crate) dirty: BTreeSet<GroupIx>,
@@ -95,8 +95,8 @@ impl View {
 
     /// Moves what is due by `now`: rested addresses become free, alarms ring.
     pub(crate) fn advance(&mut self, now: Time) {
-        while let Some(&(at, node, host)) = self.resting.first()
-            && at <= now
+        while let Some(&(since, node, host)) = self.resting.first()
+            && since.after(self.config.address_cooldown) <= now
         {
             self.resting.pop_first();
             self.fleet.addresses[node.at()].free(host);

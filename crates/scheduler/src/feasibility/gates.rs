@@ -3,7 +3,7 @@
 //! Owns: gates. A gate that is shut leaves the whole batch, or the rest of it, without a node.
 //! Must not touch: nodes.
 
-use longshore_model::{Refusal, command::Quota};
+use longshore_model::{NodeName, Refusal, command::Quota};
 
 use crate::{ask::Ask, view::View, view::usage::Usage};
 
@@ -40,8 +40,8 @@ fn secrets(view: &View, ask: &Ask) -> Option<Refusal> {
 
 /// Volumes of one service must live together, and bind it to one replica.
 fn volumes(view: &View, ask: &Ask) -> Option<Refusal> {
-    let homes = ask.terms.volumes.iter().filter_map(|held| view.volumes.get(&held.key)?.home);
-    let mut homes: Vec<_> = homes.map(|home| view.fleet.node(home).name.clone()).collect();
+    let homes = ask.terms.volumes.iter().filter_map(|held| view.volumes.get(&held.key)?.home.clone());
+    let mut homes: Vec<NodeName> = homes.collect();
     homes.sort();
     homes.dedup();
     let several_replicas = !ask.terms.volumes.is_empty() && ask.spec.replicas > 1;

@@ -19,13 +19,13 @@ fn check(ask: &Ask, site: &Site<'_>) -> bool {
 /// The first volume whose home is down or gone.
 fn offline(ask: &Ask, site: &Site<'_>) -> Option<(VolumeKey, NodeName)> {
     ask.terms.volumes.iter().find_map(|held| {
-        let home = site.view.volumes.get(&held.key)?.home?;
-        let node = site.view.fleet.node(home);
-        let away = match node.health {
+        let home = site.view.volumes.get(&held.key)?.home.as_ref()?;
+        let node = site.view.fleet.by_name.get(home).map(|node| site.view.fleet.node(*node));
+        let away = node.is_none_or(|node| match node.health {
             Health::Down | Health::Suspect => true,
             Health::Ready | Health::Degraded => node.intent == Intent::Removed,
-        };
-        away.then(|| (held.key.clone(), node.name.clone()))
+        });
+        away.then(|| (held.key.clone(), home.clone()))
     })
 }
 

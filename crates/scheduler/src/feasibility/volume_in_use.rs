@@ -23,10 +23,13 @@ fn check(ask: &Ask, site: &Site<'_>) -> bool {
 /// The first volume somebody else holds, and who.
 fn held(ask: &Ask, site: &Site<'_>) -> Option<(VolumeKey, String)> {
     ask.terms.volumes.iter().find_map(|wanted| {
-        let holders = &site.view.volumes.get(&wanted.key)?.holders;
-        let holder = holders.iter().find(|holder| keeps_out(ask, site.view, wanted.sharing, holder))?;
-        let group = &site.view.group(holder.group).key;
-        Some((wanted.key.clone(), holder.slot.printed(group)))
+        let volume = site.view.volumes.get(&wanted.key)?;
+        // A volume of another deployment allows one holder, so that not even two services of this one share it.
+        let foreign = volume.owner.as_ref().is_some_and(|owner| *owner != ask.key.deployment);
+        let sharing = if foreign { Sharing::Exclusive } else { wanted.sharing };
+        let holders = volume.holders.iter().filter(|holder| keeps_out(ask, site.view, sharing, holder));
+        let first = holders.map(|holder| holder.slot.printed(&site.view.group(holder.group).key)).min()?;
+        Some((wanted.key.clone(), first))
     })
 }
 

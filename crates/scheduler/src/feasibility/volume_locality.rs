@@ -19,8 +19,8 @@ fn check(ask: &Ask, site: &Site<'_>) -> bool {
 /// The first volume that lives on another node.
 fn elsewhere(ask: &Ask, site: &Site<'_>) -> Option<(VolumeKey, NodeName)> {
     ask.terms.volumes.iter().find_map(|held| {
-        let home = site.view.volumes.get(&held.key)?.home?;
-        (home != site.ix).then(|| (held.key.clone(), site.view.fleet.node(home).name.clone()))
+        let home = site.view.volumes.get(&held.key)?.home.as_ref()?;
+        (*home != site.node.name).then(|| (held.key.clone(), home.clone()))
     })
 }
 

@@ -40,7 +40,7 @@ enum Branch {
 #[derive(Debug, Default)]
 struct Fork {
     children: Vec<Child>,
-    by_value: BTreeMap<String, usize>,
+    by_value: BTreeMap<Option<String>, usize>,
     order: BinaryHeap<Reverse<(TreeRank, usize)>>,
 }
 
@@ -155,7 +155,7 @@ impl Branch {
             Self::Leaf(leaf) => leaf,
             Self::Fork(fork) => {
                 let (level, below) = levels.split_first().expect("a fork has a level");
-                let value = classes::value(node, level).unwrap_or_default();
+                let value = classes::value(node, level);
                 let next = fork.children.len();
                 let at = *fork.by_value.entry(value).or_insert(next);
                 if at == next {
@@ -174,7 +174,7 @@ impl Branch {
         let mut branch = self;
         for level in levels {
             let Self::Fork(fork) = branch else { return };
-            let at = fork.by_value[&classes::value(node, level).unwrap_or_default()];
+            let at = fork.by_value[&classes::value(node, level)];
             fork.children[at].usable = true;
             branch = &mut fork.children[at].branch;
         }
@@ -238,9 +238,9 @@ impl Fork {
 /// service must be near another, or what is compared differs from node to node.
 fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
     let (view, ask) = (&*batch.view, &*batch.ask);
-    let home = ask.terms.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home);
+    let home = ask.terms.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home.as_ref());
     if let Some(home) = home {
-        return Some(vec![home]);
+        return Some(view.fleet.by_name.get(home).copied().into_iter().collect());
     }
     let named = ask.spec.placement.constraints.iter().find(|constraint| {
         matches!(constraint.attribute, Attribute::Id | Attribute::Hostname) && constraint.operator == Operator::Equal

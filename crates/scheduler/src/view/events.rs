@@ -63,14 +63,12 @@ impl View {
                 if let Some(&ix) = self.fleet.by_name.get(node) {
                     let host = address::host(*address);
                     self.fleet.addresses[ix.at()].mark(host);
-                    self.resting.insert((since.after(self.config.address_cooldown), ix, host));
+                    self.resting.insert((*since, ix, host));
                 }
             }
             Event::VolumeMade(volume) => {
-                if let Some(&home) = self.fleet.by_name.get(&volume.home) {
-                    self.volumes.settle(&volume.key, &volume.owner, home);
-                    self.room_appeared = RoomAppeared::Yes;
-                }
+                self.volumes.settle(&volume.key, &volume.owner, &volume.home);
+                self.room_appeared = RoomAppeared::Yes;
             }
             Event::VolumeGone(key) => {
                 self.volumes.unsettle(key);
@@ -90,10 +88,9 @@ impl View {
     fn configure(&mut self, config: &longshore_model::ClusterConfig) {
         self.config = config.clone();
         self.fleet.lay_out_again();
-        for node in self.fleet.nodes.clone() {
-            if self.fleet.by_name.contains_key(&node.name) {
-                self.fleet.put(&node, config);
-            }
+        let nodes: Vec<Arc<Node>> = self.fleet.in_order().map(|ix| Arc::clone(self.fleet.node(ix))).collect();
+        for node in &nodes {
+            self.fleet.put(node, config);
         }
         self.dirty.extend(self.group_ids.values());
     }

@@ -92,7 +92,7 @@ impl Group {
             Err(at) => {
                 self.slots.insert(at, Slot::new(key.clone()));
                 if let SlotKey::Index(index) = key {
-                    self.next_index = self.next_index.max(index.0 + 1);
+                    self.next_index = self.next_index.max(index.0.saturating_add(1));
                 }
                 at
             }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use longshore_model::{DeploymentName, Generation, NamespaceName, SlotKey, Terms, VolumeKey};
+use longshore_model::{Generation, NamespaceName, SlotKey, Terms, VolumeKey};
 
 use super::{GroupIx, NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
 use crate::ask::Ask;
@@ -91,8 +91,8 @@ impl View {
         let mut made = Vec::new();
         for held in &ask.terms.volumes {
             if self.volumes.get(&held.key).is_none_or(|volume| volume.home.is_none()) {
-                let owner: &DeploymentName = &ask.key.deployment;
-                self.volumes.settle(&held.key, owner, node);
+                let (owner, home) = (&ask.key.deployment, &self.fleet.node(node).name);
+                self.volumes.settle(&held.key, owner, home);
                 self.journal.homes.push(held.key.clone());
                 made.push(held.key.clone());
             }

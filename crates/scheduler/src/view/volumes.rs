@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{DeploymentName, Generation, SlotKey, VolumeKey, volume::Sharing};
+use longshore_model::{DeploymentName, Generation, NodeName, SlotKey, VolumeKey, volume::Sharing};
 
-use super::{GroupIx, NodeIx};
+use super::GroupIx;
 
 /// All volumes known or held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub(crate) struct Volumes {
 /// One volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeEntry {
-    pub(crate) home: Option<NodeIx>,
+    /// By name: the data stays where it is, whether its node is there or not.
+    pub(crate) home: Option<NodeName>,
     pub(crate) owner: Option<DeploymentName>,
     pub(crate) holders: Vec<Holder>,
 }
@@ -36,9 +37,9 @@ impl Volumes {
         self.known.get(key)
     }
 
-    pub(crate) fn settle(&mut self, key: &VolumeKey, owner: &DeploymentName, home: NodeIx) {
+    pub(crate) fn settle(&mut self, key: &VolumeKey, owner: &DeploymentName, home: &NodeName) {
         let entry = self.known.entry(key.clone()).or_default();
-        entry.home = Some(home);
+        entry.home = Some(home.clone());
         entry.owner = Some(owner.clone());
     }
 
