@@ -2,6 +2,7 @@
 
 mod company;
 mod distinct;
+mod mixed;
 
 use std::{collections::BTreeMap, sync::Arc};
 
