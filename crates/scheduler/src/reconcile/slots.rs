@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, ServiceKind, SlotKey,
+    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, ServiceKind, SlotKey,
     replica::Wanted,
     service::{ServiceSpec, UpdateOrder},
 };
@@ -42,12 +42,15 @@ pub(crate) fn is_without_node(view: &View, slot: &Slot) -> bool {
     still_runs(view, slot).is_none()
 }
 
-/// The generation of a slot that runs on, if any: it shall, and its node is not down.
+/// The generation of a slot that needs no other, if any: it shall run and its node is not down, or it was given up.
 pub(super) fn still_runs<'a>(view: &View, slot: &'a Slot) -> Option<&'a Replica> {
-    slot.current().filter(|replica| view.fleet.node(replica.node).health != Health::Down)
+    slot.current().filter(|replica| {
+        let given_up = replica.code == Some(RuntimeCode::RestartExhausted);
+        given_up || view.fleet.node(replica.node).health != Health::Down
+    })
 }
 
-/// Stops generations that a newer one has replaced: once it runs, or at once where their node is down.
+/// Stops generations that a newer one has replaced: once it runs, or at once where they serve nobody any more.
 pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
     let mut stops = Vec::new();
@@ -56,7 +59,8 @@ pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
         let newer_runs = newest.wanted == Wanted::Run && newest.state == ReplicaState::Running;
         for replica in older.iter().filter(|replica| replica.wanted == Wanted::Run) {
             let down = pass.view.fleet.node(replica.node).health == Health::Down;
-            if newer_runs || down {
+            let ended = matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed);
+            if newer_runs || down || ended {
                 stops.push((slot.key.clone(), replica.generation));
             }
         }
@@ -138,6 +142,10 @@ fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
     let Some(replica) = slot.current() else {
         return if may_have_successor(&ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
+    if replica.code == Some(RuntimeCode::RestartExhausted) {
+        // Given up means given up, also when its node goes: only a new revision tries again.
+        return if replica.terms.revision == ask.terms.revision { Need::Nothing } else { Need::Update };
+    }
     let node = view.fleet.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
         return if ask.spec.is_stateful() { Need::WaitForHome } else { Need::Place };
