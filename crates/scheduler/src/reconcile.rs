@@ -122,6 +122,7 @@ impl Pass<'_> {
         let mut vacancies = slots::vacancies(self, ask, &closed);
         vacancies.extend(scale::missing(self, group, &closed));
         self.place(ask, vacancies);
+        slots::stop_replaced(self, group);
     }
 
     /// Places what can be placed; the rest waits, explained.
@@ -129,8 +130,10 @@ impl Pass<'_> {
         if vacancies.is_empty() {
             return;
         }
-        let outcome = attempt::attempt(self.view, ask, vacancies);
+        let mut outcome = attempt::attempt(self.view, ask, vacancies);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
+        // Slots are opened in order: an index below the counter whose slot is not there counts as used up.
+        outcome.held_back.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
         for (vacancies, why) in outcome.held_back {
             // A batch that wants all or nothing displaces nobody: half of the victims would die for nothing.
             if why.gate.is_none() && ask.spec.placement.batching == Batching::AsManyAsFit {

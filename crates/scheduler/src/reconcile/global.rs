@@ -21,11 +21,11 @@ use crate::{
 /// Brings a global service to one replica on every target.
 pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let group = ask.group;
-    close_off_target(pass, ask);
+    let closed = close_off_target(pass, ask);
     slots::stop_superseded(pass, group);
     restart::restart_ended(pass, group);
     pass.view.waiting.remove(&group);
-    for (vacancy, node) in vacancies(pass, ask) {
+    for (vacancy, node) in vacancies(pass, ask, &closed) {
         if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
             let why = explain::gated(pass.view, refusal);
             pass.wait(ask, vec![vacancy.slot], &why);
@@ -43,13 +43,14 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
 }
 
 /// Every replica to be placed, with its node: where there is none, and where the spec changed and its turn has come.
-fn vacancies(pass: &mut Pass<'_>, ask: &Ask) -> Vec<(Vacancy, NodeIx)> {
+fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<(Vacancy, NodeIx)> {
     let view = &*pass.view;
     let empty: Vec<(Vacancy, NodeIx)> =
         view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node))).collect();
     let outdated: Vec<SlotKey> = view
         .group(ask.group)
         .wanted_slots()
+        .filter(|slot| !closed.contains(&slot.key))
         .filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)))
         .map(|slot| slot.key.clone())
         .collect();
@@ -77,7 +78,7 @@ fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
 
 /// Closes the replicas of nodes that are no target any more, nodes that are down included: the count follows the
 /// nodes that are there. A paused or suspect node keeps its replica.
-fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) {
+fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     let view = &*pass.view;
     let stays = |name: &NodeName| {
         view.fleet.by_name.get(name).is_some_and(|node| {
@@ -88,10 +89,15 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) {
     let gone: BTreeSet<SlotKey> = view
         .group(ask.group)
         .wanted_slots()
-        .filter(|slot| matches!(&slot.key, SlotKey::Node(name) if !stays(name)))
+        .filter(|slot| match &slot.key {
+            SlotKey::Node(name) => !stays(name),
+            // Left from when the service had a count.
+            SlotKey::Index(_) => true,
+        })
         .map(|slot| slot.key.clone())
         .collect();
-    pass.items.extend(gone.into_iter().map(PlanItem::Close));
+    pass.items.extend(gone.iter().cloned().map(PlanItem::Close));
+    gone
 }
 
 /// Why each waiting node's replica waits.

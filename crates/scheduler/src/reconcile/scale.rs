@@ -23,16 +23,18 @@ pub(super) fn close_all(pass: &mut Pass<'_>, group: GroupIx) {
 /// Closes the slots beyond the count; gives back which.
 pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
     let known = pass.view.group(group);
-    let mut left: Vec<&Slot> = known.wanted_slots().collect();
+    // Slots named after nodes are left from when the service was global.
+    let counted = |slot: &&Slot| matches!(slot.key, SlotKey::Index(_));
+    let (mut left, misnamed): (Vec<&Slot>, Vec<&Slot>) = known.wanted_slots().partition(counted);
     let surplus = left.len().saturating_sub(known.spec.replicas as usize);
-    if surplus == 0 {
+    if surplus == 0 && misnamed.is_empty() {
         return BTreeSet::new();
     }
     let mut on_node: BTreeMap<NodeIx, u32> = BTreeMap::new();
     for replica in left.iter().filter_map(|slot| slot.current()) {
         *on_node.entry(replica.node).or_default() += 1;
     }
-    let mut closed = BTreeSet::new();
+    let mut closed: BTreeSet<SlotKey> = misnamed.iter().map(|slot| slot.key.clone()).collect();
     for _ in 0..surplus {
         let worst = left.iter().enumerate().max_by_key(|(_, slot)| least_missed(slot, &on_node)).map(|(at, _)| at);
         let Some(at) = worst else { break };

@@ -68,6 +68,23 @@ pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
 
+/// Stops generations on nodes that are down as soon as this pass has found them a successor. Nobody hears it until the
+/// node is back, but then it must.
+pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
+    let known = pass.view.group(group);
+    let mut stops = Vec::new();
+    for item in &pass.items {
+        let PlanItem::Place(placement) = item else { continue };
+        let Some(replica) = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].current()) else {
+            continue;
+        };
+        if pass.view.fleet.node(replica.node).health == Health::Down {
+            stops.push(PlanItem::Stop { slot: placement.slot.clone(), generation: replica.generation });
+        }
+    }
+    pass.items.extend(stops);
+}
+
 /// Slots that need their next generation now, in order. Slots that are leaving do not count on their old node.
 pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
     let group = ask.group;

@@ -5,7 +5,7 @@
 
 use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, replica::Wanted};
 
-use super::{GroupIx, NodeIx, View, fleet::Fleet, groups::Replica, volumes::Holder};
+use super::{GroupIx, NodeIx, RoomAppeared, View, fleet::Fleet, groups::Replica, volumes::Holder};
 
 /// Whether a generation in that state holds memory, ports, devices, volumes and its address on its node.
 ///
@@ -103,6 +103,9 @@ impl View {
         let load = &mut self.fleet.seats[node.at()].load;
         load.replicas = load.replicas.saturating_sub(1);
         self.usage.entry(group.namespace.clone()).or_default().subtract(terms);
+        if self.quotas.contains_key(&group.namespace) {
+            self.room_appeared = RoomAppeared::Yes;
+        }
         self.fleet.reseat(node);
     }
 }
