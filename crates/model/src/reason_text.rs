@@ -125,6 +125,8 @@ pub enum Refusal {
     Companion {
         /// The service.
         service: String,
+        /// Whether it was wanted there.
+        side: Side,
     },
     /// The spread would get too uneven.
     Skew {
@@ -168,6 +170,16 @@ pub enum Refusal {
         /// How many were wanted.
         wanted: u32,
     },
+}
+
+/// Whether another service shall be on the same node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// It shall.
+    Near,
+    /// It shall not.
+    Away,
 }
 
 impl Refusal {
@@ -283,7 +295,8 @@ impl fmt::Display for Refusal {
                 write!(f, "has {attribute} {value}, already used {limit} times")
             }
             Self::DistinctProperty { attribute, value: None, .. } => write!(f, "lacks {attribute}"),
-            Self::Companion { service } => write!(f, "is wrong with regard to service {service}"),
+            Self::Companion { service, side: Side::Near } => write!(f, "has no replica of service {service}"),
+            Self::Companion { service, side: Side::Away } => write!(f, "has a replica of service {service}"),
             Self::Skew { limit, would_be } => write!(f, "would make the skew {would_be}, at most {limit} is allowed"),
             Self::Memory { needed, free } => {
                 write!(f, "has {} free, needs {}", units::bytes(*free), units::bytes(*needed))

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use longshore_model::{
     ServiceName,
+    reason_text::Side,
     service::{Companion, Strength},
 };
 
@@ -22,15 +23,9 @@ pub(crate) struct Company {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) service: ServiceName,
-    side: Side,
+    pub(crate) side: Side,
     strength: Strength,
     whereabouts: Whereabouts,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Near,
-    Away,
 }
 
 #[derive(Debug)]

@@ -21,5 +21,5 @@ fn check(ask: &Ask, site: &Site<'_>) -> bool {
 
 fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
     let missed = ask.company.missed_at(site.ix, &ask.counts).expect("only asked where a companion is missed");
-    Refusal::Companion { service: missed.service.to_string() }
+    Refusal::Companion { service: missed.service.to_string(), side: missed.side }
 }

@@ -34,7 +34,7 @@ fn a_service_joins_the_one_it_must_be_near_in_the_same_pass() {
 fn a_service_waits_for_the_one_it_must_be_near_and_comes_with_it() {
     let mut world = World::with_racks(THREE);
     world.apply(&[("cache", 1, near("db", Strength::Hard)), ("db", 0, PlacementSpec::default())]);
-    let why = "1 wait: affinity_unsatisfied; a is wrong with regard to service db";
+    let why = "1 wait: affinity_unsatisfied; a has no replica of service db";
     assert_eq!(world.waiting("cache"), [why]);
     world.scale("db", 1);
     assert_eq!(world.nodes_of("cache"), world.nodes_of("db"));
