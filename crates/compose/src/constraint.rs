@@ -59,7 +59,7 @@ pub enum ConstraintError {
         /// The key.
         key: String,
         /// The one that was probably meant.
-        meant: Option<&'static str>,
+        meant: Option<String>,
     },
     /// No operator after the key, or one we do not know.
     #[error("`{expression}` needs one operator after `{key}`: {}", one_of(operators()))]
@@ -151,11 +151,19 @@ pub fn parse_attribute(key: &str) -> Result<Attribute, ConstraintError> {
             (Some(name), _) if name.chars().all(is_key_char) => Attribute::Label(name.to_owned()),
             (None, Some(name)) if name.chars().all(is_key_char) => Attribute::EngineLabel(name.to_owned()),
             (Some(_) | None, _) => {
-                let meant = suggest::nearest(key, KNOWN_KEYS);
+                let meant = meant(key);
                 return Err(ConstraintError::UnknownKey { key: key.to_owned(), meant });
             }
         },
     })
+}
+
+/// The key that was probably meant; of a label only the part before its name can be wrong.
+fn meant(key: &str) -> Option<String> {
+    let prefixes = ["node.labels", "engine.labels", "node.platform"];
+    let label = key.match_indices('.').nth(1).map(|(at, _)| key.split_at(at));
+    let label = label.and_then(|(prefix, name)| Some(format!("{}{name}", suggest::nearest(prefix, prefixes)?)));
+    label.or_else(|| suggest::nearest(key, KNOWN_KEYS).map(str::to_owned))
 }
 
 fn is_key_char(c: char) -> bool {

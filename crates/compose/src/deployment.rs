@@ -59,14 +59,14 @@ pub(crate) fn decode(
     for (key, node) in services(mapping, &root.place, problems) {
         check_name(key, problems);
         let over = overrides.remove(&*key.name).unwrap_or_default();
-        let read = service::read(key, node, &scope, over, problems);
+        let (read, notes) = service::read(key, node, &scope, over, problems);
         let name = ServiceName::new(key.name.clone());
         ports += read.ports.len();
         if ports > MAX_PORTS {
             problems.error(&key.place, format!("the deployment publishes more than {MAX_PORTS} ports"));
             break;
         }
-        places.insert(name.clone(), key.place.clone());
+        places.insert(name.clone(), (key.place.clone(), notes));
         spec.services.insert(name, read);
     }
     declare(&mut spec, &scope);

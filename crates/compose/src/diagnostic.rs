@@ -200,8 +200,13 @@ impl Diagnostics {
 
     /// Adds the source line to each, from the files that were read.
     pub fn quote(&mut self, sources: &Sources) {
+        let mut lines: BTreeMap<Arc<str>, Vec<&str>> = BTreeMap::new();
         for found in &mut self.list {
-            found.excerpt = sources.line(&found.place);
+            let file = found.place.file.clone();
+            let Some(text) = sources.texts.get(&file) else { continue };
+            let lines = lines.entry(file).or_insert_with(|| text.lines().collect());
+            let at = usize::try_from(found.place.line).unwrap_or(usize::MAX).wrapping_sub(1);
+            found.excerpt = lines.get(at).map(|line| shown(line));
         }
     }
 
@@ -264,18 +269,17 @@ impl Sources {
     pub fn insert(&mut self, file: &str, text: &str) {
         self.texts.insert(file.into(), text.into());
     }
+}
 
-    /// The line a place is on, cut where it is too long to show.
-    fn line(&self, place: &Place) -> Option<String> {
-        let text = self.texts.get(&place.file)?;
-        let line = text.lines().nth(usize::try_from(place.line).ok()?.checked_sub(1)?)?;
-        let mut shown: String = line.trim_end().chars().take(MAX_EXCERPT).collect();
-        if line.chars().nth(MAX_EXCERPT).is_some() {
-            shown.push('…');
-        }
-        // Control characters of a hostile file must not reach a terminal.
-        Some(shown.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))
+/// A source line, cut where it is too long to show.
+fn shown(line: &str) -> String {
+    let line = line.trim_end();
+    let mut shown: String = line.chars().take(MAX_EXCERPT).collect();
+    if line.chars().nth(MAX_EXCERPT).is_some() {
+        shown.push('…');
     }
+    // Control characters of a hostile file must not reach a terminal.
+    shown.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}")
 }
 
 /// Words as a person lists them: `a`, `b` or `c`.

@@ -108,6 +108,10 @@ pub(crate) fn meet<'n, F: Copy>(
 }
 
 fn unknown<F>(table: &[Rule<F>], key: &Key, what: impl Display, problems: &mut Diagnostics) {
+    // Looking for what was meant costs more than the complaint; a full list takes neither.
+    if problems.is_full() {
+        return;
+    }
     let honoured: Vec<&str> = table
         .iter()
         .filter(|rule| matches!(rule.treatment, Treatment::Honoured(_)) && !rule.key.starts_with("x-"))

@@ -228,7 +228,7 @@ fn deployment_name(
     let start = Place::start_of(composes.first().map_or("compose.yaml", String::as_str));
     let (name, place) = if let Some(name) = &request.name {
         (name.clone(), start)
-    } else if let Some(given) = &overlay.deployment {
+    } else if let Some(given) = overlay.deployment.as_ref().filter(|given| !given.value.is_empty()) {
         (given.value.clone(), given.place.clone())
     } else if let Some(name) = variables.values().get("COMPOSE_PROJECT_NAME") {
         (name.clone(), start)

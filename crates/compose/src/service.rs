@@ -11,8 +11,9 @@ use std::{
 };
 
 use longshore_model::{
-    ServiceSpec,
+    ServiceName, ServiceSpec,
     container::{PullPolicy, Switch},
+    service::Port,
 };
 
 use crate::{
@@ -55,6 +56,8 @@ pub(crate) struct ServiceReader<'a> {
     pub(crate) spec: ServiceSpec,
     /// What is asked by more than one key.
     pub(crate) asked: Asked,
+    /// What is said of others.
+    pub(crate) notes: Notes,
 }
 
 /// A function that reads one key of a service.
@@ -73,6 +76,26 @@ pub(crate) struct Override {
     pub(crate) networks: Option<Vec<Given<String>>>,
 }
 
+/// What a service says of others, and where, to be judged with all of them in view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    /// Services it names.
+    pub(crate) references: Vec<Reference>,
+    /// Where each published port is written.
+    pub(crate) ports: Vec<(Port, Place)>,
+}
+
+/// A service named by another.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    /// The key it stands under.
+    pub(crate) key: &'static str,
+    /// The service named.
+    pub(crate) service: ServiceName,
+    /// Where.
+    pub(crate) place: Place,
+}
+
 /// Reads a service. What is wrong is in `problems`; the result is only good when nothing is.
 pub(crate) fn read(
     key: &Key,
@@ -80,7 +103,7 @@ pub(crate) fn read(
     scope: &Scope,
     over: Override,
     problems: &mut Diagnostics,
-) -> Arc<ServiceSpec> {
+) -> (Arc<ServiceSpec>, Notes) {
     let what = format!("service `{}`", key.name);
     let mut reader = ServiceReader {
         name: &key.name,
@@ -90,6 +113,7 @@ pub(crate) fn read(
         problems,
         spec: ServiceSpec::default(),
         asked: Asked::default(),
+        notes: Notes::default(),
     };
     if let Some(mapping) = reader.problems.mapping(node, &reader.what) {
         for (read, key, node) in keys::meet(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
@@ -97,12 +121,17 @@ pub(crate) fn read(
         }
     }
     reader.settle(over);
-    let mut spec = reader.spec;
+    let (mut spec, notes) = (reader.spec, reader.notes);
     spec.spec_hash = hash::spec_hash(&spec);
-    Arc::new(spec)
+    (Arc::new(spec), notes)
 }
 
 impl ServiceReader<'_> {
+    /// Notes that another service is named.
+    fn refer(&mut self, key: &'static str, service: &str, place: &Place) {
+        self.notes.references.push(Reference { key, service: service.into(), place: place.clone() });
+    }
+
     /// The key, ready for a sentence.
     pub(crate) fn of(&self, key: &Key) -> String {
         format!("`{}` of {}", key.name, self.what)
@@ -224,7 +253,11 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         "mapping or list; a key without a value takes the caller's",
     ),
     Rule::accepted("expose", "replicas of a deployment reach each other on every port"),
-    Rule::accepted("extends", "resolved when the file is read: same file, other file, chains"),
+    Rule::honoured(
+        "extends",
+        |r, k, _| r.asked.unresolved = Some(k.place.clone()),
+        "resolved when the file is read: same file, other file, chains",
+    ),
     Rule::refused("external_links", "put both deployments on one `external` network"),
     Rule::honoured("extra_hosts", |r, k, n| r.extra_hosts(k, n), "mapping, `name:address` or `name=address`"),
     Rule::honoured("gpus", |r, k, n| r.gpus(k, n), "`all` or a list, as `deploy.resources.reservations.devices`"),

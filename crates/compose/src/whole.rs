@@ -13,21 +13,23 @@ use longshore_model::{
 
 use crate::{
     diagnostic::{Diagnostics, Place},
+    service::{Notes, Reference},
     suggest,
 };
 
-/// Where each service is named.
-pub(crate) type Places = BTreeMap<ServiceName, Place>;
+/// Where each service is named, and what it says of others.
+pub(crate) type Places = BTreeMap<ServiceName, (Place, Notes)>;
 
 /// Looks at the whole deployment.
 pub(crate) fn check(spec: &DeploymentSpec, places: &Places, inactive: &BTreeSet<String>, problems: &mut Diagnostics) {
     for (name, service) in &spec.services {
-        let Some(place) = places.get(name) else { continue };
-        check_references(name, service, &Known { spec, inactive }, place, problems);
+        let Some((place, notes)) = places.get(name) else { continue };
+        let known = Known { spec, inactive };
+        notes.references.iter().for_each(|reference| known.require(name, reference, problems));
         check_collision(name, service, spec, place, problems);
     }
     check_cycles(spec, places, problems);
-    check_ports(spec, places, problems);
+    check_ports(places, problems);
     check_volumes(spec, places, problems);
 }
 
@@ -38,52 +40,22 @@ struct Known<'s> {
 }
 
 impl Known<'_> {
-    fn require(&self, name: &ServiceName, key: &str, other: &ServiceName, place: &Place, problems: &mut Diagnostics) {
-        if self.spec.services.contains_key(other) {
-            return;
-        }
-        if self.inactive.contains(other.as_str()) {
+    fn require(&self, name: &ServiceName, reference: &Reference, problems: &mut Diagnostics) {
+        let Reference { key, service, place } = reference;
+        if service == name {
+            problems.error(place, format!("service `{name}` names itself in `{key}`"));
+        } else if self.inactive.contains(service.as_str()) {
             let message =
-                format!("service `{name}` names the service `{other}` in `{key}`, which no active profile has");
+                format!("service `{name}` names the service `{service}` in `{key}`, which no active profile has");
             problems
                 .error(place, message)
                 .hint("ask for one of its profiles, or say `required: false` in `depends_on`");
-            return;
-        }
-        let message = format!("service `{name}` names the service `{other}` in `{key}`, which does not exist");
-        let problem = problems.error(place, message);
-        if let Some(near) = suggest::nearest(other.as_str(), self.spec.services.keys().map(ServiceName::as_str)) {
-            problem.hint(format!("did you mean `{near}`?"));
-        }
-    }
-}
-
-fn check_references(
-    name: &ServiceName,
-    service: &ServiceSpec,
-    known: &Known<'_>,
-    place: &Place,
-    problems: &mut Diagnostics,
-) {
-    let required = service.depends_on.iter().filter(|(_, dependency)| dependency.required).map(|(other, _)| other);
-    let mut refer = |key: &str, other: &ServiceName| {
-        if other == name {
-            problems.error(place, format!("service `{name}` names itself in `{key}`"));
-        } else {
-            known.require(name, key, other, place, problems);
-        }
-    };
-    required.for_each(|other| refer("depends_on", other));
-    let namespaces = &service.container.namespaces;
-    let shared = [("network_mode", &namespaces.network), ("ipc", &namespaces.ipc), ("pid", &namespaces.pid)];
-    let by_mode = namespaces.network.as_deref().and_then(|mode| mode.strip_prefix("service:"));
-    for companion in service.placement.near.iter().filter(|near| Some(near.service.as_str()) != by_mode) {
-        refer("near", &companion.service);
-    }
-    service.placement.away_from.iter().for_each(|companion| refer("away_from", &companion.service));
-    for (key, mode) in shared {
-        if let Some(other) = mode.as_deref().and_then(|mode| mode.strip_prefix("service:")) {
-            refer(key, &ServiceName::from(other));
+        } else if !self.spec.services.contains_key(service) && !problems.is_full() {
+            let message = format!("service `{name}` names the service `{service}` in `{key}`, which does not exist");
+            let problem = problems.error(place, message);
+            if let Some(near) = suggest::nearest(service.as_str(), self.spec.services.keys().map(ServiceName::as_str)) {
+                problem.hint(format!("did you mean `{near}`?"));
+            }
         }
     }
 }
@@ -134,7 +106,7 @@ fn check_cycles(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnosti
 }
 
 fn report_cycle(cycle: &[&ServiceName], places: &Places, problems: &mut Diagnostics) {
-    let Some(place) = cycle.first().and_then(|name| places.get(*name)) else { return };
+    let Some((place, _)) = cycle.first().and_then(|name| places.get(*name)) else { return };
     let mut words: Vec<&str> = cycle.iter().map(|name| name.as_str()).collect();
     words.extend(cycle.first().map(|name| name.as_str()));
     problems
@@ -142,20 +114,17 @@ fn report_cycle(cycle: &[&ServiceName], places: &Places, problems: &mut Diagnost
         .hint("remove one `depends_on` of the circle");
 }
 
-fn check_ports(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnostics) {
+fn check_ports(places: &Places, problems: &mut Diagnostics) {
     let mut taken: BTreeMap<(u16, Protocol), &ServiceName> = BTreeMap::new();
-    for (name, service) in &spec.services {
-        for port in service.ports.iter().filter(|port| port.mode == PortMode::Ingress) {
+    for (name, (_, notes)) in places {
+        for (port, place) in notes.ports.iter().filter(|(port, _)| port.mode == PortMode::Ingress) {
             let Some(published) = port.published else { continue };
-            match taken.insert((published, port.protocol), name) {
-                Some(other) if other != name => {
-                    let Some(place) = places.get(name) else { continue };
-                    let word = port.protocol.as_str();
-                    problems
-                        .error(place, format!("services `{other}` and `{name}` both publish port {published}/{word}"))
-                        .hint("a published port listens on every node; choose another, or `mode: host`");
-                }
-                Some(_) | None => {}
+            let first = *taken.entry((published, port.protocol)).or_insert(name);
+            if first != name {
+                let word = port.protocol.as_str();
+                problems
+                    .error(place, format!("services `{first}` and `{name}` both publish port {published}/{word}"))
+                    .hint("a published port listens on every node; choose another, or `mode: host`");
             }
         }
     }
@@ -172,7 +141,7 @@ fn check_volumes(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnost
         }
     }
     for (key, (sharing, names)) in holders.into_iter().filter(|(_, (_, names))| names.len() > 1) {
-        let Some(place) = names.first().and_then(|name| places.get(*name)) else { continue };
+        let Some((place, _)) = names.first().and_then(|name| places.get(*name)) else { continue };
         let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let list = list.join(", ");
         match sharing {

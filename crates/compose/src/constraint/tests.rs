@@ -60,6 +60,8 @@ fn a_key_that_names_nothing_lists_what_there_is() {
     );
     let error = parse("node.hostnme == x").unwrap_err();
     assert_eq!(error.hint().as_deref(), Some("did you mean `node.hostname`?"));
+    let error = parse("node.labls.zone == x").unwrap_err();
+    assert_eq!(error.hint().as_deref(), Some("did you mean `node.labels.zone`?"));
     assert!(refused("node.labels. == x").contains("names nothing"));
 }
 

@@ -186,6 +186,9 @@ impl ServiceReader<'_> {
             self.problems.error(&node.place, message).hint("containers come and go; write `service:<name>`");
             return None;
         }
+        if let Some(other) = text.strip_prefix("service:") {
+            self.refer(if &*key.name == "pid" { "pid" } else { "ipc" }, other, &node.place);
+        }
         Some(text)
     }
 

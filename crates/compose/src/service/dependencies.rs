@@ -26,6 +26,7 @@ impl ServiceReader<'_> {
             Value::Sequence(items) => {
                 for item in items {
                     if let Some(service) = self.problems.text(item, format_args!("an entry of {what}")) {
+                        self.refer("depends_on", service, &item.place);
                         self.spec.depends_on.insert(service.into(), PLAIN);
                     }
                 }
@@ -33,6 +34,9 @@ impl ServiceReader<'_> {
             Value::Mapping(mapping) => {
                 for (service, node) in mapping.iter() {
                     let dependency = self.dependency(node, &format!("`{}` in {what}", service.name));
+                    if dependency.required {
+                        self.refer("depends_on", &service.name, &service.place);
+                    }
                     self.spec.depends_on.insert(ServiceName::new(service.name.clone()), dependency);
                 }
             }
@@ -64,10 +68,7 @@ impl ServiceReader<'_> {
 
     /// A link starts the other service first, unless `depends_on` says more.
     pub(super) fn depends_on_link(&mut self, service: &str, item: &Node) {
-        if service == self.name {
-            self.problems.error(&item.place, format!("{} links to itself", self.what));
-            return;
-        }
+        self.refer("links", service, &item.place);
         self.spec.depends_on.entry(service.into()).or_insert(PLAIN);
     }
 }

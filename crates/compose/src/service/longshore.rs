@@ -49,7 +49,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("auto_promote", |r, k, n| r.auto_promote(k, n), "healthy canaries go on by themselves"),
     Rule::honoured(
         "away_from",
-        |r, k, n| r.spec.placement.away_from = r.companions(k, n),
+        |r, k, n| r.spec.placement.away_from = r.companions(k, n, "away_from"),
         "services not to share a node with; `{service, weight}` is a wish",
     ),
     Rule::honoured("canary", |r, k, n| r.canary(k, n), "slots tried first and held until promoted"),
@@ -74,7 +74,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("max_skew", |r, k, n| r.max_skew(k, n), "largest difference between branches of each spread level"),
     Rule::honoured(
         "near",
-        |r, k, n| r.spec.placement.near = r.companions(k, n),
+        |r, k, n| r.spec.placement.near = r.companions(k, n, "near"),
         "services to share a node with; `{service, weight}` is a wish",
     ),
     Rule::honoured("placement", |r, k, n| r.strategy(k, n), "`spread`, `pack`, `hosts`, `global`, `binpack`, `hash`"),
@@ -307,21 +307,24 @@ impl ServiceReader<'_> {
         }
     }
 
-    fn companions(&mut self, key: &Key, node: &Node) -> Vec<Companion> {
+    fn companions(&mut self, key: &Key, node: &Node, word: &'static str) -> Vec<Companion> {
         let what = self.of(key);
         let items = node.as_sequence().unwrap_or(std::slice::from_ref(node));
-        items.iter().filter_map(|item| self.companion(item, &what)).collect()
+        items.iter().filter_map(|item| self.companion(item, &what, word)).collect()
     }
 
-    fn companion(&mut self, item: &Node, what: &str) -> Option<Companion> {
+    fn companion(&mut self, item: &Node, what: &str, word: &'static str) -> Option<Companion> {
         if let Some(name) = item.as_text() {
+            self.refer(word, name, &item.place);
             return Some(Companion { service: ServiceName::from(name), strength: Strength::Hard });
         }
         let what = format!("an entry of {what}");
         let mapping = self.problems.mapping(item, &what)?;
         self.problems.known_keys(mapping, &what, &["service", "weight"], Extensions::Refused);
         let service = self.problems.required(item, "service", &what)?;
-        let service = ServiceName::from(self.problems.text(service, &what)?);
+        let (name, place) = (self.problems.text(service, &what)?, &service.place);
+        self.refer(word, name, place);
+        let service = ServiceName::from(name);
         let strength = match mapping.entry("weight") {
             None => Strength::Hard,
             Some((key, node)) => Strength::Preferred(i32::try_from(self.ranged(key, node, 1, 100)?).ok()?),

@@ -92,6 +92,7 @@ impl ServiceReader<'_> {
             self.problems.error(place, format!("{} publishes more than {MAX_PORTS} ports", self.what));
             return;
         }
+        self.notes.ports.extend(ports.iter().map(|port| (port.clone(), place.clone())));
         self.spec.ports.extend(ports);
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Given<T> {
 pub(crate) struct Asked {
     /// `image`.
     pub(crate) image: Option<String>,
+    /// Where an `extends` is left, which happens when it could not be resolved.
+    pub(crate) unresolved: Option<Place>,
     /// Whether there is a `build`.
     pub(crate) build: Option<Place>,
     /// `deploy.mode`.
@@ -70,6 +72,8 @@ impl ServiceReader<'_> {
         self.spec.container.image = match (self.asked.image.take(), &self.asked.build) {
             (Some(image), _) => image,
             (None, Some(_)) => format!("{}-{}", self.scope.deployment, self.name),
+            // The `extends` has been complained about; what it would have brought is not known.
+            (None, None) if self.asked.unresolved.is_some() => String::new(),
             (None, None) => {
                 self.problems
                     .error(self.place, format!("{} has neither `image` nor `build`", self.what))
@@ -190,6 +194,7 @@ impl ServiceReader<'_> {
             self.problems.error(&mode.place, message).hint("remove `ports` or `network_mode`");
         }
         if let Some(other) = mode.value.strip_prefix("service:") {
+            self.refer("network_mode", other, &mode.place);
             let companion = Companion { service: other.into(), strength: Strength::Hard };
             if !self.spec.placement.near.contains(&companion) {
                 self.spec.placement.near.push(companion);

@@ -136,14 +136,14 @@ mod tests {
     #[test]
     fn a_value_is_written_as_a_person_would() {
         let value = json!({
-            "b": {"list": ["a", {"x": 1, "y": [2, []]}, {}], "empty": {}},
+            "b": {"list": ["a", {"x": 1, "z": [2, []]}, {}], "empty": {}},
             "a": "web:1.2",
             "c": [["nested"]],
             "quoted": ["yes", "1:30", "0440", "a: b", "", "line\nfeed", "#x", "\u{1}"],
         });
         assert_eq!(
             emit(&value),
-            "a: web:1.2\nb:\n  empty: {}\n  list:\n    - a\n    - x: 1\n      y:\n        - 2\n        - []\n    - {}\nc:\n  -\n    \
+            "a: web:1.2\nb:\n  empty: {}\n  list:\n    - a\n    - x: 1\n      z:\n        - 2\n        - []\n    - {}\nc:\n  -\n    \
              - nested\nquoted:\n  - \"yes\"\n  - \"1:30\"\n  - \"0440\"\n  - \"a: b\"\n  - \"\"\n  - \"line\\nfeed\"\n  - \"#x\"\n  \
              - \"\\U00000001\"\n"
         );
