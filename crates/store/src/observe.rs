@@ -49,7 +49,8 @@ impl State {
                     slot.waiting = None;
                     slot.waiting_details = Details::new();
                 }
-                if news == News::Failure {
+                // A global replica has nowhere else to go: its failures say nothing about where to place the service.
+                if news == News::Failure && !spec.kind.is_per_node() {
                     events.push(count_failure(group, &observation, node, self.config.faulty_window));
                 }
             }

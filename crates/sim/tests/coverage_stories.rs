@@ -1,0 +1,176 @@
+//! What the seeds' systems test and a scenario file cannot say: books that disagree, nodes that shrink, views made anew.
+//!
+//! Manifests and nodes are read from scenario text; what follows is told to the state machine and the view by hand.
+
+use std::net::Ipv6Addr;
+
+use longshore_model::{
+    Attempt, Command, Event, Generation, GroupKey, GroupPlan, NamespaceName, Node, Observation, Placement, Plan,
+    PlanItem, ReplicaState, SlotIndex, SlotKey, Time,
+    replica::{Details, Wanted},
+    units::GIB,
+};
+use longshore_scheduler::{View, explain, plan};
+use longshore_sim::{Scenario, scenario::Action};
+use longshore_store::State;
+
+/// The state machine and a view that hears all of its events.
+#[derive(Default)]
+struct World {
+    state: State,
+    view: View,
+    now: Time,
+}
+
+impl World {
+    /// A cluster as a scenario's nodes and steps leave it, nothing decided yet.
+    fn of(text: &str) -> Self {
+        let scenario = Scenario::parse("story.yaml", text).expect("the scenario is well formed");
+        let mut world = Self::default();
+        for node in scenario.nodes {
+            world.tell(Command::Join(Box::new(node)));
+        }
+        for step in scenario.steps {
+            match step.action {
+                Action::Ask(command) => drop(world.tell(*command)),
+                other => panic!("{other:?} needs a machine"),
+            }
+        }
+        world
+    }
+
+    fn tell(&mut self, command: Command) -> Vec<Event> {
+        let events = self.state.apply(command).expect("the command is accepted");
+        for event in &events {
+            self.view.apply(event);
+        }
+        events
+    }
+
+    fn plan(&mut self) -> Plan {
+        plan(&mut self.view, self.state.index(), self.now)
+    }
+
+    fn decide(&mut self) {
+        let decided = self.plan();
+        self.tell(Command::Commit(Box::new(decided)));
+    }
+
+    fn see(&mut self, group: &GroupKey, slot: &SlotKey, attempt: u32, state: ReplicaState) -> Vec<Event> {
+        let (group, slot, at) = (group.clone(), slot.clone(), self.now);
+        let (generation, attempt, details) = (Generation(1), Attempt(attempt), Details::new());
+        self.tell(Command::Observe(Observation { group, slot, generation, attempt, state, code: None, details, at }))
+    }
+
+    fn node_of(&self, group: &GroupKey, slot: &SlotKey) -> Option<String> {
+        let slot = self.state.group(group)?.slots.get(slot)?;
+        let runs = slot.replicas.iter().find(|replica| replica.wanted == Wanted::Run)?;
+        Some(runs.assignment.node.to_string())
+    }
+}
+
+fn group(deployment: &str, service: &str) -> GroupKey {
+    GroupKey { namespace: NamespaceName::default_namespace(), deployment: deployment.into(), service: service.into() }
+}
+
+fn index(number: u32) -> SlotKey {
+    SlotKey::Index(SlotIndex(number))
+}
+
+/// Puts the first replica of a service on node `a`, whatever the scheduler thinks of it.
+fn force(world: &mut World, key: &GroupKey, host: u16) {
+    let decided = world.plan();
+    let terms = decided.groups.iter().find(|planned| planned.group == *key).map(|planned| planned.terms.clone());
+    let address = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, host);
+    let (slot, generation, node, new_volumes) = (index(0), Generation(1), "a".into(), Vec::new());
+    let place = PlanItem::Place(Placement { slot, generation, node, address, new_volumes });
+    let groups = vec![GroupPlan { group: key.clone(), terms: terms.expect("something is due"), items: vec![place] }];
+    world.tell(Command::Commit(Box::new(Plan { groups, ..Plan::default() })));
+}
+
+#[test]
+fn a_port_two_replicas_hold_is_not_free_when_one_of_them_goes() {
+    let mut world = World::of(
+        "nodes: [ { name: a, cpu: 4, memory: 8GiB } ]
+deployments:
+  one: 'services: { web: { image: x, ports: [ { target: 80, published: 8080, mode: host } ] } }'
+  two: 'services: { web: { image: x, ports: [ { target: 80, published: 8080, mode: host } ] } }'
+  zoo: 'services: { web: { image: x, ports: [ { target: 80, published: 8080, mode: host } ] } }'",
+    );
+    let (one, two, zoo) = (group("one", "web"), group("two", "web"), group("zoo", "web"));
+    force(&mut world, &one, 1);
+    force(&mut world, &two, 2);
+    world.tell(Command::Remove { namespace: NamespaceName::default_namespace(), deployment: "one".into() });
+    world.decide();
+    world.see(&one, &index(0), 0, ReplicaState::Stopped);
+    world.decide();
+    assert_eq!(world.node_of(&two, &index(0)).as_deref(), Some("a"));
+    assert_eq!(world.node_of(&zoo, &index(0)), None);
+    let why = explain(&mut world.view, &zoo, world.now);
+    assert_eq!(why[0].1.reason.code(), "host_port_in_use");
+}
+
+#[test]
+fn a_node_that_shrank_evicts_nobody_and_takes_nobody() {
+    let mut world = World::of(
+        "nodes: [ { name: a, cpu: 4, memory: 8GiB } ]
+deployments:
+  shop: |
+    services: { web: { image: x, deploy: { replicas: 2, resources: { limits: { memory: 3GiB } } } } }",
+    );
+    let web = group("shop", "web");
+    world.decide();
+    for slot in [index(0), index(1)] {
+        world.see(&web, &slot, 0, ReplicaState::Running);
+    }
+    let mut node = Node::clone(world.state.node(&"a".into()).expect("a is there"));
+    node.capacity.memory_bytes = 4 * GIB;
+    world.view.apply(&Event::NodeChanged(node.into()));
+    assert!(world.plan().is_empty());
+    world.tell(Command::Scale { group: web.clone(), replicas: 3 });
+    world.decide();
+    assert_eq!(world.node_of(&web, &index(1)).as_deref(), Some("a"));
+    assert_eq!(world.node_of(&web, &index(2)), None);
+}
+
+#[test]
+fn failures_of_a_global_replica_are_held_against_no_node() {
+    let mut world = World::of(
+        "nodes: [ { name: a, cpu: 4, memory: 8GiB } ]
+deployments:
+  ops: 'services: { agent: { image: x, deploy: { mode: global } } }'
+  shop: 'services: { web: { image: x } }'",
+    );
+    world.decide();
+    let of_global = world.see(&group("ops", "agent"), &SlotKey::Node("a".into()), 0, ReplicaState::Failed);
+    let of_counted = world.see(&group("shop", "web"), &index(0), 0, ReplicaState::Failed);
+    let counted = |events: &[Event]| events.iter().any(|event| matches!(event, Event::FailureCounted { .. }));
+    assert!(!counted(&of_global));
+    assert!(counted(&of_counted));
+}
+
+#[test]
+fn a_new_leader_books_the_same_devices_and_decides_the_same() {
+    let mut world = World::of(
+        "nodes:
+  - { name: a, cpu: 4, memory: 8GiB, devices: { gpu: 2 } }
+  - { name: b, cpu: 4, memory: 8GiB, devices: { gpu: 1 } }
+deployments:
+  ml: |
+    services:
+      train:
+        image: x
+        deploy:
+          replicas: 2
+          resources: { reservations: { generic_resources: [ { discrete_resource_spec: { kind: gpu, value: 1 } } ] } }",
+    );
+    world.decide();
+    world.tell(Command::Scale { group: group("ml", "train"), replicas: 5 });
+    let decided = world.plan();
+    let mut fresh = View::new();
+    for event in world.state.events() {
+        fresh.apply(&event);
+    }
+    assert_eq!(decided.placements(), 1);
+    assert_eq!(plan(&mut fresh, world.state.index(), world.now).groups, decided.groups);
+}
