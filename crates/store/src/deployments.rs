@@ -1,7 +1,8 @@
 //! Manifests become revisions, and revisions become wanted groups.
 //!
 //! Owns: revisions, counters that outlive their service, and the end of a deployment.
-//! Must not touch: slots. The scheduler opens and closes them; here only what is wanted changes.
+//! Must not touch: slots. The scheduler opens and closes them; here only what is wanted changes, and an apply clears the
+//! record of what was given up.
 //! Invariant: a deployment is forgotten only when none of its groups is left.
 
 use std::{
@@ -10,12 +11,13 @@ use std::{
 };
 
 use longshore_model::{
-    DeploymentName, DeploymentSpec, Event, GroupKey, NamespaceName, RevisionNumber, ServiceName, ServiceSpec,
-    SlotIndex, replica::Wanted,
+    DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
+    ServiceName, ServiceSpec, SlotIndex, replica::Wanted,
 };
 
 use crate::{
     CommandError, State, conflicts,
+    replay::observed,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
 };
 
@@ -32,7 +34,32 @@ impl State {
         }
         conflicts::ingress_ports_are_free(self, &groups)?;
         conflicts::printed_ids_stay_apart(self, &groups)?;
-        Ok(self.put_revision(namespace, deployment, spec))
+        let mut events = self.put_revision(namespace, deployment, spec);
+        self.forgive(namespace, deployment, &mut events);
+        Ok(events)
+    }
+
+    /// An apply gives what was given up another chance, with a clean record.
+    fn forgive(&mut self, namespace: &NamespaceName, deployment: &DeploymentName, events: &mut Vec<Event>) {
+        let nodes = &self.nodes;
+        let groups = self.groups.iter_mut().filter(|(key, group)| {
+            (&key.namespace, &key.deployment) == (namespace, deployment) && group.wanted == Wanted::Run
+        });
+        for (key, slot) in groups.flat_map(|(key, group)| group.slots.values_mut().map(move |slot| (key, slot))) {
+            for replica in &mut slot.replicas {
+                if replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted) {
+                    let node = nodes.get(&replica.assignment.node);
+                    let lost = node.is_none_or(|node| node.health == Health::Down);
+                    replica.failures = 0;
+                    (replica.state, replica.code) = if lost {
+                        (ReplicaState::Lost, Some(RuntimeCode::NodeLost))
+                    } else {
+                        (ReplicaState::Failed, Some(RuntimeCode::Exited))
+                    };
+                    events.push(observed(key, &slot.key, replica));
+                }
+            }
+        }
     }
 
     pub(crate) fn scale(&mut self, key: &GroupKey, replicas: u32) -> Result<Vec<Event>, CommandError> {

@@ -160,8 +160,8 @@ fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
         return if may_have_successor(&ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
     if replica.code == Some(RuntimeCode::RestartExhausted) {
-        // Given up means given up, also when its node goes: only a new revision tries again.
-        return if replica.terms.revision == ask.terms.revision { Need::Nothing } else { Need::Update };
+        // Given up means given up, also when its node goes: only another spec, or the next apply, tries again.
+        return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
     }
     let node = view.fleet.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
