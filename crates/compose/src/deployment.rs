@@ -16,6 +16,9 @@ use crate::{
     yaml::{Key, Mapping, Node},
 };
 
+/// Most services of a deployment: ten times the largest anybody has shown us, and still resolved in a moment.
+const MAX_SERVICES: usize = 10_000;
+
 /// Most ports of a deployment. There are no more in the world, and ranges make many of few words.
 const MAX_PORTS: usize = 65_535;
 
@@ -56,7 +59,12 @@ pub(crate) fn decode(
     let mut spec = DeploymentSpec::default();
     let mut places = Places::new();
     let mut ports = 0;
-    for (key, node) in services(mapping, &root.place, problems) {
+    let services = services(mapping, &root.place, problems);
+    if let Some((key, _)) = services.get(MAX_SERVICES) {
+        problems.error(&key.place, format!("a deployment has at most {MAX_SERVICES} services"));
+        return None;
+    }
+    for (key, node) in services {
         check_name(key, problems);
         let over = overrides.remove(&*key.name).unwrap_or_default();
         let (read, notes) = service::read(key, node, &scope, over, problems);
@@ -98,6 +106,7 @@ fn check_name(key: &Key, problems: &mut Diagnostics) {
 /// Only what some service uses is part of the deployment.
 fn declare(spec: &mut DeploymentSpec, scope: &Scope) {
     let services: Vec<Arc<_>> = spec.services.values().cloned().collect();
+    let volumes: BTreeMap<_, _> = scope.volumes.values().map(|declared| (&declared.key, declared)).collect();
     for service in services {
         for name in service.networks.keys() {
             if let Some(declared) = scope.networks.get(name) {
@@ -105,7 +114,7 @@ fn declare(spec: &mut DeploymentSpec, scope: &Scope) {
             }
         }
         for (key, _) in service.volumes() {
-            if let Some(declared) = scope.volumes.values().find(|declared| declared.key == *key) {
+            if let Some(declared) = volumes.get(key) {
                 spec.volumes.insert(key.name.to_string(), declared.spec.clone());
             }
         }

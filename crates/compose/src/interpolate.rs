@@ -160,7 +160,9 @@ impl Expansion<'_> {
 
     fn plain(&mut self, name: &str) -> Result<(), InterpolateError> {
         let Some(value) = self.variables.get(name) else {
-            self.missing.push(name.to_owned());
+            if self.missing.last().is_none_or(|last| last != name) {
+                self.missing.push(name.to_owned());
+            }
             return Ok(());
         };
         self.push(value)

@@ -10,7 +10,6 @@
     reason = "a method of a reader belongs to one lifetime, a row of the key table must serve any"
 )]
 
-mod attack;
 mod command;
 pub mod constraint;
 mod deployment;
@@ -36,7 +35,6 @@ mod whole;
 mod words;
 pub mod yaml;
 
-pub use attack::attacks;
 pub use command::{Output, Report, config, print, validate};
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
 pub use files::{Disk, Files, Memory};

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName};
+use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName, SecretName, container::FileKind};
 
 use crate::{
     deployment::{self, Decoded},
@@ -155,13 +155,13 @@ fn resolve(
 
 fn loaded(decoded: Decoded) -> Loaded {
     let Decoded { spec, scope, .. } = decoded;
+    let mounted: BTreeSet<(SecretName, FileKind)> = spec
+        .services
+        .values()
+        .flat_map(|service| service.container.files.iter().map(|mount| (mount.name.clone(), mount.kind)))
+        .collect();
     let used = |declared: BTreeMap<String, FileDeclaration>| -> BTreeMap<String, FileDeclaration> {
-        let mounted = |file: &FileDeclaration| {
-            spec.services.values().any(|service| {
-                service.container.files.iter().any(|mount| mount.name == file.name && mount.kind == file.kind)
-            })
-        };
-        declared.into_iter().filter(|(_, file)| mounted(file)).collect()
+        declared.into_iter().filter(|(_, file)| mounted.contains(&(file.name.clone(), file.kind))).collect()
     };
     let (secrets, configs) = (used(scope.secrets), used(scope.configs));
     let mounted = |volume: &VolumeDeclaration| spec.volumes.contains_key(volume.key.name.as_str());

@@ -4,7 +4,7 @@
 //! Must not touch: meaning. Mixed short forms are only brought to one shape so that they can be joined.
 //! Invariant: what was written later wins, key by key, and keeps its place for diagnostics.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     diagnostic::Diagnostics,
@@ -138,7 +138,7 @@ fn join_plain(base: Node, over: Node, path: &mut Vec<Arc<str>>, problems: &mut D
 
 fn join_mappings(mut base: Mapping, over: Mapping, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Mapping {
     // Positions are looked up by name, so that two files of thousands of services join in a moment.
-    let mut at: std::collections::HashMap<Arc<str>, usize> =
+    let mut at: HashMap<Arc<str>, usize> =
         base.entries.iter().enumerate().map(|(at, (key, _))| (key.name.clone(), at)).collect();
     let mut gone = false;
     for (key, value) in over.entries {
@@ -175,29 +175,35 @@ fn reset_mark(like: &Node) -> Node {
 
 /// `[A=1, B]` as `{A: 1, B: }`.
 pub(crate) fn pairs(node: Node) -> Node {
-    let Value::Sequence(items) = node.value else { return node };
-    let mut mapping = Mapping::default();
-    for item in items {
-        let Some(text) = item.as_text() else { continue };
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, Node::text_at(&item.place, value)),
-            None => (text, null_at(&item)),
-        };
-        mapping.set(Key { name: name.into(), place: item.place.clone() }, value);
-    }
-    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+    keyed(node, |item, text| match text.split_once('=') {
+        Some((name, value)) => (name.into(), Node::text_at(&item.place, value)),
+        None => (text.into(), null_at(item)),
+    })
 }
 
 /// `[a, b]` as `{a: , b: }`.
 fn names_of(node: Node) -> Node {
+    keyed(node, |item, text| (text.into(), null_at(item)))
+}
+
+/// A list of texts as a mapping, the last of equal keys winning.
+fn keyed(node: Node, split: impl Fn(&Node, &str) -> (Arc<str>, Node)) -> Node {
     let Value::Sequence(items) = node.value else { return node };
-    let mut mapping = Mapping::default();
+    let mut entries: Vec<(Key, Node)> = Vec::with_capacity(items.len());
+    let mut at: HashMap<Arc<str>, usize> = HashMap::new();
     for item in items {
-        if let Some(name) = item.as_text() {
-            mapping.set(Key { name: name.into(), place: item.place.clone() }, null_at(&item));
+        let Some(text) = item.as_text() else { continue };
+        let (name, value) = split(&item, text);
+        let entry = (Key { name: name.clone(), place: item.place.clone() }, value);
+        let next = entries.len();
+        let found = *at.entry(name).or_insert(next);
+        if found < next {
+            entries[found] = entry;
+        } else {
+            entries.push(entry);
         }
     }
-    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+    Node { place: node.place, tag: None, value: Value::Mapping(Mapping { entries }) }
 }
 
 /// `a` as `[a]`, and `{a: b}` as `[a=b]`.
@@ -224,7 +230,7 @@ fn null_at(item: &Node) -> Node {
 fn by_target(node: Node) -> Node {
     let Value::Sequence(items) = node.value else { return node };
     let mut kept: Vec<Node> = Vec::with_capacity(items.len());
-    let mut at = std::collections::HashMap::new();
+    let mut at = HashMap::new();
     for item in items {
         let known = target(&item).and_then(|target| {
             let next = kept.len();

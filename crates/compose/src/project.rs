@@ -140,6 +140,10 @@ impl<'f> Loader<'f> {
     pub(crate) fn name_in(&mut self, path: &str, variables: &mut Variables) -> Option<(String, Place)> {
         // Read without remembering: other variables may follow from the name, so the tree is made again later.
         let text = self.files.read(&paths::join(&self.working_directory, path)).ok()?;
+        let flow = text.trim_start().starts_with('{');
+        if !flow && !text.lines().any(|line| line.trim_start_matches(['"', '\'']).starts_with("name")) {
+            return None;
+        }
         let mut name = yaml::parse(path, &text).ok()?.get("name").filter(|node| !node.is_null())?.clone();
         variables.apply(&mut name, &mut self.problems);
         Some((name.as_text()?.to_owned(), name.place))

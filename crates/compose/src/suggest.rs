@@ -3,6 +3,9 @@
 //! Owns: how far apart two words are, and how far is too far.
 //! Invariant: ties go to the first word listed, so that a hint never changes between runs.
 
+/// Candidates looked at. A table of keys has a hundred; names of services may be many more, and a hint is no promise.
+const MAX_CANDIDATES: usize = 500;
+
 /// The nearest of `known`, if it is near enough to be a slip of the hand.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Long words are not slips, and the distance below is quadratic.
@@ -11,7 +14,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     }
     let lower = word.to_lowercase();
     let mut best: Option<(usize, &str)> = None;
-    for candidate in known {
+    for candidate in known.into_iter().take(MAX_CANDIDATES) {
         let found = distance(&lower, &candidate.to_lowercase());
         if best.is_none_or(|(least, _)| found < least) {
             best = Some((found, candidate));

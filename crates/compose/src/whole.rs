@@ -87,17 +87,21 @@ fn check_cycles(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnosti
     let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
     for start in spec.services.keys() {
         let mut path: Vec<&ServiceName> = Vec::new();
+        let mut on_path: BTreeSet<&ServiceName> = BTreeSet::new();
         let mut stack = vec![(start, 0)];
         while let Some((name, depth)) = stack.pop() {
             for left in path.drain(depth..) {
+                on_path.remove(left);
                 done.insert(left);
             }
-            if let Some(at) = path.iter().position(|seen| *seen == name) {
-                report_cycle(&path[at..], places, problems);
+            if on_path.contains(name) {
+                let from = path.iter().position(|seen| *seen == name).unwrap_or_default();
+                report_cycle(&path[from..], places, problems);
                 return;
             }
             let Some(service) = spec.services.get(name).filter(|_| !done.contains(name)) else { continue };
             path.push(name);
+            on_path.insert(name);
             let below = path.len();
             stack.extend(service.depends_on.keys().filter(|other| *other != name).map(|other| (other, below)));
         }

@@ -1,5 +1,8 @@
 //! Input that means harm: nothing panics, hangs or takes more than a manifest is worth.
 
+#[path = "../examples/hostile/attack.rs"]
+mod attack;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -38,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn attacks_end_soon_and_are_answered() {
-    for (name, text) in longshore_compose::attacks() {
+    for (name, text) in attack::attacks(30_000) {
         let (said, took) = run(&[("compose.yaml", &text)]);
         assert!(took < PATIENCE, "{name} took {took:?}");
         assert!(!said.is_empty(), "{name}");

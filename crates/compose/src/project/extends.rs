@@ -23,6 +23,8 @@ pub(super) struct Memory {
     done: HashMap<(String, String), Option<Node>>,
     chain: Vec<(String, String)>,
     nodes: usize,
+    /// Where each service stands in its file: thousands may extend each other.
+    positions: HashMap<String, HashMap<std::sync::Arc<str>, usize>>,
 }
 
 /// What an `extends` asks for.
@@ -131,7 +133,12 @@ impl Loader<'_> {
 
     fn find<'n>(&mut self, tree: &'n Node, path: &str, name: &str, place: &Place) -> Option<&'n Node> {
         let services = tree.get("services").and_then(Node::as_mapping);
-        let found = services.and_then(|services| services.get(name));
+        let positions = self.extended.positions.entry(path.to_owned()).or_insert_with(|| {
+            let keys = services.into_iter().flat_map(|services| services.iter());
+            keys.enumerate().map(|(at, (key, _))| (key.name.clone(), at)).collect()
+        });
+        let at = positions.get(name).copied();
+        let found = services.zip(at).and_then(|(services, at)| services.entries.get(at)).map(|(_, node)| node);
         if found.is_none() {
             let problem = self.problems.error(place, format!("`extends` names the service `{name}`, not in `{path}`"));
             let names = services.into_iter().flat_map(|services| services.iter().map(|(key, _)| &*key.name));

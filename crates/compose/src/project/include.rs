@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is taken in never silently replaces what is there; the same thing twice is no conflict.
 
+use std::{collections::HashMap, sync::Arc};
+
 use super::Loader;
 use crate::{
     diagnostic::Place,
@@ -127,8 +129,10 @@ impl Loader<'_> {
                 root.set(section.clone(), Node::mapping_at(&place));
             }
             let Some(target) = root.get_mut(&section.name).and_then(Node::as_mapping_mut) else { continue };
+            let known: HashMap<Arc<str>, usize> =
+                target.entries.iter().enumerate().map(|(at, (key, _))| (key.name.clone(), at)).collect();
             for (key, node) in entries.entries {
-                match target.entry(&key.name) {
+                match known.get(&key.name).map(|at| &target.entries[*at]) {
                     None => target.entries.push((key, node)),
                     Some((_, known)) if same(known, &node) => {}
                     Some((first, _)) => {

@@ -140,7 +140,6 @@ impl ServiceReader<'_> {
         let total = self.spec.resources.devices.entry(kind).or_default();
         *total = total.saturating_add(count);
         self.spec.container.device_requests.push(request);
-        self.spec.container.device_requests.sort();
     }
 }
 

@@ -50,6 +50,7 @@ impl ServiceReader<'_> {
         for item in items {
             self.file(kind, item, &what);
         }
+        self.spec.container.files.sort();
     }
 
     fn file(&mut self, kind: FileKind, item: &Node, what: &str) {
@@ -94,7 +95,6 @@ impl ServiceReader<'_> {
             mode: reader.mode,
         };
         self.spec.container.files.push(mount);
-        self.spec.container.files.sort();
     }
 
     fn undeclared(&mut self, kind: FileKind, source: &str, declared: &BTreeMap<String, FileDeclaration>, item: &Node) {

@@ -209,7 +209,7 @@ impl ServiceReader<'_> {
             return;
         }
         let target = if target.len() > 1 { target.trim_end_matches('/').to_owned() } else { target };
-        if self.spec.mounts.iter().any(|mount| mount.target == target) {
+        if !self.asked.targets.insert(target.clone()) {
             let message = format!("{} mounts two things at `{target}`", self.what);
             self.problems.error(place, message).hint("keep one of them");
             return;

@@ -53,12 +53,15 @@ pub(crate) struct Asked {
     pub(crate) network_mode: Option<Given<String>>,
     /// Where `networks` are given.
     pub(crate) networks: Option<Place>,
+    /// Where something is mounted already.
+    pub(crate) targets: BTreeSet<String>,
     /// Where `max_concurrent` is given.
     pub(crate) max_concurrent: Option<Place>,
 }
 
 impl ServiceReader<'_> {
     pub(super) fn settle(&mut self, over: Override) {
+        self.spec.container.device_requests.sort();
         self.settle_image();
         self.settle_resources();
         self.settle_count(&over);
