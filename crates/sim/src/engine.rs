@@ -27,7 +27,7 @@ use longshore_store::State;
 use self::passes::Debounce;
 use crate::{
     chronicle::Chronicle,
-    invariants::{Ledger, Violation, Violations},
+    invariants::{self, Ledger, Violation, Violations},
     machine::{Alarm, Machine},
     queue::Queue,
     report::{Report, Stats},
@@ -180,6 +180,7 @@ impl<'s> Engine<'s> {
     }
 
     fn finish(mut self) -> Report {
+        invariants::check_rebuilt(&self.state, &mut self.view, self.now, &mut self.violations);
         self.ledger.check_everything(&self.state, self.now, &mut self.violations);
         let violations: Vec<Violation> = self.violations.into_list();
         Report::new(&self.state, &mut self.view, self.now, self.chronicle.into_entries(), self.stats, violations)

@@ -2,7 +2,8 @@
 //!
 //! Owns: the ledger the rules are checked on, kept apart from the scheduler's own books on purpose.
 //! Must not touch: the run. A broken rule is written down, and the run goes on.
-//! Invariant: a rule looks only at what events told the ledger and at the state, never at the scheduler's view.
+//! Invariant: a rule looks only at what events told the ledger and at the state; the scheduler's view is asked only
+//! whether it could be rebuilt.
 
 mod address;
 mod devices;
@@ -15,12 +16,14 @@ mod indices;
 mod ledger;
 mod max_per_node;
 mod memory;
+mod rebuilt;
 mod slot_count;
 mod volumes;
 
 use std::collections::BTreeSet;
 
 use longshore_model::{Node, Plan, Time};
+use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
@@ -123,6 +126,13 @@ impl Ledger {
 pub(crate) fn check_decision(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
     for message in eligible::check(state, plan) {
         violations.add(now, eligible::NAME, message);
+    }
+}
+
+/// Checks that nothing the scheduler knows is known from following along only.
+pub(crate) fn check_rebuilt(state: &State, view: &mut View, now: Time, violations: &mut Violations) {
+    for message in rebuilt::check(state, view, now) {
+        violations.add(now, rebuilt::NAME, message);
     }
 }
 

@@ -42,6 +42,11 @@ impl State {
     }
 }
 
+/// Told to stop and about to. What is lost with its node is waited for by nobody: it may never be heard of again.
+fn lingers(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Stop && replica.state != ReplicaState::Lost
+}
+
 /// Slots of a deployment by what they do.
 #[derive(Default)]
 struct Tally {
@@ -59,7 +64,8 @@ struct Tally {
 impl Tally {
     fn count_group(&mut self, group: &Group) {
         let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).collect();
-        self.lingering += group.slots.len() - open.len();
+        let closing = group.slots.values().filter(|slot| slot.wanted == Wanted::Stop);
+        self.lingering += closing.filter(|slot| slot.replicas.iter().any(lingers)).count();
         if group.wanted == Wanted::Run && !runs_per_node(&group.spec) {
             self.undecided += open.len().abs_diff(group.spec.replicas as usize);
         }
@@ -70,7 +76,7 @@ impl Tally {
 
     fn count_slot(&mut self, slot: &Slot) {
         let live = slot.replicas.iter().filter(|replica| is_live(replica));
-        self.lingering += slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Stop).count();
+        self.lingering += slot.replicas.iter().filter(|replica| lingers(replica)).count();
         match live.max_by_key(|replica| replica.generation) {
             Some(replica) => self.count_replica(replica),
             None => match slot.waiting {

@@ -259,6 +259,9 @@ fn a_lost_generation_occupies_its_node_until_it_is_seen_stopped() {
     state.apply(plan(&web, replace)).unwrap();
     let states: Vec<ReplicaState> = state.replicas().map(|(_, _, replica)| replica.state).collect();
     assert_eq!(states, [ReplicaState::Lost, ReplicaState::Pending, ReplicaState::Pending]);
+    state.apply(observe(&web, 0, 2, 0, ReplicaState::Running, 70_000)).unwrap();
+    state.apply(observe(&web, 1, 1, 0, ReplicaState::Running, 70_000)).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Active, vec![]));
     let events = state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 300_000)).unwrap();
     assert_eq!(kinds(&events), ["released", "address resting"]);
 }

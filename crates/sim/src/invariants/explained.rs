@@ -1,6 +1,11 @@
 //! After a pass, every slot that is wanted has a generation that shall run, or a reason why not.
+//!
+//! A generation on its way out counts for the second it takes: where two cannot coexist, the old one makes room first.
 
-use longshore_model::{GroupKey, Slot, replica::Wanted};
+use longshore_model::{
+    GroupKey, ReplicaState, Slot,
+    replica::{Replica, Wanted},
+};
 use longshore_store::Group;
 
 pub(super) const NAME: &str = "explained";
@@ -13,5 +18,6 @@ pub(super) fn check(key: &GroupKey, group: &Group) -> Vec<String> {
 }
 
 fn has_answer(slot: &Slot) -> bool {
-    slot.waiting.is_some() || slot.replicas.iter().any(|replica| replica.wanted == Wanted::Run)
+    let answers = |replica: &Replica| replica.wanted == Wanted::Run || replica.state == ReplicaState::Draining;
+    slot.waiting.is_some() || slot.replicas.iter().any(answers)
 }

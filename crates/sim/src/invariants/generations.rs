@@ -1,16 +1,16 @@
 //! A slot has at most two generations that shall run, each newer than the one before.
 //!
-//! Two is what a change without a gap needs: the new one beside the old one.
+//! Two is what a change without a gap needs: the new one beside the old one. One lost with its node is not counted.
 
-use longshore_model::{GroupKey, SlotKey, replica::Wanted};
-use longshore_store::State;
+use longshore_model::{GroupKey, SlotKey};
+use longshore_store::{State, is_live};
 
 pub(super) const NAME: &str = "generations";
 
 pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<String> {
     let Some(known) = state.group(group).and_then(|group| group.slots.get(slot)) else { return Vec::new() };
     let mut messages = Vec::new();
-    let wanted = known.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).count();
+    let wanted = known.replicas.iter().filter(|replica| is_live(replica)).count();
     if wanted > 2 {
         messages.push(format!("{} has {wanted} generations that shall run", slot.printed(group)));
     }

@@ -24,14 +24,14 @@ until: 41s
     )
     .unwrap();
     let mut report = longshore_sim::run(&scenario);
-    report.stats.decide_us = 0;
+    (report.stats.passes, report.stats.decide_us) = (0, 0);
     report
 }
 
 #[test]
 fn a_cluster_with_a_lost_node_and_waiting_work() {
     insta::assert_snapshot!(draw(&report(), Colour::Off), @r"
-    after 0m41.000s   3 nodes · 3 replicas running · 1 without a node · 11 passes, 0 µs to decide
+    after 0m41.000s   3 nodes · 3 replicas running · 1 without a node · 0 passes, 0 µs to decide
 
     node  is        memory                  cpu                    on it
     a-1   ready     ██░░░░░░░░     1/4 GiB  █░░░░░░░░░       3/16  shop-web ●●
