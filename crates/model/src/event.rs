@@ -44,6 +44,9 @@ pub enum Event {
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
+        /// Its newest generation, 0 for a new slot; the next one counts on from it even if none is left.
+        #[serde(default)]
+        newest: Generation,
     },
     /// A slot has no node, for this reason.
     SlotWaits {

@@ -57,6 +57,20 @@ impl Ask {
         for replica in known.wanted_slots().filter_map(|slot| slot.current()) {
             counts.add(replica.node);
         }
+        Self::counting(view, group, now, counts)
+    }
+
+    /// What a group asks for that was asked earlier in the pass, with its slots where it left them.
+    pub(crate) fn resumed(view: &View, group: GroupIx, now: Time, mut counts: Counts, slots: &[(NodeIx, u32)]) -> Self {
+        counts.clear(&view.fleet, &view.group(group).spec.placement.distinct_property);
+        for (node, count) in slots {
+            (0..*count).for_each(|_| counts.add(*node));
+        }
+        Self::counting(view, group, now, counts)
+    }
+
+    fn counting(view: &View, group: GroupIx, now: Time, counts: Counts) -> Self {
+        let known = view.group(group);
         let (limit, window) = (view.config.faulty_after_failures, view.config.faulty_window);
         let faulty = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, limit, window));
         let failed_on = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, 1, window));

@@ -16,6 +16,7 @@ pub(crate) mod global;
 mod preempt;
 mod restart;
 mod scale;
+mod second_look;
 pub(crate) mod slots;
 
 use longshore_model::{
@@ -23,7 +24,10 @@ use longshore_model::{
     service::Batching,
 };
 
-use self::preempt::Unmet;
+use self::{
+    preempt::Unmet,
+    second_look::{Answered, Leftover},
+};
 use crate::{
     ask::Ask,
     explain,
@@ -38,8 +42,9 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
     let mut counts = std::mem::take(&mut view.counts);
     let mut unmet = Vec::new();
+    let mut answered = Vec::new();
     for group in view.take_dirty() {
-        let pass = Pass { view, now, wake_at: None, items: Vec::new(), unmet: Vec::new() };
+        let pass = Pass::new(view, now);
         let ask = Ask::new(pass.view, group, now, counts);
         let (ask, outcome) = pass.decide(group, ask);
         counts = ask.into_counts();
@@ -49,6 +54,8 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
         if !outcome.unmet.is_empty() {
             unmet.push(Unmet { group, vacancies: outcome.unmet });
         }
+        let place = outcome.changes.is_some().then_some(plan.groups.len());
+        answered.push(Answered { group, place, left: outcome.left });
         if let Some(changes) = outcome.changes {
             // The group stays dirty until its events have come back: a plan that is never committed, or only in
             // part, is simply made again.
@@ -57,6 +64,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
         }
     }
     view.counts = counts;
+    second_look::look_again(view, &mut plan, &mut answered, now);
     if view.config.preemption == Preemption::On {
         let victims = preempt::victims(view, unmet, now);
         preempt::displace(view, &mut plan, victims);
@@ -89,6 +97,8 @@ struct Pass<'a> {
     items: Vec<PlanItem>,
     /// Slots no node has room for.
     unmet: Vec<Vacancy>,
+    /// Slots without a node for whatever reason.
+    left: Leftover,
 }
 
 /// What a turn brought.
@@ -96,9 +106,14 @@ struct Outcome {
     changes: Option<GroupPlan>,
     wake_at: Option<Time>,
     unmet: Vec<Vacancy>,
+    left: Leftover,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    fn new(view: &'a mut View, now: Time) -> Self {
+        Self { view, now, wake_at: None, items: Vec::new(), unmet: Vec::new(), left: Leftover::default() }
+    }
+
     fn decide(mut self, group: GroupIx, mut ask: Ask) -> (Ask, Outcome) {
         match self.view.group(group).wanted {
             Wanted::Stop => scale::close_all(&mut self, group),
@@ -110,7 +125,7 @@ impl Pass<'_> {
             terms: std::sync::Arc::clone(&ask.terms),
             items: self.items,
         });
-        (ask, Outcome { changes, wake_at: self.wake_at, unmet: self.unmet })
+        (ask, Outcome { changes, wake_at: self.wake_at, unmet: self.unmet, left: self.left })
     }
 
     /// A service with a count.
@@ -122,7 +137,6 @@ impl Pass<'_> {
         let mut vacancies = slots::vacancies(self, ask, &closed);
         vacancies.extend(scale::missing(self, group, &closed));
         self.place(ask, vacancies);
-        slots::stop_replaced(self, group);
     }
 
     /// Places what can be placed; the rest waits, explained.
@@ -132,8 +146,11 @@ impl Pass<'_> {
         }
         let mut outcome = attempt::attempt(self.view, ask, vacancies);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
+        slots::stop_replaced(self, ask.group);
         // Slots are opened in order: an index below the counter whose slot is not there counts as used up.
         outcome.held_back.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
+        let left = outcome.held_back.iter().flat_map(|(vacancies, _)| vacancies.iter().cloned()).collect();
+        self.left = Leftover::new(self.view, ask, left, self.items.len());
         for (vacancies, why) in outcome.held_back {
             // A batch that wants all or nothing displaces nobody: half of the victims would die for nothing.
             if why.gate.is_none() && ask.spec.placement.batching == Batching::AsManyAsFit {
@@ -157,7 +174,8 @@ impl Pass<'_> {
             };
             match slots::still_runs(self.view, &known.slots[at]) {
                 Some(replica) if slots::is_outdated(ask, replica) => {
-                    self.items.push(PlanItem::Stop { slot, generation: replica.generation });
+                    self.items.push(PlanItem::Stop { slot: slot.clone(), generation: replica.generation });
+                    news.push(slot);
                 }
                 Some(_) => {}
                 None if known.slots[at].waiting == Some(why.reason) => {}

@@ -274,7 +274,7 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             wanted: Wanted::Run,
         },
     );
-    events.push(Event::SlotOpened { group: key.clone(), slot: slot.clone() });
+    events.push(Event::SlotOpened { group: key.clone(), slot: slot.clone(), newest: Generation(0) });
 }
 
 fn new_replica(generation: Generation, assignment: Assignment) -> Replica {

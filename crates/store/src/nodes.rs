@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    Event, GroupKey, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, SlotKey, Time,
+    Event, GroupKey, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, ServiceKind, SlotKey, Time,
     node::UseDegraded,
     replica::{Details, Replica},
 };
@@ -136,7 +136,7 @@ impl State {
 
 fn has_ended_for_good(replica: &Replica) -> bool {
     match replica.state {
-        ReplicaState::Completed => true,
+        ReplicaState::Completed => matches!(replica.assignment.terms.kind, ServiceKind::Batch | ServiceKind::Sysbatch),
         ReplicaState::Failed => replica.code == Some(RuntimeCode::RestartExhausted),
         ReplicaState::Pending
         | ReplicaState::Pulling

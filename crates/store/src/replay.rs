@@ -57,7 +57,7 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
 }
 
 fn tell_slot(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
-    events.push(Event::SlotOpened { group: key.clone(), slot: slot.key.clone() });
+    events.push(Event::SlotOpened { group: key.clone(), slot: slot.key.clone(), newest: slot.newest });
     for replica in &slot.replicas {
         tell_replica(key, slot, replica, events);
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, replica::Wanted};
 
-use super::{Pass, restart, slots};
+use super::{Pass, restart, second_look::Leftover, slots};
 use crate::{
     ask::Ask,
     explain,
@@ -25,21 +25,42 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     slots::stop_superseded(pass, group);
     restart::restart_ended(pass, group);
     pass.view.waiting.remove(&group);
-    for (vacancy, node) in vacancies(pass, ask, &closed) {
+    let vacancies = vacancies(pass, ask, &closed);
+    place_each(pass, ask, vacancies);
+}
+
+/// Places each replica on its node, or says why not.
+fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeIx)>) {
+    let mut waits: Vec<(Vacancy, Explanation)> = Vec::new();
+    for (vacancy, node) in vacancies {
         if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
-            let why = explain::gated(pass.view, refusal);
-            pass.wait(ask, vec![vacancy.slot], &why);
+            waits.push((vacancy, explain::gated(pass.view, refusal)));
             continue;
         }
         match placement::place_at(pass.view, ask, vacancy, node) {
             Ok(placed) => pass.items.push(PlanItem::Place(placed)),
             Err(vacancy) => {
-                let why = explain::at_node(pass.view, ask, node);
-                pass.wait(ask, vec![vacancy.slot.clone()], &why);
-                pass.unmet.push(vacancy);
+                pass.unmet.push(vacancy.clone());
+                waits.push((vacancy, explain::at_node(pass.view, ask, node)));
             }
         }
     }
+    let left = waits.iter().map(|(vacancy, _)| vacancy.clone()).collect();
+    pass.left = Leftover::new(pass.view, ask, left, pass.items.len());
+    for (vacancy, why) in waits {
+        pass.wait(ask, vec![vacancy.slot], &why);
+    }
+}
+
+/// The same once more, for those that found no room before.
+pub(super) fn place_again(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<Vacancy>) {
+    let node = |vacancy: &Vacancy| match &vacancy.slot {
+        SlotKey::Node(name) => pass.view.fleet.by_name.get(name).copied(),
+        SlotKey::Index(_) => None,
+    };
+    let vacancies = vacancies.into_iter().filter_map(|vacancy| Some((node(&vacancy)?, vacancy)));
+    let vacancies: Vec<_> = vacancies.map(|(node, vacancy)| (vacancy, node)).collect();
+    place_each(pass, ask, vacancies);
 }
 
 /// Every replica to be placed, with its node: where there is none, and where the spec changed and its turn has come.

@@ -163,12 +163,12 @@ fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
         // Given up means given up, also when its node goes: only another spec, or the next apply, tries again.
         return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
     }
+    if has_finished(&ask.spec, replica) {
+        return Need::Nothing;
+    }
     let node = view.fleet.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
         return if ask.spec.is_stateful() { Need::WaitForHome } else { Need::Place };
-    }
-    if has_finished(&ask.spec, replica) {
-        return Need::Nothing;
     }
     if !feasibility::may_stay(ask, view, replica.node) && !ask.spec.is_stateful() {
         return Need::Place;

@@ -31,8 +31,9 @@ impl View {
             }
             Event::GroupUnwanted(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
-            Event::SlotOpened { group, slot } => self.in_group(group, |known| {
-                known.slot_or_open(slot);
+            Event::SlotOpened { group, slot, newest } => self.in_group(group, |known| {
+                let slot = known.slot_or_open(slot);
+                slot.newest = slot.newest.max(*newest);
             }),
             Event::SlotWaits { group, slot, reason, .. } => self.slot_waits(group, slot, *reason),
             Event::SlotClosing { group, slot } => self.in_group(group, |known| {

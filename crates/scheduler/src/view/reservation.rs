@@ -119,6 +119,11 @@ impl View {
         }
     }
 
+    /// How many replicas this pass has reserved room for; whoever was answered at a lower number may be out of date.
+    pub(crate) fn reserved(&self) -> usize {
+        self.journal.addresses.len()
+    }
+
     /// Where the journal is now.
     pub(crate) fn mark(&self) -> Mark {
         let journal = &self.journal;

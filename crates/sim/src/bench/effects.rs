@@ -3,7 +3,7 @@
 //! Owns: the events a committed plan leads to. A state of a million replicas would cost more memory than the scheduler
 //! it is to measure; a test holds these events equal to the state machine's.
 
-use longshore_model::{Assignment, Event, GroupPlan, Plan, PlanItem, volume::Volume};
+use longshore_model::{Assignment, Event, Generation, GroupPlan, Plan, PlanItem, volume::Volume};
 use longshore_scheduler::View;
 
 /// Feeds the view with what committing the plan would lead to.
@@ -19,11 +19,11 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
     let GroupPlan { group, terms, items } = part;
     for item in items {
         match item {
-            PlanItem::Open(slot) => tell(Event::SlotOpened { group: group.clone(), slot }),
+            PlanItem::Open(slot) => tell(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0) }),
             PlanItem::Place(placement) => {
                 let slot = placement.slot;
                 // Nothing moves in a benchmark, so a placement is a slot's first.
-                tell(Event::SlotOpened { group: group.clone(), slot: slot.clone() });
+                tell(Event::SlotOpened { group: group.clone(), slot: slot.clone(), newest: Generation(0) });
                 for key in placement.new_volumes {
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
                     tell(Event::VolumeMade(Volume { key, owner, home }));

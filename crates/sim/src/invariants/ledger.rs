@@ -76,7 +76,7 @@ impl Ledger {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
                 self.seen(&tenant, *seen, state);
             }
-            Event::SlotOpened { group, slot } => self.opened(group, slot),
+            Event::SlotOpened { group, slot, .. } => self.opened(group, slot),
             Event::GroupGone(group) => {
                 // A deployment that is gone for good starts to count anew; one that stays does not.
                 if state.deployment(&group.namespace, &group.deployment).is_none() {
