@@ -3,8 +3,10 @@
 //! Owns: the order of that story: settings and nodes first, then what depends on them.
 //! Invariant: a view fed with it knows what a view that followed every command knows.
 
+use std::{collections::BTreeMap, net::Ipv6Addr};
+
 use longshore_model::{
-    Attempt, Event, GroupKey, ReplicaState, Slot, SlotKey,
+    Attempt, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
     replica::{Replica, Wanted},
 };
 
@@ -26,15 +28,26 @@ impl State {
             version: *version,
         }));
         events.extend(self.volumes.values().cloned().map(Event::VolumeMade));
-        events.extend(self.resting.iter().map(|((since, address), node)| Event::AddressResting {
-            node: node.clone(),
-            address: *address,
-            since: *since,
-        }));
+        events.extend(self.resting_events());
         for (key, group) in &self.groups {
             tell_group(key, group, &mut events);
         }
         events
+    }
+
+    /// Addresses that rest. One that is in use again, or rests anew, was kept for longer than it counts.
+    fn resting_events(&self) -> impl Iterator<Item = Event> {
+        let mut latest: BTreeMap<Ipv6Addr, (Time, &NodeName)> = BTreeMap::new();
+        latest.extend(self.resting.iter().map(|((since, address), node)| (*address, (*since, node))));
+        for (_, _, replica) in self.replicas() {
+            latest.remove(&replica.assignment.address);
+        }
+        let resting = |(address, (since, node)): (_, (_, &NodeName))| Event::AddressResting {
+            node: node.clone(),
+            address,
+            since,
+        };
+        latest.into_iter().map(resting)
     }
 }
 

@@ -76,7 +76,7 @@ fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
         .map(|slot| slot.key.clone())
         .collect();
     let mut vacancies = empty;
-    vacancies.extend(slots::updates(pass, ask, &outdated));
+    vacancies.extend(slots::updates(pass, ask, &outdated, closed));
     vacancies
 }
 

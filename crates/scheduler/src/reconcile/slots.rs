@@ -111,7 +111,7 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
         let why = home_is_away(pass.view, ask);
         pass.wait(ask, homeless, &why);
     }
-    vacancies.extend(update_in_place(pass, ask, &outdated));
+    vacancies.extend(update_in_place(pass, ask, &outdated, closed));
     vacancies
 }
 
@@ -137,9 +137,14 @@ pub(crate) fn node_of(view: &View, group: GroupIx, slot: &SlotKey) -> Option<Nod
 
 /// Gives outdated slots their new generation beside the old one where that fits; gives back those that need
 /// another node.
-fn update_in_place(pass: &mut Pass<'_>, ask: &mut Ask, outdated: &[SlotKey]) -> Vec<Vacancy> {
+fn update_in_place(
+    pass: &mut Pass<'_>,
+    ask: &mut Ask,
+    outdated: &[SlotKey],
+    closed: &BTreeSet<SlotKey>,
+) -> Vec<Vacancy> {
     let mut homeless = Vec::new();
-    for (vacancy, node) in updates(pass, ask, outdated) {
+    for (vacancy, node) in updates(pass, ask, outdated, closed) {
         ask.counts.remove_from(Some(node));
         match placement::place_at(pass.view, ask, vacancy, node) {
             Ok(placed) => pass.items.push(PlanItem::Place(placed)),
@@ -200,9 +205,15 @@ fn blocks_successor(spec: &ServiceSpec) -> bool {
 
 /// As many outdated slots as may be under way at once, by index, each with the node it is on. Where both generations
 /// cannot coexist the old one is stopped instead, and the slot comes back without a node once it has.
-pub(super) fn updates(pass: &mut Pass<'_>, ask: &Ask, outdated: &[SlotKey]) -> Vec<(Vacancy, NodeIx)> {
+pub(super) fn updates(
+    pass: &mut Pass<'_>,
+    ask: &Ask,
+    outdated: &[SlotKey],
+    closed: &BTreeSet<SlotKey>,
+) -> Vec<(Vacancy, NodeIx)> {
     let known = pass.view.group(ask.group);
-    let under_way = known.wanted_slots().filter(|slot| !is_settled(slot)).count();
+    let staying = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    let under_way = staying.filter(|slot| !is_settled(slot)).count();
     let parallelism = match ask.spec.update.parallelism {
         0 => usize::MAX,
         limit => limit as usize,
