@@ -21,7 +21,7 @@ mod extends;
 mod include;
 mod relocate;
 
-/// Most files one deployment is read from. `include` and `extends` may name each other in ever new ways.
+/// Most files one deployment is read from: `include` and `extends` may name each other in ever new ways.
 const MAX_FILES: usize = 256;
 
 /// Reads files and remembers what went wrong.
@@ -36,6 +36,8 @@ pub(crate) struct Loader<'f> {
     /// What relative paths of the deployment are relative to.
     pub(crate) directory: String,
     opened: usize,
+    bytes: usize,
+    nodes: usize,
     trees: HashMap<String, Option<Node>>,
     extended: extends::Memory,
 }
@@ -49,6 +51,8 @@ impl<'f> Loader<'f> {
             problems: Diagnostics::new(),
             directory,
             opened: 0,
+            bytes: 0,
+            nodes: 0,
             trees: HashMap::new(),
             extended: extends::Memory::default(),
         }
@@ -62,7 +66,13 @@ impl<'f> Loader<'f> {
             return None;
         }
         match self.files.read(&paths::join(&self.working_directory, path)) {
+            Ok(text) if self.bytes + text.len() > 2 * yaml::MAX_BYTES => {
+                let message = format!("the files of one deployment have more than {} bytes", 2 * yaml::MAX_BYTES);
+                self.problems.error(place, message);
+                None
+            }
             Ok(text) => {
+                self.bytes += text.len();
                 self.sources.insert(path, &text);
                 Some(text)
             }
@@ -93,9 +103,18 @@ impl<'f> Loader<'f> {
     }
 
     fn fresh_tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
+        if self.nodes > 2 * yaml::MAX_NODES {
+            return None;
+        }
         let text = self.text(path, place)?;
         match yaml::parse(path, &text) {
             Ok(mut node) => {
+                self.nodes += extends::size(&node);
+                if self.nodes > 2 * yaml::MAX_NODES {
+                    let message = format!("the files of one deployment have more than {} values", 2 * yaml::MAX_NODES);
+                    self.problems.error(place, message);
+                    return None;
+                }
                 variables.apply(&mut node, &mut self.problems);
                 Some(node)
             }

@@ -16,7 +16,7 @@ pub const MAX_BYTES: usize = 8 << 20;
 /// Deepest nesting, aliases expanded. Compose needs about ten levels.
 pub const MAX_DEPTH: usize = 64;
 /// Most nodes, aliases expanded: what keeps a bomb of aliases from filling memory.
-pub const MAX_NODES: usize = 1_000_000;
+pub const MAX_NODES: usize = 500_000;
 /// Most text, aliases expanded, for the same reason.
 pub const MAX_TEXT: usize = 32 << 20;
 

@@ -195,6 +195,7 @@ fn both_syntaxes_of_everything_agree() {
         ("cpus: 0.5", "deploy: {resources: {limits: {cpus: '.50'}}}"),
         ("stop_grace_period: 90s", "stop_grace_period: 1m30s"),
         ("cap_add: [A, B]", "cap_add: [B, A, B]"),
+        ("volumes: ['/h:/d', '/i:/e']", "volumes: ['/i:/e', '/h:/d']"),
         ("pull_policy: missing", "pull_policy: if_not_present"),
         ("sysctls: [a=1]", "sysctls: {a: 1}"),
     ];

@@ -63,6 +63,22 @@ fn files_that_name_each_other_without_end_are_answered() {
 }
 
 #[test]
+fn many_files_that_are_each_a_bomb_are_answered() {
+    let mut bomb = "x-0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..6 {
+        let below = vec![format!("*a{}", level - 1); 8].join(", ");
+        bomb += &["x-", &level.to_string(), ": &a", &level.to_string(), " [", &below, "]\n"].concat();
+    }
+    let names: Vec<String> = (0..200).map(|at| format!("f{at}.yaml")).collect();
+    let mut files = vec![("compose.yaml", format!("include: [{}]\nservices: {{a: {{image: a}}}}\n", names.join(", ")))];
+    files.extend(names.iter().map(|name| (name.as_str(), bomb.clone())));
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let (said, took) = run(&files);
+    assert!(took < PATIENCE, "{took:?}");
+    assert!(said.contains("the files of one deployment have more than"), "{said}");
+}
+
+#[test]
 fn one_env_file_in_thousands_of_services_is_answered() {
     let big = format!("A={}\n", "x".repeat(1 << 20));
     let services: String =

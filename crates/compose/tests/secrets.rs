@@ -33,7 +33,8 @@ fn config_hides_secret_values_unless_asked() {
 fn only_secrets_of_the_cluster_hold_a_service_back() {
     let (request, memory) = case();
     let loaded = longshore_compose::load(&request, &memory).unwrap_or_else(|problems| panic!("{problems}"));
-    let required: Vec<&str> = loaded.spec.services["a"].secrets_required.iter().map(longshore_model::SecretName::as_str).collect();
+    let required: Vec<&str> =
+        loaded.spec.services["a"].secrets_required.iter().map(longshore_model::SecretName::as_str).collect();
     assert_eq!(required, ["kept"]);
 }
 

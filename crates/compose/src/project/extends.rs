@@ -163,7 +163,8 @@ impl Loader<'_> {
     }
 }
 
-fn size(node: &Node) -> usize {
+/// How many values a node holds, itself counted.
+pub(super) fn size(node: &Node) -> usize {
     match &node.value {
         Value::Scalar(_) => 1,
         Value::Sequence(items) => 1 + items.iter().map(size).sum::<usize>(),

@@ -62,6 +62,8 @@ pub(crate) struct Asked {
 impl ServiceReader<'_> {
     pub(super) fn settle(&mut self, over: Override) {
         self.spec.container.device_requests.sort();
+        // Engines mount parents before children, whatever the order in the file.
+        self.spec.mounts.sort_by(|a, b| a.target.cmp(&b.target));
         self.settle_image();
         self.settle_resources();
         self.settle_count(&over);

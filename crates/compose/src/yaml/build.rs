@@ -22,11 +22,22 @@ struct Size {
     depth: usize,
 }
 
+/// Whether a child's own children come to stand in its place, as those of a merged mapping do.
+#[derive(Clone, Copy)]
+enum Lifted {
+    Yes,
+    No,
+}
+
 impl Size {
-    fn add(&mut self, child: Self) {
+    fn add(&mut self, child: Self, lifted: Lifted) {
         self.nodes += child.nodes;
         self.text += child.text;
-        self.depth = self.depth.max(child.depth + 1);
+        let below = match lifted {
+            Lifted::Yes => child.depth,
+            Lifted::No => child.depth + 1,
+        };
+        self.depth = self.depth.max(below);
     }
 }
 
@@ -216,7 +227,8 @@ impl Builder<'_> {
             self.root = Some(node);
             return Ok(());
         };
-        open.size.add(size);
+        let merging = matches!(&open.shape, Shape::Mapping(mapping) if mapping.is_merging());
+        open.size.add(size, if merging { Lifted::Yes } else { Lifted::No });
         match &mut open.shape {
             Shape::Sequence(items) => items.push(node),
             Shape::Mapping(mapping) => return mapping.take(node, &mut self.problems),
@@ -273,6 +285,10 @@ enum Forced {
 }
 
 impl OpenMapping {
+    fn is_merging(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| &*key.name == "<<")
+    }
+
     /// A node inside a mapping is a key, then its value, in turn.
     fn take(&mut self, node: Node, problems: &mut Diagnostics) -> Result<(), Stop> {
         match self.key.take() {
