@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName, SecretName, container::FileKind};
+use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName, NodeName, SecretName, container::FileKind};
 
 use crate::{
     deployment::{self, Decoded},
@@ -42,6 +42,8 @@ pub struct Request {
     pub profiles: BTreeSet<String>,
     /// Name of the deployment, over everything that is written.
     pub name: Option<String>,
+    /// The cluster's nodes, where they are known; a pinned host that is not among them is worth a warning.
+    pub nodes: Option<BTreeSet<NodeName>>,
     /// Namespace of the deployment; `default` unless given.
     pub namespace: Option<String>,
 }
@@ -75,7 +77,10 @@ pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics>
     let mut loader = Loader::new(files, &request.working_directory, String::new());
     let mut overlay_file = overlays.first().cloned();
     if composes.is_empty() {
-        composes = default_files(&loader, &beside);
+        composes = match request.environment.get("COMPOSE_FILE").filter(|_| overlay_file.is_none()) {
+            Some(listed) => listed.split(':').filter(|file| !file.is_empty()).map(str::to_owned).collect(),
+            None => default_files(&loader, &beside),
+        };
         overlay_file = overlay_file.or_else(|| first_existing(&loader, &beside, &DEFAULT_OVERLAYS));
     }
     let directory = match (&request.project_directory, composes.first()) {
@@ -146,6 +151,7 @@ fn resolve(
         directory: loader.directory.clone(),
         environment: variables.values().clone(),
         inactive,
+        nodes: request.nodes.clone(),
         ..Scope::default()
     };
     let mut decoded = deployment::decode(&root, scope, overlay.overrides(), &mut loader.problems)?;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    DeploymentName, NamespaceName, SecretName, VolumeKey, VolumeName,
+    DeploymentName, NamespaceName, NodeName, SecretName, VolumeKey, VolumeName,
     container::FileKind,
     service::{NetworkReach, NetworkSpec, VolumeSpec},
     volume::Sharing,
@@ -80,6 +80,8 @@ pub struct Scope {
     pub environment: BTreeMap<String, String>,
     /// Services left out because none of their profiles is asked for.
     pub inactive: BTreeSet<String>,
+    /// The cluster's nodes, where they are known.
+    pub nodes: Option<BTreeSet<NodeName>>,
     /// `volumes`.
     pub volumes: BTreeMap<String, VolumeDeclaration>,
     /// `networks`, the implicit `default` included.
@@ -98,6 +100,7 @@ impl Default for Scope {
             directory: "/".to_owned(),
             environment: BTreeMap::new(),
             inactive: BTreeSet::new(),
+            nodes: None,
             volumes: BTreeMap::new(),
             networks: BTreeMap::new(),
             secrets: BTreeMap::new(),

@@ -24,7 +24,7 @@ use crate::{
     yaml::{Key, Node},
 };
 
-mod container;
+pub(crate) mod container;
 mod dependencies;
 pub(crate) mod deploy;
 pub(crate) mod devices;
@@ -343,6 +343,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.pull_policy(k, n),
         "`always`, `missing`, `if_not_present`, `never`; `build` is `missing`",
     ),
+    Rule::refused("pull_refresh_after", "the cluster does not pull on a schedule; name a new tag or digest to roll"),
     Rule::honoured("read_only", |r, k, n| r.switch(k, n, Switch::ReadOnly), "the root file system cannot be written"),
     Rule::warned("restart", "the cluster always restarts; `deploy.restart_policy` refines it"),
     Rule::honoured("runtime", |r, k, n| r.spec.container.runtime = r.text(k, n), "runtime of the engine"),

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    DeploymentSpec, ServiceName, ServiceSpec, VolumeKey,
-    service::{PortMode, Protocol},
+    DeploymentSpec, ServiceKind, ServiceName, ServiceSpec, VolumeKey,
+    service::{DependencyCondition, PortMode, Protocol},
     volume::Sharing,
 };
 
@@ -28,6 +28,7 @@ pub(crate) fn check(spec: &DeploymentSpec, places: &Places, inactive: &BTreeSet<
         notes.references.iter().for_each(|reference| known.require(name, reference, problems));
         check_collision(name, service, spec, place, problems);
     }
+    check_completion(spec, places, problems);
     check_cycles(spec, places, problems);
     check_ports(places, problems);
     check_volumes(spec, places, problems);
@@ -79,6 +80,27 @@ fn check_collision(
                 format!("replicas of the global service `{name}` could be named like those of service `{other}`"),
             )
             .hint("rename one of them");
+    }
+}
+
+/// Waiting for a service that never ends would be waiting for ever.
+fn check_completion(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnostics) {
+    for (name, service) in &spec.services {
+        for (other, dependency) in &service.depends_on {
+            let ends = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
+            let never = spec.services.get(other).is_some_and(|other| !ends(other.kind));
+            if dependency.condition != DependencyCondition::ServiceCompletedSuccessfully || !never {
+                continue;
+            }
+            let Some((_, notes)) = places.get(name) else { continue };
+            let Some(reference) = notes.references.iter().find(|reference| reference.service == *other) else {
+                continue;
+            };
+            let message = format!("service `{name}` waits for service `{other}` to complete, which is not a job");
+            let hint =
+                format!("give `{other}` the `deploy.mode` `replicated-job`; a service that ends is started again");
+            problems.warn(&reference.place, message).hint(hint);
+        }
     }
 }
 

@@ -9,36 +9,44 @@ use longshore_model::{
 
 use super::{PULL_POLICIES, ServiceReader, settle::Given};
 use crate::{
+    keys::{self, Rule},
     reader::Extensions,
     words,
     yaml::{Key, Node, Value},
 };
 
-const BUILD_KEYS: &[&str] = &[
-    "additional_contexts",
-    "args",
-    "cache_from",
-    "cache_to",
-    "context",
-    "dockerfile",
-    "dockerfile_inline",
-    "entitlements",
-    "extra_hosts",
-    "isolation",
-    "labels",
-    "network",
-    "no_cache",
-    "platforms",
-    "privileged",
-    "provenance",
-    "pull",
-    "sbom",
-    "secrets",
-    "shm_size",
-    "ssh",
-    "tags",
-    "target",
-    "ulimits",
+/// Reads nothing: a key of `build` is the builder's.
+pub(crate) type BuildRead = fn();
+
+const BUILDER: &str = "for the builder; images are built and pushed before an apply";
+
+/// Keys of `build`.
+pub(crate) static BUILD_KEYS: &[Rule<BuildRead>] = &[
+    Rule::accepted("additional_contexts", BUILDER),
+    Rule::accepted("args", BUILDER),
+    Rule::accepted("cache_from", BUILDER),
+    Rule::accepted("cache_to", BUILDER),
+    Rule::accepted("context", BUILDER),
+    Rule::accepted("dockerfile", BUILDER),
+    Rule::accepted("dockerfile_inline", BUILDER),
+    Rule::accepted("entitlements", BUILDER),
+    Rule::accepted("extra_hosts", BUILDER),
+    Rule::accepted("isolation", BUILDER),
+    Rule::accepted("labels", BUILDER),
+    Rule::accepted("network", BUILDER),
+    Rule::accepted("no_cache", BUILDER),
+    Rule::accepted("no_cache_filter", BUILDER),
+    Rule::accepted("platforms", BUILDER),
+    Rule::accepted("privileged", BUILDER),
+    Rule::accepted("provenance", BUILDER),
+    Rule::accepted("pull", BUILDER),
+    Rule::accepted("sbom", BUILDER),
+    Rule::accepted("secrets", BUILDER),
+    Rule::accepted("shm_size", BUILDER),
+    Rule::accepted("ssh", BUILDER),
+    Rule::accepted("tags", BUILDER),
+    Rule::accepted("target", BUILDER),
+    Rule::accepted("ulimits", BUILDER),
 ];
 
 impl ServiceReader<'_> {
@@ -47,7 +55,7 @@ impl ServiceReader<'_> {
         self.asked.build = Some(key.place.clone());
         let what = self.of(key);
         match &node.value {
-            Value::Mapping(mapping) => self.problems.known_keys(mapping, &what, BUILD_KEYS, Extensions::Allowed),
+            Value::Mapping(mapping) => drop(keys::meet(BUILD_KEYS, mapping, &what, self.problems)),
             Value::Scalar(_) => {
                 self.problems.text(node, &what);
             }

@@ -154,6 +154,7 @@ impl ServiceReader<'_> {
                     );
                     self.problems.error(&given.place, message).hint("name more hosts or lower `replicas`");
                 }
+                self.check_hosts(&given);
                 self.spec.placement.hosts = given.value;
             }
             Some(given) => {
@@ -162,6 +163,14 @@ impl ServiceReader<'_> {
             }
             None if pinned => self.hosts_missing(&self.place.clone()),
             None => {}
+        }
+    }
+
+    fn check_hosts(&mut self, given: &Given<BTreeSet<NodeName>>) {
+        let Some(nodes) = &self.scope.nodes else { return };
+        for host in given.value.difference(nodes) {
+            let message = format!("{} names the host `{host}`, which the cluster does not have", self.what);
+            self.problems.warn(&given.place, message).hint("the service waits until it joins");
         }
     }
 

@@ -1,0 +1,102 @@
+//! What an operator meets beyond a single file.
+
+use std::collections::BTreeSet;
+
+use longshore_compose::{Loaded, Memory, Request, load, validate};
+use longshore_model::NodeName;
+
+fn files(list: &[(&str, &str)]) -> Memory {
+    Memory(list.iter().map(|(name, text)| (format!("/p/{name}"), (*text).to_owned())).collect())
+}
+
+fn here() -> Request {
+    Request { working_directory: "/p".to_owned(), ..Request::default() }
+}
+
+fn loaded(request: &Request, memory: &Memory) -> Loaded {
+    load(request, memory).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn the_name_comes_from_the_caller_then_the_variable_then_the_file_then_the_directory() {
+    let named = files(&[("compose.yaml", "name: written\nservices: {a: {image: a}}\n")]);
+    let plain = files(&[("compose.yaml", "services: {a: {image: \"a:${COMPOSE_PROJECT_NAME}\"}}\n")]);
+    let name = |request: &Request, memory: &Memory| loaded(request, memory).deployment.to_string();
+    assert_eq!(name(&here(), &named), "written");
+    assert_eq!(name(&here(), &plain), "p");
+    let mut request = here();
+    request.environment.insert("COMPOSE_PROJECT_NAME".to_owned(), "variable".to_owned());
+    assert_eq!(name(&request, &named), "variable");
+    assert_eq!(loaded(&request, &plain).spec.services["a"].container.image, "a:variable");
+    request.name = Some("given".to_owned());
+    assert_eq!(name(&request, &named), "given");
+    request.name = Some("Not Good".to_owned());
+    assert_eq!(validate(&request, &named).exit, 2);
+}
+
+#[test]
+fn a_host_the_cluster_does_not_have_is_only_a_warning() {
+    let memory = files(&[(
+        "compose.yaml",
+        "services: {a: {image: a, deploy: {replicas: 2}, x-longshore: {placement: hosts, hosts: [n1, n9]}}}\n",
+    )]);
+    let mut request = here();
+    request.nodes = Some(BTreeSet::from([NodeName::from("n1")]));
+    let report = validate(&request, &memory);
+    assert_eq!(report.exit, 0);
+    assert!(report.problems.to_string().contains("names the host `n9`, which the cluster does not have"));
+}
+
+#[test]
+fn without_files_the_usual_names_are_looked_for() {
+    let memory = files(&[
+        ("docker-compose.yml", "services: {old: {image: a}}\n"),
+        ("compose.yml", "services: {new: {image: a}}\n"),
+    ]);
+    assert!(loaded(&here(), &memory).spec.services.contains_key("new"));
+    let report = validate(&here(), &files(&[]));
+    assert_eq!(report.exit, 2);
+    assert!(report.problems.to_string().contains("no Compose file; looked for `compose.yaml`"), "{}", report.problems);
+    let mut request = here();
+    request.environment.insert("COMPOSE_FILE".to_owned(), "docker-compose.yml:compose.yml".to_owned());
+    assert_eq!(loaded(&request, &memory).spec.services.len(), 2);
+}
+
+#[test]
+fn an_overlay_takes_its_variables_from_its_own_file_alone() {
+    let memory = files(&[
+        ("compose.yaml", "services: {a: {image: \"a:${TAG:-none}\"}}\n"),
+        ("longshore.yaml", "deployment: d\nenvironment: prod.env\n"),
+        ("prod.env", "OTHER=1\n"),
+    ]);
+    let mut request = here();
+    request.environment.insert("TAG".to_owned(), "of the caller".to_owned());
+    assert_eq!(loaded(&request, &memory).spec.services["a"].container.image, "a:none");
+}
+
+#[test]
+fn problems_are_told_to_programs_too() {
+    let memory = files(&[("compose.yaml", "services:\n  a: {imge: x}\n")]);
+    let report = validate(&here(), &memory);
+    let json: serde_json::Value = serde_json::from_str(&report.problems.to_json()).expect("JSON");
+    let first = json.as_array().and_then(|list| list.iter().find(|found| found["column"] == 7)).expect("the key");
+    assert_eq!(first["severity"], "error");
+    assert_eq!((first["file"].as_str(), first["line"].as_u64()), (Some("compose.yaml"), Some(2)));
+    assert_eq!(first["hint"], "did you mean `image`?");
+    assert_eq!(first["excerpt"], "  a: {imge: x}");
+}
+
+#[test]
+fn waiting_for_a_service_that_never_ends_is_worth_a_warning() {
+    let memory = files(&[(
+        "compose.yaml",
+        "services:\n  app: {image: a, depends_on: {init: {condition: service_completed_successfully}}}\n  init: {image: b}\n",
+    )]);
+    let report = validate(&here(), &memory);
+    assert_eq!(report.exit, 0);
+    assert!(
+        report.problems.to_string().starts_with("compose.yaml:2:32: warning: service `app` waits"),
+        "{}",
+        report.problems
+    );
+}
