@@ -258,8 +258,8 @@ impl ServiceReader<'_> {
         if let Some(place) = &self.asked.max_concurrent
             && !ends
         {
-            let message = format!("`max_concurrent` of {} only concerns jobs", self.what);
-            self.problems.error(place, message).hint("set `deploy.mode: replicated-job`, or remove it");
+            let message = format!("`max_concurrent` of {} has no effect: it concerns jobs", self.what);
+            self.problems.warn(place, message).hint("set `deploy.mode: replicated-job`, or remove it");
         }
     }
 }
