@@ -58,6 +58,9 @@ impl Batch<'_> {
 /// Places as many of the vacancies as fit, in their order; gives back the placements and who is left.
 pub(crate) fn place(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>) -> (Vec<Placement>, Vec<Vacancy>) {
     view.fleet.refresh();
+    if ask.spec.placement.strategy == Strategy::Pack {
+        view.fleet.keep_count_lanes();
+    }
     let wanted = vacancies.len();
     let mut batch = Batch { view, ask, vacancies: vacancies.into_iter(), placed: Vec::with_capacity(wanted) };
     match batch.ask.spec.placement.strategy {

@@ -8,6 +8,7 @@ mod companions;
 mod events;
 pub(crate) mod fleet;
 pub(crate) mod groups;
+pub(crate) mod ladder;
 pub(crate) mod occupancy;
 pub(crate) mod reservation;
 pub(crate) mod usage;

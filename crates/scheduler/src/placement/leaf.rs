@@ -16,7 +16,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use super::{Batch, affinity, rank::NodeRank};
 use crate::{
     lanes::Cursor,
-    view::{NodeIx, View, fleet::ClassLane},
+    view::{NodeIx, View, ladder::ClassLane},
 };
 
 /// Which sorted sequences a strategy walks.
@@ -29,8 +29,8 @@ pub(super) enum Order {
 impl Order {
     pub(super) fn lanes(self, view: &View) -> &[ClassLane] {
         match self {
-            Self::ByCpu => &view.fleet.cpu_lanes,
-            Self::ByCount => &view.fleet.count_lanes,
+            Self::ByCpu => view.fleet.cpu_lanes(),
+            Self::ByCount => view.fleet.count_lanes(),
         }
     }
 }

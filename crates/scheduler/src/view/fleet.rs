@@ -11,10 +11,11 @@ use longshore_model::{ClusterConfig, Health, Intent, Node, NodeName, node::Overl
 use super::{
     GroupIx, NodeIx,
     classes::{ClassIx, Classes},
+    ladder::{ClassLane, Ladder, LaneKind},
 };
 use crate::{
     address::AddressPool,
-    lanes::{Entry, Lane, LaneKey},
+    lanes::{Entry, LaneKey},
 };
 
 /// What a node carries.
@@ -44,21 +45,6 @@ pub(crate) struct Seat {
     /// Position of the name among all names.
     pub(crate) rank: u32,
     pub(crate) class: ClassIx,
-    lane: LaneSeat,
-}
-
-/// Where a node stands in the lanes.
-#[derive(Clone, Copy, Debug)]
-enum LaneSeat {
-    Out,
-    In { by_cpu: u32, by_count: u32, cpu_key: LaneKey, count_key: LaneKey },
-}
-
-/// A lane and what its members have in common.
-#[derive(Debug)]
-pub(crate) struct ClassLane {
-    pub(crate) class: ClassIx,
-    pub(crate) lane: Lane,
 }
 
 /// All nodes.
@@ -75,11 +61,9 @@ pub(crate) struct Fleet {
     pub(crate) tenants: Vec<BTreeMap<GroupIx, u32>>,
     pub(crate) classes: Classes,
     /// Lanes by CPU in use, for `spread`.
-    pub(crate) cpu_lanes: Vec<ClassLane>,
-    /// Lanes by replicas, for `pack`.
-    pub(crate) count_lanes: Vec<ClassLane>,
-    lane_ids: BTreeMap<(ClassIx, u64), u32>,
-    count_lane_ids: BTreeMap<ClassIx, u32>,
+    by_cpu: Ladder,
+    /// Lanes by replicas, for `pack`; kept only once somebody packs.
+    by_count: Option<Ladder>,
     free: Vec<NodeIx>,
     layout: Layout,
     /// Grows whenever class numbers change their meaning.
@@ -162,32 +146,48 @@ impl Fleet {
         self.layout = Layout::Sound;
         self.class_epoch += 1;
         self.classes.reset();
-        self.lane_ids.clear();
-        self.count_lane_ids.clear();
-        self.cpu_lanes.clear();
-        self.count_lanes.clear();
         let order: Vec<NodeIx> = self.in_order().collect();
-        let mut by_cpu: Vec<Vec<Entry>> = Vec::new();
-        let mut by_count: Vec<Vec<Entry>> = Vec::new();
         for (rank, ix) in order.into_iter().enumerate() {
             self.seats[ix.at()].rank = u32::try_from(rank).unwrap_or(u32::MAX);
             self.seats[ix.at()].class = self.classes.classify(&self.nodes[ix.at()]);
-            self.seats[ix.at()].lane = LaneSeat::Out;
-            if takes_work(&self.nodes[ix.at()]) {
-                let (cpu_lane, count_lane) = self.lanes_for(ix);
-                let (cpu_entry, count_entry) = self.sit(ix, cpu_lane, count_lane);
-                by_cpu.resize_with(self.cpu_lanes.len(), Vec::new);
-                by_count.resize_with(self.count_lanes.len(), Vec::new);
-                by_cpu[cpu_lane as usize].push(cpu_entry);
-                by_count[count_lane as usize].push(count_entry);
-            }
         }
-        for (lane, entries) in self.cpu_lanes.iter_mut().zip(by_cpu) {
-            lane.lane = Lane::build(entries);
+        self.by_cpu = self.build(Self::cpu_entry);
+        self.by_count = None;
+    }
+
+    /// The lanes by CPU in use.
+    pub(crate) fn cpu_lanes(&self) -> &[ClassLane] {
+        self.by_cpu.lanes()
+    }
+
+    /// The lanes by replicas, if somebody packs.
+    pub(crate) fn count_lanes(&self) -> &[ClassLane] {
+        self.by_count.as_ref().map_or(&[], Ladder::lanes)
+    }
+
+    /// Makes sure that there are lanes by replicas.
+    pub(crate) fn keep_count_lanes(&mut self) {
+        if self.by_count.is_none() {
+            self.by_count = Some(self.build(Self::count_entry));
         }
-        for (lane, entries) in self.count_lanes.iter_mut().zip(by_count) {
-            lane.lane = Lane::build(entries);
-        }
+    }
+
+    fn build(&self, entry: fn(&Self, NodeIx) -> (LaneKind, Entry)) -> Ladder {
+        let working = self.in_order().filter(|ix| takes_work(&self.nodes[ix.at()]));
+        Ladder::build(self.nodes.len(), working.map(|ix| entry(self, ix)))
+    }
+
+    /// CPU in use orders nodes by projected CPU only where the limit is the same.
+    fn cpu_entry(&self, ix: NodeIx) -> (LaneKind, Entry) {
+        let seat = self.seat(ix);
+        let key = LaneKey::new(seat.load.cpu_millis, seat.load.replicas, seat.rank);
+        ((seat.class, seat.limits.cpu_millis), Entry { key, room: seat.room(), node: ix })
+    }
+
+    fn count_entry(&self, ix: NodeIx) -> (LaneKind, Entry) {
+        let seat = self.seat(ix);
+        let key = LaneKey::new(0, seat.load.replicas, seat.rank);
+        ((seat.class, 0), Entry { key, room: seat.room(), node: ix })
     }
 
     /// Puts a node whose load changed at its new place in the lanes.
@@ -198,43 +198,23 @@ impl Fleet {
         }
     }
 
-    fn lanes_for(&mut self, ix: NodeIx) -> (u32, u32) {
-        let seat = &self.seats[ix.at()];
-        let (class, cpu) = (seat.class, seat.limits.cpu_millis);
-        let lanes = &mut self.cpu_lanes;
-        let cpu_lane = *self.lane_ids.entry((class, cpu)).or_insert_with(|| new_lane(lanes, class));
-        let lanes = &mut self.count_lanes;
-        let count_lane = *self.count_lane_ids.entry(class).or_insert_with(|| new_lane(lanes, class));
-        (cpu_lane, count_lane)
-    }
-
-    fn sit(&mut self, ix: NodeIx, by_cpu: u32, by_count: u32) -> (Entry, Entry) {
-        let seat = &mut self.seats[ix.at()];
-        let cpu_key = LaneKey::new(seat.load.cpu_millis, seat.load.replicas, seat.rank);
-        let count_key = LaneKey::new(0, seat.load.replicas, seat.rank);
-        seat.lane = LaneSeat::In { by_cpu, by_count, cpu_key, count_key };
-        let room = seat.room();
-        (Entry { key: cpu_key, room, node: ix }, Entry { key: count_key, room, node: ix })
-    }
-
     fn enter_lane(&mut self, ix: NodeIx) {
         if !takes_work(&self.nodes[ix.at()]) {
             return;
         }
-        let (by_cpu, by_count) = self.lanes_for(ix);
-        let (cpu_entry, count_entry) = self.sit(ix, by_cpu, by_count);
-        self.cpu_lanes[by_cpu as usize].lane.insert(cpu_entry);
-        self.count_lanes[by_count as usize].lane.insert(count_entry);
+        let (kind, entry) = self.cpu_entry(ix);
+        self.by_cpu.enter(kind, entry);
+        let (kind, entry) = self.count_entry(ix);
+        if let Some(by_count) = &mut self.by_count {
+            by_count.enter(kind, entry);
+        }
     }
 
     fn leave_lane(&mut self, ix: NodeIx) {
-        if let LaneSeat::In { by_cpu, by_count, cpu_key, count_key } = self.seats[ix.at()].lane
-            && self.layout == Layout::Sound
-        {
-            self.cpu_lanes[by_cpu as usize].lane.remove(cpu_key);
-            self.count_lanes[by_count as usize].lane.remove(count_key);
+        self.by_cpu.leave(ix);
+        if let Some(by_count) = &mut self.by_count {
+            by_count.leave(ix);
         }
-        self.seats[ix.at()].lane = LaneSeat::Out;
     }
 }
 
@@ -245,7 +225,6 @@ impl Seat {
             limits: Limits { cpu_millis: 0, memory_bytes: 0, disk_bytes: 0 },
             rank: 0,
             class: ClassIx(0),
-            lane: LaneSeat::Out,
         }
     }
 
@@ -299,9 +278,4 @@ fn limits(node: &Node, config: &ClusterConfig) -> Limits {
         memory_bytes: node.allocatable_memory(),
         disk_bytes: node.allocatable_disk().unwrap_or(u64::MAX),
     }
-}
-
-fn new_lane(lanes: &mut Vec<ClassLane>, class: ClassIx) -> u32 {
-    lanes.push(ClassLane { class, lane: Lane::default() });
-    u32::try_from(lanes.len() - 1).unwrap_or(u32::MAX)
 }
