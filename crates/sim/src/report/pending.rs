@@ -50,19 +50,28 @@ fn sentence(explanation: &Explanation) -> String {
     if let Some(home) = home_offline(explanation) {
         return home;
     }
+    if let Some(hosts) = hosts_missing(explanation) {
+        return hosts;
+    }
     let nodes = explanation.nodes;
     let plural = if nodes == 1 { "node" } else { "nodes" };
-    let mut text = match (&explanation.nearest, nodes) {
+    match (&explanation.nearest, nodes) {
         (_, 0) => "there are no nodes".to_owned(),
         (Some(nearest), _) => format!("0 of {nodes} {plural} fit: {}", miss(nearest)),
         (None, _) => format!("0 of {nodes} {plural} fit"),
-    };
-    if !explanation.missing.is_empty() {
-        let names: Vec<&str> = explanation.missing.iter().map(NodeName::as_str).collect();
-        text.push_str("; pinned hosts that cannot be used: ");
-        text.push_str(&names.join(", "));
     }
-    text
+}
+
+/// Pinned hosts wait for each other: some may fit, so what is told is which do not, and what the nearest of them lacks.
+fn hosts_missing(explanation: &Explanation) -> Option<String> {
+    let missing = &explanation.missing;
+    if missing.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = missing.iter().map(NodeName::as_str).collect();
+    let near = explanation.nearest.as_ref().filter(|nearest| missing.contains(&nearest.node));
+    let near = near.map(|nearest| format!(": {}", miss(nearest))).unwrap_or_default();
+    Some(format!("pinned hosts that cannot be used are {}{near}", names.join(", ")))
 }
 
 /// A volume's home that is away is what it waits for; what other nodes lack is beside the point.
@@ -118,6 +127,9 @@ mod tests {
         let pinned =
             Explanation { missing: vec!["h1".into(), "h2".into()], ..explanation(4, vec![Refusal::NotPinned]) };
         insta::assert_snapshot!(sentence(&pinned),
-            @"0 of 4 nodes fit: n3 is not among the pinned hosts; pinned hosts that cannot be used: h1, h2");
+            @"pinned hosts that cannot be used are h1, h2");
+        let paused = Refusal::NotReady { intent: Intent::Paused, health: Health::Ready };
+        let near = Explanation { missing: vec!["h1".into(), "n3".into()], ..explanation(4, vec![paused]) };
+        insta::assert_snapshot!(sentence(&near), @"pinned hosts that cannot be used are h1, n3: n3 is paused");
     }
 }
