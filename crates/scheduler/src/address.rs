@@ -25,6 +25,13 @@ pub(crate) struct AddressPool {
     first_open_word: usize,
 }
 
+/// What a host number was before it was marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    Free,
+    Taken,
+}
+
 impl AddressPool {
     pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
         self.limit = limit;
@@ -50,13 +57,15 @@ impl AddressPool {
     }
 
     /// Marks a host number as taken or resting; harmless if it is already.
-    pub(crate) fn mark(&mut self, host: u64) {
+    pub(crate) fn mark(&mut self, host: u64) -> Before {
         let (word, bit) = Self::place(host);
         if self.taken.len() <= word {
             self.taken.resize(word + 1, 0);
         }
-        self.count += u64::from(self.taken[word] & bit == 0);
+        let before = if self.taken[word] & bit == 0 { Before::Free } else { Before::Taken };
+        self.count += u64::from(before == Before::Free);
         self.taken[word] |= bit;
+        before
     }
 
     /// Gives a host number back.

@@ -32,7 +32,7 @@ use crate::{
     ask::Ask,
     explain,
     placement::Vacancy,
-    view::{GroupIx, View},
+    view::{GroupIx, View, groups::is_live},
 };
 
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
@@ -179,6 +179,8 @@ impl<'a> Pass<'a> {
                 }
                 Some(_) => {}
                 None if known.slots[at].waiting == Some(why.reason) => {}
+                // It ended for good before its node went down; that is what is said of it.
+                None if known.slots[at].replicas.iter().any(is_live) => {}
                 None => news.push(slot),
             }
         }

@@ -22,6 +22,9 @@ use crate::{
 pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let group = ask.group;
     let closed = close_off_target(pass, ask);
+    for slot in &closed {
+        ask.counts.remove_from(slots::node_of(pass.view, group, slot));
+    }
     slots::stop_superseded(pass, group);
     restart::restart_ended(pass, group);
     pass.view.waiting.remove(&group);
@@ -73,6 +76,7 @@ fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
         .wanted_slots()
         .filter(|slot| !closed.contains(&slot.key))
         .filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)))
+        .filter(|slot| slot.current().is_some_and(|replica| takes_work(view.fleet.node(replica.node))))
         .map(|slot| slot.key.clone())
         .collect();
     let mut vacancies = empty;
@@ -83,12 +87,14 @@ fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
 /// A node that should have a replica and has none.
 fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
     let known = view.fleet.node(node);
-    if !takes_work(known) || !feasibility::may_stay(ask, view, node) {
+    if !feasibility::may_stay(ask, view, node) {
         return None;
     }
     let group = view.group(ask.group);
     let key = SlotKey::Node(known.name.clone());
     let generation = match group.slot_at(&key) {
+        // A node that takes no new work is no target; a slot that it already has waits there.
+        Err(_) if !takes_work(known) => return None,
         Err(_) => Generation(1),
         Ok(at) if group.slots[at].wanted == Wanted::Stop => return None,
         Ok(at) if slots::may_have_successor(&ask.spec, &group.slots[at]) => Generation(group.slots[at].newest.0 + 1),

@@ -6,7 +6,7 @@
 //!
 //! Owns: validity of an existing placement. Must not touch: the choice of the next node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
     Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, ServiceKind, SlotKey,
@@ -21,6 +21,7 @@ use crate::{
     placement::{self, Vacancy},
     view::{
         GroupIx, NodeIx, View,
+        fleet::takes_work,
         groups::{Replica, Slot},
     },
 };
@@ -58,9 +59,7 @@ pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
         let Some((newest, older)) = slot.replicas.split_last() else { continue };
         let newer_runs = newest.wanted == Wanted::Run && newest.state == ReplicaState::Running;
         for replica in older.iter().filter(|replica| replica.wanted == Wanted::Run) {
-            let down = pass.view.fleet.node(replica.node).health == Health::Down;
-            let ended = matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed);
-            if newer_runs || down || ended {
+            if newer_runs || serves_nobody(pass.view, replica) {
                 stops.push((slot.key.clone(), replica.generation));
             }
         }
@@ -68,21 +67,28 @@ pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
 
-/// Stops generations on nodes that are down as soon as this pass has found them a successor. Nobody hears it until the
-/// node is back, but then it must.
+/// Whether a generation has ended, or its node is down: nothing is lost by stopping it before its successor runs.
+fn serves_nobody(view: &View, replica: &Replica) -> bool {
+    let down = view.fleet.node(replica.node).health == Health::Down;
+    down || matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed)
+}
+
+/// Stops generations that serve nobody as soon as this pass has found them a successor, rather than start them again.
+/// On a node that is down nobody hears it until the node is back, but then it must.
 pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
-    let mut stops = Vec::new();
+    let mut stops: BTreeMap<SlotKey, Generation> = BTreeMap::new();
     for item in &pass.items {
         let PlanItem::Place(placement) = item else { continue };
-        let Some(replica) = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].current()) else {
-            continue;
-        };
-        if pass.view.fleet.node(replica.node).health == Health::Down {
-            stops.push(PlanItem::Stop { slot: placement.slot.clone(), generation: replica.generation });
+        let replica = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].current());
+        if let Some(replica) = replica.filter(|replica| serves_nobody(pass.view, replica)) {
+            stops.insert(placement.slot.clone(), replica.generation);
         }
     }
-    pass.items.extend(stops);
+    if !stops.is_empty() {
+        pass.items.retain(|item| !matches!(item, PlanItem::Restart { slot, .. } if stops.contains_key(slot)));
+    }
+    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
 
 /// Slots that need their next generation now, in order. Slots that are leaving do not count on their old node.
@@ -213,7 +219,8 @@ pub(super) fn updates(
 ) -> Vec<(Vacancy, NodeIx)> {
     let known = pass.view.group(ask.group);
     let staying = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
-    let under_way = staying.filter(|slot| !is_settled(slot)).count();
+    let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
+    let under_way = staying.filter(|slot| !is_settled(slot) && !given_up.contains(&slot.key)).count();
     let parallelism = match ask.spec.update.parallelism {
         0 => usize::MAX,
         limit => limit as usize,
@@ -221,6 +228,9 @@ pub(super) fn updates(
     let turn = outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at]));
     let turn = turn.take(parallelism.saturating_sub(under_way));
     let turn = turn.filter_map(|slot| Some((slot, slot.current()?)));
+    // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
+    let stuck = |replica: &Replica| ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node));
+    let turn = turn.filter(|(_, replica)| !stuck(replica));
     if !blocks_successor(&ask.spec) {
         return turn.map(|(slot, replica)| (next_generation(slot), replica.node)).collect();
     }
@@ -229,6 +239,10 @@ pub(super) fn updates(
     let stops: Vec<PlanItem> = turn.map(stop).collect();
     pass.items.extend(stops);
     Vec::new()
+}
+
+fn given_up(item: &PlanItem) -> Option<&SlotKey> {
+    if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
 }
 
 /// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up.

@@ -104,7 +104,12 @@ impl View {
     }
 
     fn node_gone(&mut self, name: &NodeName) {
-        let Some(ix) = self.fleet.forget(name) else { return };
+        let Some(&ix) = self.fleet.by_name.get(name) else { return };
+        let tenants: Vec<GroupIx> = self.fleet.tenants[ix.at()].keys().copied().collect();
+        for group in tenants {
+            self.release_all(group, |replica| replica.node == ix);
+        }
+        self.fleet.forget(name);
         self.resting.retain(|(_, node, _)| *node != ix);
         self.dirty.extend(self.fleet.tenants[ix.at()].keys());
         self.dirty.extend(&self.per_node);
@@ -180,7 +185,9 @@ impl View {
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
-        let Some(ix) = self.group_ids.remove(key) else { return };
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        self.release_all(ix, |_| true);
+        self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
         }
@@ -227,7 +234,11 @@ impl View {
         known.newest = known.newest.max(generation);
         known.waiting = None;
         known.replicas.push(replica.clone());
-        self.fleet.addresses[node.at()].mark(address::host(assignment.address));
+        let host = address::host(assignment.address);
+        if self.fleet.addresses[node.at()].mark(host) == address::Before::Taken {
+            // Its rest was over for whoever decided this, and must not end later for a view that was not asked.
+            self.resting.retain(|(_, owner, resting)| (*owner, *resting) != (node, host));
+        }
         *self.fleet.tenants[node.at()].entry(ix).or_default() += 1;
         self.occupy(ix, slot, &replica);
         self.count(key, node, &replica.terms);
@@ -321,5 +332,20 @@ impl View {
         self.dirty.insert(ix);
         self.tell_watchers(key);
         self.room_appeared = RoomAppeared::Yes;
+    }
+
+    /// Releases generations of a group that were not heard to stop before their node or group went, so that nothing is
+    /// left that names what is gone.
+    fn release_all(&mut self, group: GroupIx, which: impl Fn(&Replica) -> bool) {
+        let Some(known) = self.groups[group.at()].as_ref() else { return };
+        let key = known.key.clone();
+        let replicas = known.slots.iter().flat_map(|slot| slot.replicas.iter().map(|replica| (&slot.key, replica)));
+        let going: Vec<(SlotKey, Generation)> = replicas
+            .filter(|(_, replica)| which(replica))
+            .map(|(slot, replica)| (slot.clone(), replica.generation))
+            .collect();
+        for (slot, generation) in going {
+            self.released(&key, &slot, generation);
+        }
     }
 }
