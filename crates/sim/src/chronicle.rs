@@ -206,6 +206,8 @@ impl Chronicle {
                 let entry = self.push_replica(now, Kind::Restarted, group, slot, *generation);
                 entry.attempt = Some(*attempt);
             }
+            // An apply gave it another chance: nothing failed.
+            Event::Observed { state: ReplicaState::Failed, failures: 0, .. } => {}
             Event::Observed { group, slot, generation, attempt, state: seen, code, details, .. } => {
                 self.observed(now, group, slot, (*generation, *attempt), (*seen, *code), details);
             }

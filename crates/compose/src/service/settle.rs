@@ -146,14 +146,7 @@ impl ServiceReader<'_> {
         match hosts {
             Some(given) if pinned && given.value.is_empty() => self.hosts_missing(&given.place.clone()),
             Some(given) if pinned => {
-                let count = given.value.len();
-                if usize::try_from(self.spec.replicas).is_ok_and(|replicas| replicas > count) {
-                    let message = format!(
-                        "{} wants {} replicas on {count} pinned hosts, one each",
-                        self.what, self.spec.replicas
-                    );
-                    self.problems.error(&given.place, message).hint("name more hosts or lower `replicas`");
-                }
+                self.check_host_count(&given, over);
                 self.check_hosts(&given);
                 self.spec.placement.hosts = given.value;
             }
@@ -164,6 +157,22 @@ impl ServiceReader<'_> {
             None if pinned => self.hosts_missing(&self.place.clone()),
             None => {}
         }
+    }
+
+    /// The overlay's closed schema refuses what can never be placed; in a Compose file it is a wish like any other, which
+    /// waits with its reason until it is changed.
+    fn check_host_count(&mut self, given: &Given<BTreeSet<NodeName>>, over: &Override) {
+        let count = given.value.len();
+        if usize::try_from(self.spec.replicas).is_ok_and(|replicas| replicas <= count) {
+            return;
+        }
+        let message = format!("{} wants {} replicas on {count} pinned hosts, one each", self.what, self.spec.replicas);
+        let problem = if over.hosts.is_some() || over.replicas.is_some() {
+            self.problems.error(&given.place, message)
+        } else {
+            self.problems.warn(&given.place, message)
+        };
+        problem.hint("name more hosts or lower `replicas`");
     }
 
     fn check_hosts(&mut self, given: &Given<BTreeSet<NodeName>>) {

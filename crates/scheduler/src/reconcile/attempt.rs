@@ -4,7 +4,7 @@
 //!
 //! Owns: all-or-nothing. Invariant: every vacancy handed in comes back placed or held back with an explanation.
 
-use longshore_model::{Explanation, Placement, Reason, Refusal, service::Batching};
+use longshore_model::{Explanation, Placement, Reason, Refusal, Strategy, service::Batching};
 
 use crate::{
     ask::Ask,
@@ -43,7 +43,12 @@ fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outco
     let (placed, left) = placement::place(view, ask, vacancies);
     outcome.placed = placed;
     if !left.is_empty() {
-        let why = explain::nowhere(view, ask);
+        let mut why = explain::nowhere(view, ask);
+        if why.missing.is_empty() && ask.spec.placement.strategy == Strategy::Hosts {
+            // Every pinned host is fine; there are just too few of them.
+            let taken = ask.counts.nodes().count();
+            why.gate = Some(too_few(ask.spec.placement.hosts.len().saturating_sub(taken), left.len()));
+        }
         outcome.held_back.push((left, why));
     }
 }
@@ -60,13 +65,17 @@ fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outco
     }
     let mut why = explain::nowhere(view, ask);
     if !placed.is_empty() {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         why.reason = Reason::BatchIncomplete;
-        why.gate = Some(Refusal::Batch { fits: number(placed.len()), wanted: number(vacancies.len()) });
+        why.gate = Some(too_few(placed.len(), vacancies.len()));
     }
     view.roll_back_to(mark, ask);
     for placement in &placed {
         ask.counts.remove_from(view.fleet.by_name.get(&placement.node).copied());
     }
     outcome.held_back.push((vacancies, why));
+}
+
+fn too_few(fits: usize, wanted: usize) -> Refusal {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Refusal::Batch { fits: number(fits), wanted: number(wanted) }
 }
