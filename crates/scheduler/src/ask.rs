@@ -17,7 +17,11 @@ use smallvec::SmallVec;
 
 use crate::{
     feasibility::{self, Filter, Scope, Site, constraints::Rules, skew::Branches},
-    view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group},
+    view::{
+        GroupIx, NodeIx, View,
+        classes::ClassIx,
+        groups::{Group, Slot},
+    },
 };
 
 pub(crate) use self::{company::Company, counts::Counts};
@@ -54,8 +58,8 @@ impl Ask {
     pub(crate) fn new(view: &View, group: GroupIx, now: Time, mut counts: Counts) -> Self {
         let known = view.group(group);
         counts.clear(&view.fleet, &known.spec.placement.distinct_property);
-        for replica in known.wanted_slots().filter_map(|slot| slot.current()) {
-            counts.add(replica.node);
+        for node in known.wanted_slots().filter_map(Slot::counts_on) {
+            counts.add(node);
         }
         Self::counting(view, group, now, counts)
     }

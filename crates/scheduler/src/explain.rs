@@ -37,7 +37,7 @@ pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey
     let (stuck, unplaced): (Vec<_>, Vec<_>) =
         unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
     for vacancy in &unplaced {
-        ask.counts.remove_from(slots::node_of(view, ix, &vacancy.slot));
+        ask.counts.remove_from(slots::counts_on(view, ix, &vacancy.slot));
     }
     let mut held_back = attempt(view, &mut ask, unplaced).held_back;
     view.roll_back();

@@ -32,7 +32,10 @@ use crate::{
     ask::Ask,
     explain,
     placement::Vacancy,
-    view::{GroupIx, View, groups::is_live},
+    view::{
+        GroupIx, View,
+        groups::{Slot, is_live},
+    },
 };
 
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
@@ -180,13 +183,19 @@ impl<'a> Pass<'a> {
                 Some(_) => {}
                 None if known.slots[at].waiting == Some(why.reason) => {}
                 // It ended for good before its node went down; that is what is said of it.
-                None if known.slots[at].replicas.iter().any(is_live) => {}
+                None if self.has_live(&known.slots[at]) => {}
                 None => news.push(slot),
             }
         }
         if !news.is_empty() {
             self.items.push(PlanItem::Wait(Wait { slots: news, reason: why.reason, details: explain::details(why) }));
         }
+    }
+
+    /// Whether a slot has a generation that is alive and not stopped by this pass.
+    fn has_live(&self, slot: &Slot) -> bool {
+        let stop = |generation| PlanItem::Stop { slot: slot.key.clone(), generation };
+        slot.replicas.iter().any(|replica| is_live(replica) && !self.items.contains(&stop(replica.generation)))
     }
 
     /// Asks to be woken at an instant.

@@ -23,7 +23,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let group = ask.group;
     let closed = close_off_target(pass, ask);
     for slot in &closed {
-        ask.counts.remove_from(slots::node_of(pass.view, group, slot));
+        ask.counts.remove_from(slots::counts_on(pass.view, group, slot));
     }
     slots::stop_superseded(pass, group);
     restart::restart_ended(pass, group);
@@ -36,6 +36,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
 fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeIx)>) {
     let mut waits: Vec<(Vacancy, Explanation)> = Vec::new();
     for (vacancy, node) in vacancies {
+        ask.counts.remove_from(slots::counts_on(pass.view, ask.group, &vacancy.slot));
         if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
             waits.push((vacancy, explain::gated(pass.view, refusal)));
             continue;

@@ -77,16 +77,23 @@ fn serves_nobody(view: &View, replica: &Replica) -> bool {
 /// On a node that is down nobody hears it until the node is back, but then it must.
 pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
+    let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
     let mut stops: BTreeMap<SlotKey, Generation> = BTreeMap::new();
     for item in &pass.items {
         let PlanItem::Place(placement) = item else { continue };
         let replica = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].current());
-        if let Some(replica) = replica.filter(|replica| serves_nobody(pass.view, replica)) {
+        let useless = |replica: &&Replica| serves_nobody(pass.view, replica) || given_up.contains(&placement.slot);
+        if let Some(replica) = replica.filter(useless) {
             stops.insert(placement.slot.clone(), replica.generation);
         }
     }
     if !stops.is_empty() {
-        pass.items.retain(|item| !matches!(item, PlanItem::Restart { slot, .. } if stops.contains_key(slot)));
+        pass.items.retain(|item| match item {
+            PlanItem::Restart { slot, .. } | PlanItem::GiveUp { slot, .. } => !stops.contains_key(slot),
+            PlanItem::Open(_) | PlanItem::Place(_) | PlanItem::Wait(_) | PlanItem::Stop { .. } | PlanItem::Close(_) => {
+                true
+            }
+        });
     }
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
@@ -98,7 +105,7 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
     let mut homeless = Vec::new();
     let mut outdated = Vec::new();
     for slot in pass.view.group(group).wanted_slots() {
-        let leaving = slot.current().map(|replica| replica.node);
+        let leaving = slot.counts_on();
         if closed.contains(&slot.key) {
             ask.counts.remove_from(leaving);
             continue;
@@ -133,6 +140,12 @@ pub(crate) fn home_is_away(view: &View, ask: &Ask) -> Explanation {
 /// Whether a slot stays with a node that is down because its data is there.
 pub(crate) fn waits_for_home(view: &View, ask: &Ask, vacancy: &Vacancy) -> bool {
     ask.spec.is_stateful() && node_of(view, ask.group, &vacancy.slot).is_some()
+}
+
+/// The node a slot counts on.
+pub(crate) fn counts_on(view: &View, group: GroupIx, slot: &SlotKey) -> Option<NodeIx> {
+    let known = view.group(group);
+    known.slots[known.slot_at(slot).ok()?].counts_on()
 }
 
 /// The node a slot's current generation is on.

@@ -41,11 +41,7 @@ impl View {
                     slot.wanted = Wanted::Stop;
                 }
             }),
-            Event::SlotGone { group, slot } => self.in_group(group, |known| {
-                if let Ok(at) = known.slot_at(slot) {
-                    known.slots.remove(at);
-                }
-            }),
+            Event::SlotGone { group, slot } => self.slot_gone(group, slot),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(group, slot, *generation, assignment);
             }
@@ -107,7 +103,7 @@ impl View {
         let Some(&ix) = self.fleet.by_name.get(name) else { return };
         let tenants: Vec<GroupIx> = self.fleet.tenants[ix.at()].keys().copied().collect();
         for group in tenants {
-            self.release_all(group, |replica| replica.node == ix);
+            self.release_all(group, |_, replica| replica.node == ix);
         }
         self.fleet.forget(name);
         self.resting.retain(|(_, node, _)| *node != ix);
@@ -186,7 +182,7 @@ impl View {
 
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
-        self.release_all(ix, |_| true);
+        self.release_all(ix, |_, _| true);
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
@@ -202,6 +198,16 @@ impl View {
             change(self.group_mut(ix));
             self.dirty.insert(ix);
         }
+    }
+
+    fn slot_gone(&mut self, key: &GroupKey, slot: &SlotKey) {
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        self.release_all(ix, |at, _| at == slot);
+        self.in_group(key, |known| {
+            if let Ok(at) = known.slot_at(slot) {
+                known.slots.remove(at);
+            }
+        });
     }
 
     fn slot_waits(&mut self, key: &GroupKey, slot: &SlotKey, reason: longshore_model::Reason) {
@@ -334,14 +340,14 @@ impl View {
         self.room_appeared = RoomAppeared::Yes;
     }
 
-    /// Releases generations of a group that were not heard to stop before their node or group went, so that nothing is
+    /// Releases generations of a group that were not heard to stop before their node, slot or group went, so that nothing is
     /// left that names what is gone.
-    fn release_all(&mut self, group: GroupIx, which: impl Fn(&Replica) -> bool) {
+    fn release_all(&mut self, group: GroupIx, which: impl Fn(&SlotKey, &Replica) -> bool) {
         let Some(known) = self.groups[group.at()].as_ref() else { return };
         let key = known.key.clone();
         let replicas = known.slots.iter().flat_map(|slot| slot.replicas.iter().map(|replica| (&slot.key, replica)));
         let going: Vec<(SlotKey, Generation)> = replicas
-            .filter(|(_, replica)| which(replica))
+            .filter(|(slot, replica)| which(slot, replica))
             .map(|(slot, replica)| (slot.clone(), replica.generation))
             .collect();
         for (slot, generation) in going {

@@ -70,6 +70,12 @@ impl Slot {
         self.replicas.last().filter(|replica| replica.wanted == Wanted::Run)
     }
 
+    /// The node the slot counts on: that of its newest generation. While that one stops so that the next can start, the
+    /// slot keeps its place, or a sibling would take it.
+    pub(crate) fn counts_on(&self) -> Option<NodeIx> {
+        self.replicas.last().map(|replica| replica.node)
+    }
+
     pub(crate) fn replica_mut(&mut self, generation: Generation) -> Option<&mut Replica> {
         self.replicas.iter_mut().find(|replica| replica.generation == generation)
     }
