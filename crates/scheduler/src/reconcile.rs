@@ -145,7 +145,7 @@ impl<'a> Pass<'a> {
     /// Places what can be placed; the rest waits, explained.
     fn place(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
         if vacancies.is_empty() {
-            return;
+            return slots::stop_replaced(self, ask.group);
         }
         let mut outcome = attempt::attempt(self.view, ask, vacancies);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));

@@ -206,9 +206,9 @@ impl Chronicle {
                 let entry = self.push_replica(now, Kind::Restarted, group, slot, *generation);
                 entry.attempt = Some(*attempt);
             }
-            // An apply gave it another chance: nothing failed.
-            Event::Observed { state: ReplicaState::Failed, failures: 0, .. } => {}
-            Event::Observed { group, slot, generation, attempt, state: seen, code, details, .. } => {
+            Event::Observed { group, slot, generation, attempt, state: seen, code, details, failures, .. }
+                if *seen != ReplicaState::Failed || *failures > 0 =>
+            {
                 self.observed(now, group, slot, (*generation, *attempt), (*seen, *code), details);
             }
             Event::Released { group, slot, generation, .. } => {
@@ -218,7 +218,9 @@ impl Chronicle {
             Event::SlotGone { group, slot } => {
                 self.whereabouts.remove(&(group.clone(), slot.clone()));
             }
-            Event::Configured(_)
+            // A replica seen failed without a failure was given another chance by an apply: nothing happened to it.
+            Event::Observed { .. }
+            | Event::Configured(_)
             | Event::GroupChanged { .. }
             | Event::GroupUnwanted(_)
             | Event::GroupGone(_)

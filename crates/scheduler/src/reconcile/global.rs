@@ -49,6 +49,7 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
             }
         }
     }
+    slots::stop_replaced(pass, ask.group);
     let left = waits.iter().map(|(vacancy, _)| vacancy.clone()).collect();
     pass.left = Leftover::new(pass.view, ask, left, pass.items.len());
     for (vacancy, why) in waits {

@@ -67,10 +67,9 @@ pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
 
-/// Whether a generation has ended, or its node is down: nothing is lost by stopping it before its successor runs.
+/// Whether a generation does not run, or its node is down: nothing is lost by stopping it before its successor runs.
 fn serves_nobody(view: &View, replica: &Replica) -> bool {
-    let down = view.fleet.node(replica.node).health == Health::Down;
-    down || matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed)
+    replica.state != ReplicaState::Running || view.fleet.node(replica.node).health == Health::Down
 }
 
 /// Stops generations that serve nobody as soon as this pass has found them a successor, rather than start them again.

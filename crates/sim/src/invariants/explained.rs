@@ -18,6 +18,6 @@ pub(super) fn check(key: &GroupKey, group: &Group) -> Vec<String> {
 }
 
 fn has_answer(slot: &Slot) -> bool {
-    let answers = |replica: &Replica| replica.wanted == Wanted::Run || replica.state == ReplicaState::Draining;
+    let answers = |replica: &Replica| replica.wanted == Wanted::Run || replica.state != ReplicaState::Lost;
     slot.waiting.is_some() || slot.replicas.iter().any(answers)
 }
