@@ -232,17 +232,26 @@ pub(super) fn updates(
     let known = pass.view.group(ask.group);
     let staying = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
-    let under_way = staying.filter(|slot| !is_settled(slot) && !given_up.contains(&slot.key)).count();
+    let restarted: BTreeSet<&SlotKey> = pass.items.iter().filter_map(restarted).collect();
+    let is_under_way =
+        |slot: &Slot| restarted.contains(&slot.key) || (!is_settled(slot) && !given_up.contains(&slot.key));
+    let mut under_way = staying.filter(|slot| is_under_way(slot)).count();
     let parallelism = match ask.spec.update.parallelism {
         0 => usize::MAX,
         limit => limit as usize,
     };
     let turn = outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at]));
-    let turn = turn.take(parallelism.saturating_sub(under_way));
     let turn = turn.filter_map(|slot| Some((slot, slot.current()?)));
     // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
     let stuck = |replica: &Replica| ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node));
     let turn = turn.filter(|(_, replica)| !stuck(replica));
+    // A slot that is under way anyway takes nobody's turn.
+    let turn = turn.filter(|(slot, _)| {
+        let fresh = usize::from(!is_under_way(slot));
+        let may = fresh == 0 || under_way < parallelism;
+        under_way += if may { fresh } else { 0 };
+        may
+    });
     if !blocks_successor(&ask.spec) {
         return turn.map(|(slot, replica)| (next_generation(slot), replica.node)).collect();
     }
@@ -251,6 +260,10 @@ pub(super) fn updates(
     let stops: Vec<PlanItem> = turn.map(stop).collect();
     pass.items.extend(stops);
     Vec::new()
+}
+
+fn restarted(item: &PlanItem) -> Option<&SlotKey> {
+    if let PlanItem::Restart { slot, .. } = item { Some(slot) } else { None }
 }
 
 fn given_up(item: &PlanItem) -> Option<&SlotKey> {

@@ -1,0 +1,81 @@
+//! Nothing is forgotten: after every decision each wanted slot has a node or says why not, there are as many slots as
+//! were asked for, and no index is used twice.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{Event, GroupKey, Health, ReplicaState, Slot, SlotKey, replica::Wanted};
+use longshore_store::{Group, State, is_live};
+use proptest::prelude::*;
+
+use super::{
+    histories::{Step, history},
+    shapes::cases,
+    world::World,
+};
+
+proptest! {
+    #![proptest_config(cases(600))]
+
+    #[test]
+    fn every_wanted_slot_has_a_node_or_a_reason(steps in history(60)) {
+        let mut world = World::default();
+        for step in &steps {
+            world.act(step);
+            if matches!(step, Step::Decide) {
+                for (key, group) in world.state.groups() {
+                    group_is_accounted_for(&world.state, key, group);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_is_used_once(steps in history(60)) {
+        let mut world = World::default();
+        let mut used: BTreeSet<(GroupKey, SlotKey)> = BTreeSet::new();
+        for step in &steps {
+            for event in world.act(step) {
+                if let Event::SlotOpened { group, slot: slot @ SlotKey::Index(_), .. } = event {
+                    prop_assert!(used.insert((group.clone(), slot.clone())), "{} again", slot.printed(&group));
+                }
+            }
+            // A deployment that is gone takes its counters with it.
+            used.retain(|(key, _)| world.state.deployment(&key.namespace, &key.deployment).is_some());
+        }
+    }
+}
+
+fn group_is_accounted_for(state: &State, key: &GroupKey, group: &Group) {
+    let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).collect();
+    if group.wanted == Wanted::Stop {
+        assert!(open.is_empty(), "{key} is not wanted and has open slots");
+        return;
+    }
+    if group.spec.kind.is_per_node() {
+        for slot in &open {
+            let known = matches!(&slot.key, SlotKey::Node(name) if state.node(name).is_some());
+            assert!(known, "{} has no node to be named after", slot.key.printed(key));
+        }
+    } else {
+        let counted = open.iter().filter(|slot| matches!(slot.key, SlotKey::Index(_))).count();
+        assert_eq!(counted, open.len(), "{key} counts and has slots named after nodes");
+        assert_eq!(counted, group.spec.replicas as usize, "{key} has another number of slots than asked for");
+    }
+    for slot in open {
+        slot_is_accounted_for(state, key, slot);
+    }
+}
+
+fn slot_is_accounted_for(state: &State, key: &GroupKey, slot: &Slot) {
+    let stands = slot.replicas.iter().any(|replica| {
+        let there = state.node(&replica.assignment.node).is_some_and(|node| node.health != Health::Down);
+        // What ended for good does so whatever becomes of its machine.
+        let ended = matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed);
+        replica.wanted == Wanted::Run && (there || ended)
+    });
+    let leaving = slot.replicas.iter().any(|replica| replica.wanted == Wanted::Stop);
+    let printed = slot.key.printed(key);
+    assert!(stands || leaving || slot.waiting.is_some(), "{printed} has neither node nor reason: {slot:?}");
+    let live = slot.replicas.iter().any(is_live);
+    assert!(!live || slot.waiting.is_none(), "{printed} is alive and says that it waits: {slot:?}");
+}

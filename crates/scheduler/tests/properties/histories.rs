@@ -1,0 +1,131 @@
+//! Random histories: what operators, machines and time do to a cluster.
+//!
+//! Owns: the list of things that can happen. What names something that is not there is refused by the state machine,
+//! which is part of the test.
+
+use std::{sync::Arc, time::Duration};
+
+use longshore_model::{Health, Intent, Node, ReplicaState, ServiceSpec, command::Quota, units::MIB};
+use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Strategy};
+
+use super::{
+    services::{DEPLOYMENTS, SECRETS, SERVICES, service},
+    shapes::{NODES, Terse, node},
+};
+
+/// Services of one manifest, by position in [`SERVICES`].
+pub(super) type Manifest = Vec<(usize, Terse<Arc<ServiceSpec>>)>;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Join(u8, Terse<Box<Node>>),
+    Label(u8, &'static str, &'static str),
+    Intend(u8, Intent),
+    Health(u8, Health),
+    UseDegraded(u8),
+    Configure {
+        default_memory_bytes: u64,
+        cpu_overcommit_millionths: u64,
+    },
+    Apply(usize, Manifest),
+    Scale(usize, usize, u32),
+    Remove(usize),
+    Secret(usize, u64),
+    Quota(Quota),
+    /// One replica, chosen by a number, is seen in a state.
+    See(u16, ReplicaState, Aim),
+    /// Every machine that is not down starts what it should and stops what it should not run.
+    Settle,
+    Wait(Duration),
+    /// The scheduler decides, and the decision is committed.
+    Decide,
+}
+
+/// How well an observation names what it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    True,
+    OldAttempt,
+    OldGeneration,
+    StrangeSlot,
+    StrangeGroup,
+}
+
+/// A cluster that starts with some machines and services, then lives.
+pub(super) fn history(steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    let machines = vec((0..NODES, node()).prop_map(|(name, node)| Step::Join(name, Terse(Box::new(node)))), 1..7);
+    let manifests = vec(apply(), 1..4);
+    (machines, manifests, vec(step(), 0..steps))
+        .prop_map(|(machines, manifests, life)| machines.into_iter().chain(manifests).chain(life).collect())
+}
+
+fn apply() -> impl Strategy<Value = Step> {
+    let services = vec((0..SERVICES.len(), service().prop_map(Terse)), 0..3);
+    (0..DEPLOYMENTS.len(), services).prop_map(|(deployment, services)| Step::Apply(deployment, services))
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => Just(Step::Decide),
+        6 => Just(Step::Settle),
+        4 => apply(),
+        10 => of_replicas(),
+        8 => of_nodes(),
+        4 => of_operators(),
+        3 => (0..5400_u64).prop_map(|secs| Step::Wait(Duration::from_secs(secs))),
+        5 => (0..15_u64).prop_map(|secs| Step::Wait(Duration::from_secs(secs))),
+    ]
+}
+
+fn of_replicas() -> impl Strategy<Value = Step> {
+    let state = select(vec![
+        ReplicaState::Pulling,
+        ReplicaState::Starting,
+        ReplicaState::Running,
+        ReplicaState::Degraded,
+        ReplicaState::Stopped,
+        ReplicaState::Failed,
+        ReplicaState::Failed,
+        ReplicaState::Completed,
+    ]);
+    let aim = prop_oneof![
+        12 => Just(Aim::True),
+        1 => select(vec![Aim::OldAttempt, Aim::OldGeneration, Aim::StrangeSlot, Aim::StrangeGroup]),
+    ];
+    (any::<u16>(), state, aim).prop_map(|(which, state, aim)| Step::See(which, state, aim))
+}
+
+fn of_nodes() -> impl Strategy<Value = Step> {
+    let health =
+        select(vec![Health::Ready, Health::Ready, Health::Suspect, Health::Down, Health::Down, Health::Degraded]);
+    let intent = select(vec![Intent::Active, Intent::Active, Intent::Paused, Intent::Draining, Intent::Removed]);
+    let label = (select(vec!["zone", "rack"]), select(vec!["", "a", "b", "1"]));
+    prop_oneof![
+        3 => (0..NODES, node()).prop_map(|(name, node)| Step::Join(name, Terse(Box::new(node)))),
+        2 => (0..NODES, label).prop_map(|(node, (label, value))| Step::Label(node, label, value)),
+        3 => (0..NODES, health).prop_map(|(node, health)| Step::Health(node, health)),
+        2 => (0..NODES, intent).prop_map(|(node, intent)| Step::Intend(node, intent)),
+        1 => (0..NODES).prop_map(Step::UseDegraded),
+    ]
+}
+
+fn of_operators() -> impl Strategy<Value = Step> {
+    let replicas = prop_oneof![6 => 0_u32..6, 1 => 6_u32..41];
+    let memory = option::of(select(vec![0, 100 * MIB, 1000 * MIB]));
+    let quota = (option::of(0_u64..20), memory, option::of(select(vec![0_u64, 500, 5000])));
+    prop_oneof![
+        5 => (0..DEPLOYMENTS.len(), 0..SERVICES.len(), replicas).prop_map(|(d, s, n)| Step::Scale(d, s, n)),
+        1 => (0..DEPLOYMENTS.len()).prop_map(Step::Remove),
+        2 => (0..SECRETS.len(), 1_u64..4).prop_map(|(name, version)| Step::Secret(name, version)),
+        1 => quota.prop_map(|(replicas, memory_bytes, cpu_millis)| {
+            Step::Quota(Quota { replicas, memory_bytes, cpu_millis })
+        }),
+        1 => (select(vec![0, 64 * MIB]), select(vec![1_000_000_u64, 4_000_000])).prop_map(
+            |(default_memory_bytes, cpu_overcommit_millionths)| Step::Configure {
+                default_memory_bytes,
+                cpu_overcommit_millionths,
+            }
+        ),
+    ]
+}

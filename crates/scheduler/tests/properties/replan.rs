@@ -1,0 +1,63 @@
+//! A plan is an answer, not an event: asking twice gives the same one, and a plan that was applied leaves nothing to do.
+
+use std::time::Duration;
+
+use longshore_model::{Command, Event, command::Quota};
+use proptest::prelude::*;
+
+use super::{
+    histories::{Step, history},
+    shapes::cases,
+    world::World,
+};
+
+proptest! {
+    #![proptest_config(cases(600))]
+
+    #[test]
+    fn planning_twice_gives_the_same_plan_and_an_applied_plan_leaves_nothing_to_do(steps in history(60)) {
+        let mut world = World::default();
+        for step in &steps {
+            if !matches!(step, Step::Decide) {
+                world.act(step);
+                continue;
+            }
+            let plan = world.plan();
+            prop_assert_eq!(&plan, &world.plan(), "the first plan changed the view");
+            world.tell(Command::Commit(Box::new(plan)));
+            // What is told to stop no longer counts against a quota, so that a plan may make room for the next one.
+            for _ in 0..rounds_allowed(&world) {
+                world.decide();
+            }
+            let again = world.plan();
+            prop_assert!(again.is_empty(), "there is more to do: {:#?}", again);
+        }
+    }
+
+    #[test]
+    fn a_plan_committed_twice_changes_nothing_more(steps in history(40)) {
+        let mut world = World::after(&steps);
+        let (plan, _) = world.decide();
+        prop_assert_eq!(world.tell(Command::Commit(Box::new(plan))), vec![]);
+    }
+
+    #[test]
+    fn a_cluster_left_alone_comes_to_rest(steps in history(40)) {
+        let mut world = World::after(&steps);
+        for _ in 0..200 {
+            let (_, decided) = world.decide();
+            let settled = world.act(&Step::Settle);
+            if decided.is_empty() && settled.is_empty() {
+                break;
+            }
+            world.now = world.now.after(Duration::from_mins(6));
+        }
+        let plan = world.plan();
+        prop_assert!(plan.is_empty(), "still not at rest: {:#?}", plan);
+    }
+}
+
+fn rounds_allowed(world: &World) -> usize {
+    let limited = |event: &Event| matches!(event, Event::QuotaSet { quota, .. } if *quota != Quota::default());
+    if world.state.events().iter().any(limited) { 5 } else { 0 }
+}

@@ -1,0 +1,206 @@
+//! Random services.
+//!
+//! Owns: what a manifest can ask of the scheduler. Most services ask for little: those that ask for everything fit
+//! nowhere and prove nothing.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use longshore_model::{
+    Driver, GroupKey, NamespaceName, NodeName, PlacementSpec, Platform, PoolName, SecretName, ServiceKind, ServiceSpec,
+    Strategy as PlacementStrategy, VolumeKey, VolumeName,
+    service::{
+        Access, Affinity, Mount, MountSource, PoolWanted, Port, PortMode, Protocol, Resources, RestartCondition,
+        RestartPolicy, SpecHash, UpdateOrder, UpdatePolicy,
+    },
+    units::MIB,
+    volume::Sharing,
+};
+use proptest::{
+    collection::{btree_set, vec},
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
+
+use super::shapes::{NODES, constraint, node_name, preferences};
+
+/// Deployments there can be, and services in each.
+pub(super) const DEPLOYMENTS: [&str; 3] = ["blog", "shop", "wiki"];
+pub(super) const SERVICES: [&str; 3] = ["db", "job", "web"];
+pub(super) const SECRETS: [&str; 2] = ["key", "token"];
+
+pub(super) fn group_key(deployment: &str, service: &str) -> GroupKey {
+    GroupKey { namespace: NamespaceName::default_namespace(), deployment: deployment.into(), service: service.into() }
+}
+
+/// Any service at all.
+pub(super) fn service() -> impl Strategy<Value = Arc<ServiceSpec>> {
+    (placement(), resources(), attachments(), life()).prop_map(|(placement, resources, attachments, life)| {
+        let (ports, mounts, secrets_required) = attachments;
+        let (kind, replicas, priority, driver, update, restart, version) = life;
+        let kind = if placement.strategy == PlacementStrategy::Global { kind.1 } else { kind.0 };
+        Arc::new(ServiceSpec {
+            kind,
+            replicas,
+            driver,
+            resources,
+            ports,
+            mounts,
+            secrets_required,
+            placement,
+            priority,
+            update,
+            restart,
+            spec_hash: SpecHash(format!("v{version}").into()),
+            ..ServiceSpec::default()
+        })
+    })
+}
+
+/// A service placed by count, that stays, and changes only when told to.
+pub(super) fn counted() -> impl Strategy<Value = Arc<ServiceSpec>> {
+    service().prop_map(|mut spec| {
+        let plain = Arc::make_mut(&mut spec);
+        plain.kind = ServiceKind::Service;
+        if plain.placement.strategy == PlacementStrategy::Global {
+            plain.placement.strategy = PlacementStrategy::Spread;
+        }
+        if plain.volumes().next().is_some() {
+            plain.replicas = plain.replicas.min(1);
+        }
+        spec
+    })
+}
+
+fn placement() -> impl Strategy<Value = PlacementSpec> {
+    let strategy = select(vec![
+        PlacementStrategy::Spread,
+        PlacementStrategy::Spread,
+        PlacementStrategy::Spread,
+        PlacementStrategy::Spread,
+        PlacementStrategy::Pack,
+        PlacementStrategy::Pack,
+        PlacementStrategy::Hosts,
+        PlacementStrategy::Global,
+        PlacementStrategy::Hash,
+    ]);
+    let hosts = btree_set((0..NODES).prop_map(node_name), 0..5);
+    let pool = select(vec![
+        PoolWanted::All,
+        PoolWanted::All,
+        PoolWanted::Default,
+        PoolWanted::Default,
+        PoolWanted::Named(PoolName::from("batch")),
+    ]);
+    let kind = (
+        rarely(vec(constraint(), 1..3)),
+        rarely(select(vec![Platform::new("linux", "aarch64"), Platform::new("", "amd64"), Platform::new("linux", "")])),
+        rarely(Just("volume/nfs".to_owned())),
+    );
+    let wishes = (preferences(), option::weighted(0.3, 0_u32..4), rarely(vec((constraint(), -100_i32..=100), 1..3)));
+    (strategy, hosts, pool, kind, wishes).prop_map(|(strategy, hosts, pool, kind, wishes)| {
+        let ((constraints, platforms, plugins), (preferences, max_replicas_per_node, affinities)) = (kind, wishes);
+        let affinity = |(matches, weight)| Affinity { matches, weight };
+        PlacementSpec {
+            strategy,
+            hosts: if strategy == PlacementStrategy::Hosts { hosts } else { BTreeSet::<NodeName>::new() },
+            pool,
+            constraints: constraints.unwrap_or_default(),
+            preferences,
+            max_replicas_per_node,
+            platforms: platforms.into_iter().collect(),
+            plugins: plugins.into_iter().collect(),
+            affinities: affinities.unwrap_or_default().into_iter().map(affinity).collect(),
+            ..PlacementSpec::default()
+        }
+    })
+}
+
+fn rarely<S: Strategy>(of: S) -> impl Strategy<Value = Option<S::Value>> {
+    option::weighted(0.15, of)
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    let memory = || option::weighted(0.5, select(vec![0, 64 * MIB, 128 * MIB, 256 * MIB, 600 * MIB]));
+    let cpu = || option::weighted(0.4, select(vec![0_u64, 100, 250, 1000, 3000]));
+    (memory(), memory(), cpu(), cpu(), rarely(0_u64..3)).prop_map(|(limit, reservation, cpu_limit, cpu, gpus)| {
+        Resources {
+            cpu_limit_millis: cpu_limit,
+            cpu_reservation_millis: cpu,
+            memory_limit_bytes: limit,
+            memory_reservation_bytes: reservation,
+            devices: gpus.map(|gpus| ("gpu".to_owned(), gpus)).into_iter().collect(),
+        }
+    })
+}
+
+type Attachments = (Vec<Port>, Vec<Mount>, BTreeSet<SecretName>);
+
+fn attachments() -> impl Strategy<Value = Attachments> {
+    let port = |(published, protocol)| Port {
+        target: 80,
+        published: Some(published),
+        protocol,
+        mode: PortMode::Host,
+        host_ip: None,
+    };
+    let ports = vec![(8080, Protocol::Tcp), (8080, Protocol::Udp), (9090, Protocol::Tcp)];
+    let ports = rarely(subsequence(ports, 1..3));
+    let mounts = rarely(
+        select(vec![Sharing::Deployment, Sharing::Exclusive]).prop_flat_map(|sharing| vec(mount(sharing), 1..3)),
+    );
+    let secrets = rarely(subsequence(SECRETS.to_vec(), 1..3));
+    (ports, mounts, secrets).prop_map(move |(ports, mounts, secrets)| {
+        let secrets = secrets.unwrap_or_default().into_iter().map(SecretName::from).collect();
+        (ports.unwrap_or_default().into_iter().map(port).collect(), mounts.unwrap_or_default(), secrets)
+    })
+}
+
+/// A volume any deployment may name, or a path of the host.
+fn mount(sharing: Sharing) -> impl Strategy<Value = Mount> {
+    let source = prop_oneof![
+        4 => select(vec!["data", "logs"]).prop_map(move |name| MountSource::Volume {
+            key: VolumeKey { namespace: NamespaceName::default_namespace(), name: VolumeName::from(name) },
+            sharing,
+            driver: None,
+        }),
+        1 => Just(MountSource::Bind("/srv".to_owned())),
+    ];
+    source.prop_map(|source| Mount {
+        source,
+        target: "/data".to_owned(),
+        access: Access::ReadWrite,
+        options: std::collections::BTreeMap::new(),
+    })
+}
+
+type Life = ((ServiceKind, ServiceKind), u32, u8, Driver, UpdatePolicy, RestartPolicy, u8);
+
+fn life() -> impl Strategy<Value = Life> {
+    let kind = select(vec![
+        (ServiceKind::Service, ServiceKind::System),
+        (ServiceKind::Service, ServiceKind::System),
+        (ServiceKind::Batch, ServiceKind::Sysbatch),
+    ]);
+    let replicas = prop_oneof![6 => 0_u32..6, 1 => 6_u32..41];
+    let priority = select(vec![50_u8, 50, 10, 90]);
+    let driver = select(vec![Driver::Docker, Driver::Docker, Driver::Docker, Driver::Exec, Driver::Microvm]);
+    (kind, replicas, priority, driver, update(), restart(), 0_u8..3)
+}
+
+fn update() -> impl Strategy<Value = UpdatePolicy> {
+    let order = select(vec![None, None, Some(UpdateOrder::StartFirst), Some(UpdateOrder::StopFirst)]);
+    (0_u32..3, order).prop_map(|(parallelism, order)| UpdatePolicy { parallelism, order, ..UpdatePolicy::default() })
+}
+
+fn restart() -> impl Strategy<Value = RestartPolicy> {
+    let condition =
+        select(vec![RestartCondition::Any, RestartCondition::Any, RestartCondition::OnFailure, RestartCondition::None]);
+    let delay = option::weighted(0.3, (0_u64..20).prop_map(Duration::from_secs));
+    (condition, delay, option::weighted(0.3, 0_u32..8)).prop_map(|(condition, delay, max_attempts)| RestartPolicy {
+        condition,
+        delay,
+        max_attempts,
+        window: None,
+    })
+}

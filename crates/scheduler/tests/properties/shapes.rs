@@ -1,0 +1,172 @@
+//! Random machines, and the small sets of names everything random is drawn from.
+//!
+//! Owns: the vocabulary. It is kept small on purpose: collisions are what the properties are about.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use longshore_model::{
+    Attribute, Capacity, Constraint, Driver, Health, Intent, Node, NodeName, NodeNumber, Operator, Platform, PoolName,
+    Role, ServiceSpec,
+    node::{Overlay, UseDegraded},
+    units::{GIB, MIB},
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+/// Names of the nodes there can be.
+pub(super) const NODES: u8 = 9;
+
+/// How many cases a property runs, unless `PROPTEST_CASES` says otherwise.
+pub(super) fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(usual), failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Something large, shown only where it differs from the plainest of its kind: a failing case fits a screen.
+#[derive(Clone)]
+pub(super) struct Terse<T>(pub(super) T);
+
+/// Things with a plainest form.
+pub(super) trait Plain: fmt::Debug {
+    fn plainest() -> Self;
+}
+
+impl Plain for Box<Node> {
+    fn plainest() -> Self {
+        Self::new(plain_node())
+    }
+}
+
+impl Plain for Arc<ServiceSpec> {
+    fn plainest() -> Self {
+        Self::default()
+    }
+}
+
+impl<T: Plain> fmt::Debug for Terse<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = format!("{:#?}", T::plainest());
+        let plain: BTreeSet<&str> = plain.lines().collect();
+        let mine = format!("{:#?}", self.0);
+        let news = mine.lines().filter(|line| !plain.contains(line)).map(str::trim);
+        write!(f, "<{}>", news.collect::<Vec<_>>().join(" "))
+    }
+}
+
+pub(super) fn node_name(number: u8) -> NodeName {
+    NodeName::from(format!("n{number}").as_str())
+}
+
+/// A machine with one core, 4 GiB of memory and nothing special.
+pub(super) fn plain_node() -> Node {
+    Node {
+        name: node_name(0),
+        number: NodeNumber(0),
+        ip: None,
+        labels: BTreeMap::new(),
+        engine_labels: BTreeMap::new(),
+        role: Role::Worker,
+        pool: PoolName::from("default"),
+        platform: Platform::new("linux", "amd64"),
+        drivers: BTreeSet::from([Driver::Docker]),
+        plugins: BTreeSet::new(),
+        capacity: Capacity { cpu_millis: 1000, memory_bytes: 4 * GIB, ..Capacity::default() },
+        reserved: Capacity::default(),
+        intent: Intent::Active,
+        health: Health::Ready,
+        use_degraded: UseDegraded::No,
+        overlay: Overlay::Reachable,
+    }
+}
+
+/// A machine in good health, with everything else about it random. Most machines are roomy: a cluster of cripples
+/// only ever explains.
+pub(super) fn node() -> impl Strategy<Value = Node> {
+    let labels = (label("zone", &["a", "b", "c"]), label("rack", &["1", "2"]), label("disk", &["ssd", "SSD", "hdd"]));
+    let kind =
+        (select(vec!["amd64", "x86_64", "arm64"]), drivers(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1));
+    let room = (
+        select(vec![0_u64, 1000, 4000, 4000, 16_000]),
+        select(vec![0_u64, 256, 512, 1024, 4096, 4096, 16_384]),
+        select(vec![0_u64, 0, 128]),
+        option::weighted(0.3, select(vec![0_u64, 4, 9, 40])),
+        0_u64..3,
+        option::weighted(0.3, 0_u64..8),
+    );
+    (labels, kind, room).prop_map(|((zone, rack, disk), (arch, drivers, plugin, manager, other_pool), room)| {
+        let (cpu_millis, memory_mib, reserved_mib, disk_gib, gpus, addresses) = room;
+        Node {
+            labels: [zone, rack].into_iter().flatten().collect(),
+            engine_labels: disk.into_iter().collect(),
+            role: if manager { Role::Manager } else { Role::Worker },
+            pool: PoolName::from(if other_pool { "batch" } else { "default" }),
+            platform: Platform::new("linux", arch),
+            drivers,
+            plugins: plugin.then(|| "volume/nfs:latest".to_owned()).into_iter().collect(),
+            capacity: Capacity {
+                cpu_millis,
+                memory_bytes: memory_mib * MIB,
+                disk_bytes: disk_gib.map(|disk| disk * GIB),
+                devices: BTreeMap::from([("gpu".to_owned(), gpus)]),
+                addresses,
+            },
+            reserved: Capacity { memory_bytes: reserved_mib * MIB, ..Capacity::default() },
+            ..plain_node()
+        }
+    })
+}
+
+fn label(name: &'static str, values: &'static [&'static str]) -> impl Strategy<Value = Option<(String, String)>> {
+    option::weighted(0.8, select(values)).prop_map(move |value| value.map(|value| (name.to_owned(), value.to_owned())))
+}
+
+fn drivers() -> impl Strategy<Value = BTreeSet<Driver>> {
+    let sets = vec![
+        vec![Driver::Docker],
+        vec![Driver::Docker],
+        vec![Driver::Docker, Driver::Microvm],
+        vec![Driver::Docker, Driver::Exec],
+        vec![Driver::Exec],
+    ];
+    select(sets).prop_map(BTreeSet::from_iter)
+}
+
+/// Something a service may demand of a node.
+pub(super) fn constraint() -> impl Strategy<Value = Constraint> {
+    let label = |name: &str| Attribute::Label(name.to_owned());
+    let one = |attribute: Attribute, operator: Operator, value: &str| Constraint {
+        attribute,
+        operator,
+        value: value.to_owned(),
+    };
+    select(vec![
+        one(label("zone"), Operator::Equal, "A"),
+        one(label("zone"), Operator::NotEqual, "a"),
+        one(label("zone"), Operator::In, "a, b"),
+        one(label("rack"), Operator::IsSet, ""),
+        one(label("rack"), Operator::IsNotSet, ""),
+        one(Attribute::EngineLabel("disk".to_owned()), Operator::Equal, "ssd"),
+        one(Attribute::Role, Operator::Equal, "worker"),
+        one(Attribute::Arch, Operator::Equal, "amd64"),
+        one(Attribute::Hostname, Operator::Equal, "N1"),
+        one(Attribute::Hostname, Operator::NotEqual, "n2"),
+        one(Attribute::Id, Operator::In, "n1,n3,n5"),
+    ])
+}
+
+/// Levels of a spread tree, some of them unknown to every node.
+pub(super) fn preferences() -> impl Strategy<Value = Vec<Attribute>> {
+    let levels = vec![
+        Attribute::Label("zone".to_owned()),
+        Attribute::Label("zone".to_owned()),
+        Attribute::Label("rack".to_owned()),
+        Attribute::Label("nowhere".to_owned()),
+        Attribute::EngineLabel("disk".to_owned()),
+        Attribute::Role,
+        Attribute::Hostname,
+    ];
+    vec(select(levels), 0..4)
+}

@@ -1,0 +1,264 @@
+//! A cluster under test: the real state machine and the real view, following each other.
+//!
+//! Owns: time, and the way from a [`Step`] to commands, events and plans.
+//! Invariant: the view hears every event of the state, in order, and nothing else.
+
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+
+use longshore_model::{
+    Assignment, Attempt, ClusterConfig, Command, DeploymentSpec, Event, Explanation, Generation, GroupKey, GroupPlan,
+    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, RuntimeCode,
+    SlotIndex, SlotKey, Terms, Time,
+    node::UseDegraded,
+    replica::{Details, Wanted},
+};
+use longshore_scheduler::{View, explain, plan};
+use longshore_store::State;
+
+use super::{
+    histories::{Aim, Manifest, Step},
+    services::{DEPLOYMENTS, SECRETS, SERVICES, group_key},
+    shapes::node_name,
+};
+
+/// State, view and clock.
+#[derive(Default)]
+pub(super) struct World {
+    pub(super) state: State,
+    pub(super) view: View,
+    pub(super) now: Time,
+}
+
+impl World {
+    /// A cluster after a history.
+    pub(super) fn after(steps: &[Step]) -> Self {
+        let mut world = Self::default();
+        for step in steps {
+            world.act(step);
+        }
+        world
+    }
+
+    /// Lets one thing happen; gives back the events.
+    pub(super) fn act(&mut self, step: &Step) -> Vec<Event> {
+        match step {
+            Step::Settle => self.settle(),
+            Step::Wait(time) => {
+                self.now = self.now.after(*time);
+                Vec::new()
+            }
+            Step::Decide => self.decide().1,
+            Step::See(which, state, aim) => match self.seen(*which, *state, *aim) {
+                Some(observation) => self.tell(Command::Observe(observation)),
+                None => Vec::new(),
+            },
+            other => self.tell(self.command(other)),
+        }
+    }
+
+    /// Puts a command to the state; a refusal is an answer, not a failure.
+    pub(super) fn tell(&mut self, command: Command) -> Vec<Event> {
+        let events = self.state.apply(command).unwrap_or_default();
+        for event in &events {
+            self.view.apply(event);
+        }
+        events
+    }
+
+    /// What the scheduler would do now.
+    pub(super) fn plan(&mut self) -> Plan {
+        plan(&mut self.view, self.state.index(), self.now)
+    }
+
+    /// Plans and commits; gives back what was decided and what came of it.
+    pub(super) fn decide(&mut self) -> (Plan, Vec<Event>) {
+        let decided = self.plan();
+        let events = self.tell(Command::Commit(Box::new(decided.clone())));
+        (decided, events)
+    }
+
+    pub(super) fn explain(&mut self, group: &GroupKey) -> Vec<(Vec<SlotKey>, Explanation)> {
+        explain(&mut self.view, group, self.now)
+    }
+
+    pub(super) fn explain_all(&mut self) -> BTreeMap<GroupKey, Vec<(Vec<SlotKey>, Explanation)>> {
+        let keys: Vec<GroupKey> = self.state.groups().map(|(key, _)| key.clone()).collect();
+        keys.into_iter().map(|key| (key.clone(), self.explain(&key))).collect()
+    }
+
+    /// A view that was not there, and is told the state from scratch.
+    pub(super) fn rebuilt(&self) -> View {
+        let mut view = View::new();
+        for event in self.state.events() {
+            view.apply(&event);
+        }
+        view
+    }
+
+    pub(super) fn join(&mut self, name: u8, node: &Node) {
+        self.tell(Command::Join(Box::new(Node { name: node_name(name), ..node.clone() })));
+    }
+
+    pub(super) fn apply(&mut self, deployment: &str, manifest: &Manifest) {
+        self.tell(apply(deployment, manifest));
+    }
+
+    fn settle(&mut self) -> Vec<Event> {
+        let alive = |node: &NodeName| self.state.node(node).is_some_and(|node| node.health != Health::Down);
+        let observations: Vec<Observation> = self
+            .state
+            .replicas()
+            .filter(|(_, _, replica)| alive(&replica.assignment.node))
+            .filter_map(|(group, slot, replica)| {
+                let state = match (replica.wanted, replica.state) {
+                    (Wanted::Stop, _) => ReplicaState::Stopped,
+                    (Wanted::Run, ReplicaState::Failed | ReplicaState::Completed) => return None,
+                    (Wanted::Run, _) => ReplicaState::Running,
+                };
+                Some(observation(group, &slot.key, replica.generation, replica.attempt, state, self.now))
+            })
+            .collect();
+        observations.into_iter().flat_map(|seen| self.tell(Command::Observe(seen))).collect()
+    }
+
+    fn seen(&self, which: u16, state: ReplicaState, aim: Aim) -> Option<Observation> {
+        let all: Vec<_> = self.state.replicas().collect();
+        let (group, slot, replica) = *all.get(usize::from(which).checked_rem(all.len())?)?;
+        // Down means unheard: whoever is heard of is no longer down.
+        if self.state.node(&replica.assignment.node)?.health == Health::Down {
+            return None;
+        }
+        let mut seen = observation(group, &slot.key, replica.generation, replica.attempt, state, self.now);
+        match aim {
+            Aim::True => {}
+            Aim::OldAttempt => seen.attempt = Attempt(seen.attempt.0.checked_sub(1)?),
+            Aim::OldGeneration => seen.generation = Generation(seen.generation.0 - 1),
+            Aim::StrangeSlot => seen.slot = SlotKey::Index(SlotIndex(9999)),
+            Aim::StrangeGroup => seen.group = group_key("nobody", "nothing"),
+        }
+        Some(seen)
+    }
+
+    fn command(&self, step: &Step) -> Command {
+        let namespace = NamespaceName::default_namespace();
+        match step {
+            Step::Join(name, node) => Command::Join(Box::new(Node { name: node_name(*name), ..Node::clone(&node.0) })),
+            Step::Label(node, label, value) => {
+                let labels = BTreeMap::from([((*label).to_owned(), (*value).to_owned())]);
+                Command::Label { node: node_name(*node), labels }
+            }
+            Step::Intend(node, intent) => Command::SetIntent { node: node_name(*node), intent: *intent },
+            Step::Health(node, health) => Command::SetHealth { node: node_name(*node), health: *health, at: self.now },
+            Step::UseDegraded(node) => {
+                Command::SetUseDegraded { node: node_name(*node), use_degraded: UseDegraded::Yes }
+            }
+            Step::Configure { default_memory_bytes, cpu_overcommit_millionths } => Command::Configure(ClusterConfig {
+                default_memory_bytes: *default_memory_bytes,
+                cpu_overcommit_millionths: *cpu_overcommit_millionths,
+                ..ClusterConfig::default()
+            }),
+            Step::Apply(deployment, manifest) => apply(DEPLOYMENTS[*deployment], manifest),
+            Step::Scale(deployment, service, replicas) => {
+                let group = group_key(DEPLOYMENTS[*deployment], SERVICES[*service]);
+                Command::Scale { group, replicas: *replicas }
+            }
+            Step::Remove(deployment) => Command::Remove { namespace, deployment: DEPLOYMENTS[*deployment].into() },
+            Step::Secret(name, version) => {
+                Command::PutSecret { namespace, name: SECRETS[*name].into(), version: *version }
+            }
+            Step::Quota(quota) => Command::SetQuota { namespace, quota: *quota },
+            Step::See(..) | Step::Settle | Step::Wait(_) | Step::Decide => unreachable!("not a command"),
+        }
+    }
+
+    /// Puts replicas of a group on nodes by hand, wherever the test wants them, as if decided long ago.
+    pub(super) fn put_by_hand(&mut self, group: &GroupKey, terms: &Arc<Terms>, nodes: &[NodeName]) {
+        let mut taken: BTreeMap<NodeName, u64> = BTreeMap::new();
+        for (_, _, replica) in self.state.replicas() {
+            *taken.entry(replica.assignment.node.clone()).or_default() += 1;
+        }
+        let mut items = Vec::new();
+        for (index, name) in (0..).zip(nodes) {
+            let Some(node) = self.state.node(name) else { continue };
+            let host = taken.entry(name.clone()).or_default();
+            *host += 1;
+            let prefix = u128::from(self.state.config().cluster_prefix);
+            items.push(PlanItem::Place(Placement {
+                slot: SlotKey::Index(SlotIndex(index)),
+                generation: Generation(1),
+                node: name.clone(),
+                address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
+                new_volumes: Vec::new(),
+            }));
+        }
+        let groups = vec![GroupPlan { group: group.clone(), terms: Arc::clone(terms), items }];
+        self.tell(Command::Commit(Box::new(Plan { groups, made_at: self.now, ..Plan::default() })));
+    }
+}
+
+fn apply(deployment: &str, manifest: &Manifest) -> Command {
+    let services = manifest.iter().map(|(service, spec)| (SERVICES[*service].into(), Arc::clone(&spec.0))).collect();
+    Command::Apply {
+        namespace: NamespaceName::default_namespace(),
+        deployment: deployment.into(),
+        spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+    }
+}
+
+fn observation(
+    group: &GroupKey,
+    slot: &SlotKey,
+    generation: Generation,
+    attempt: Attempt,
+    state: ReplicaState,
+    at: Time,
+) -> Observation {
+    let code = match state {
+        ReplicaState::Failed | ReplicaState::Completed => Some(RuntimeCode::Exited),
+        ReplicaState::Degraded => Some(RuntimeCode::HealthcheckFailed),
+        ReplicaState::Pulling => Some(RuntimeCode::Pulling),
+        ReplicaState::Pending
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => None,
+    };
+    let (group, slot) = (group.clone(), slot.clone());
+    Observation { group, slot, generation, attempt, state, code, details: Details::new(), at }
+}
+
+/// A plan without addresses, which depend on the order in which nodes joined.
+pub(super) fn without_addresses(mut plan: Plan) -> Plan {
+    for item in plan.groups.iter_mut().flat_map(|group| &mut group.items) {
+        if let PlanItem::Place(placement) = item {
+            placement.address = Ipv6Addr::UNSPECIFIED;
+        }
+    }
+    plan
+}
+
+/// Where a group's slots are to go, by a plan.
+pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, NodeName> {
+    let parts = plan.groups.iter().filter(|part| part.group == *group);
+    let items = parts.flat_map(|part| &part.items);
+    items
+        .filter_map(|item| match item {
+            PlanItem::Place(placement) => Some((placement.slot.clone(), placement.node.clone())),
+            PlanItem::Open(_)
+            | PlanItem::Wait(_)
+            | PlanItem::Stop { .. }
+            | PlanItem::Close(_)
+            | PlanItem::Restart { .. }
+            | PlanItem::GiveUp { .. } => None,
+        })
+        .collect()
+}
+
+/// The assignments a commit made.
+pub(super) fn placed(events: &[Event]) -> impl Iterator<Item = (&GroupKey, &SlotKey, Generation, &Assignment)> {
+    events.iter().filter_map(|event| match event {
+        Event::Placed { group, slot, generation, assignment } => Some((group, slot, *generation, assignment)),
+        _ => None,
+    })
+}
