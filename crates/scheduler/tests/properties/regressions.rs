@@ -1,15 +1,25 @@
 //! What the properties once found, as stories.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use longshore_model::{ReplicaState, ServiceKind, ServiceSpec, service::SpecHash, units::MIB};
+use longshore_model::{
+    Capacity, Command, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState, ServiceKind, ServiceSpec,
+    Slot, SlotKey, Strategy, VolumeKey, VolumeName,
+    command::Quota,
+    replica::Wanted,
+    service::{Access, Mount, MountSource, SpecHash, UpdateOrder},
+    units::MIB,
+    volume::Sharing,
+};
+use longshore_scheduler::plan;
 
 use super::{
     histories::{Aim, Manifest, Step},
     ledger::Ledger,
     limits,
+    services::group_key,
     shapes::{Terse, node_name, plain_node},
-    world::World,
+    world::{World, placements},
 };
 
 /// A service that takes most of a plain node's 4 GiB.
@@ -19,14 +29,31 @@ fn large() -> ServiceSpec {
     spec
 }
 
+/// A service with its data in a volume.
+fn with_volume(name: &str) -> ServiceSpec {
+    let key = VolumeKey { namespace: NamespaceName::default_namespace(), name: VolumeName::from(name) };
+    let source = MountSource::Volume { key, sharing: Sharing::Deployment, driver: None };
+    let (target, options) = ("/data".to_owned(), std::collections::BTreeMap::new());
+    ServiceSpec { mounts: vec![Mount { source, target, access: Access::ReadWrite, options }], ..ServiceSpec::default() }
+}
+
+/// A service with one replica on every node.
+fn global() -> ServiceSpec {
+    let mut spec = ServiceSpec { kind: ServiceKind::System, ..ServiceSpec::default() };
+    spec.placement.strategy = Strategy::Global;
+    spec
+}
+
+/// The same service, made from another image, the old generation stopping before the new one starts.
+fn changed(spec: ServiceSpec) -> ServiceSpec {
+    let mut spec = ServiceSpec { spec_hash: SpecHash("changed".into()), ..spec };
+    spec.update.order = Some(UpdateOrder::StopFirst);
+    spec
+}
+
 /// A manifest whose only service is `web`.
 fn web(spec: ServiceSpec) -> Manifest {
     vec![(2, Terse(Arc::new(spec)))]
-}
-
-/// The same service, made from another image.
-fn changed(spec: ServiceSpec) -> ServiceSpec {
-    ServiceSpec { spec_hash: SpecHash("changed".into()), ..spec }
 }
 
 /// A cluster of so many plain nodes, n0 first.
@@ -36,6 +63,25 @@ fn cluster(nodes: u8) -> World {
         world.join(name, &plain_node());
     }
     world
+}
+
+/// The slots of a deployment's `web`.
+fn slots(world: &World, deployment: &str) -> Vec<Slot> {
+    let group = world.state.group(&group_key(deployment, "web"));
+    group.map(|group| group.slots.values().cloned().collect()).unwrap_or_default()
+}
+
+/// Why the first slot of a deployment's `web` has no node.
+fn reason(world: &World, deployment: &str) -> Option<Reason> {
+    slots(world, deployment).first().and_then(|slot| slot.waiting)
+}
+
+fn fail(world: &mut World, node: u8) {
+    world.tell(Command::SetHealth { node: node_name(node), health: Health::Down, at: world.now });
+}
+
+fn intend(world: &mut World, node: u8, intent: Intent) {
+    world.tell(Command::SetIntent { node: node_name(node), intent });
 }
 
 #[test]
@@ -52,11 +98,7 @@ fn a_completed_job_that_is_scaled_away_gives_its_memory_back_once() {
     world.apply("blog", &web(large()));
     let (_, events) = world.decide();
     limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
-    let reason = world.state.groups().find_map(|(key, group)| {
-        let waits = group.slots.values().find_map(|slot| slot.waiting);
-        (key.deployment.as_str() == "blog").then_some(waits)
-    });
-    assert_eq!(reason, Some(Some(longshore_model::Reason::NoCapacityMemory)));
+    assert_eq!(reason(&world, "blog"), Some(Reason::NoCapacityMemory));
 }
 
 #[test]
@@ -72,4 +114,200 @@ fn a_job_that_becomes_a_service_does_not_start_again_in_memory_it_gave_back() {
     let (_, events) = world.decide();
     limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
     assert!(Ledger::of(&world.state, world.now).on(&node_name(0)).memory_bytes <= 4096 * MIB);
+}
+
+#[test]
+fn a_job_that_completed_is_not_run_again_when_its_node_is_lost() {
+    let mut world = cluster(2);
+    world.apply("shop", &web(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() }));
+    world.decide();
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    fail(&mut world, 0);
+    assert!(world.decide().0.is_empty());
+}
+
+#[test]
+fn data_on_a_removed_node_is_waited_for_and_no_new_node_inherits_it() {
+    let mut world = cluster(1);
+    world.apply("shop", &web(with_volume("data")));
+    world.decide();
+    intend(&mut world, 0, Intent::Removed);
+    world.join(1, &plain_node());
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::VolumeHomeNodeOffline));
+    let mut told = world.rebuilt();
+    assert!(plan(&mut told, world.state.index(), world.now).is_empty());
+}
+
+#[test]
+fn a_replica_that_is_heard_of_again_no_longer_says_that_it_waits() {
+    let mut world = cluster(1);
+    world.apply("shop", &web(with_volume("data")));
+    world.decide();
+    fail(&mut world, 0);
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::VolumeHomeNodeOffline));
+    world.act(&Step::Health(0, Health::Ready));
+    world.act(&Step::Settle);
+    assert_eq!(reason(&world, "shop"), None);
+}
+
+#[test]
+fn a_volume_of_another_deployment_has_one_holder() {
+    let mut world = cluster(1);
+    world.apply("blog", &web(with_volume("data")));
+    world.decide();
+    world.act(&Step::Remove(0));
+    world.decide();
+    world.act(&Step::Settle);
+    let spec = || Terse(Arc::new(with_volume("data")));
+    world.apply("shop", &vec![(0, spec()), (2, spec())]);
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::VolumeInUse));
+}
+
+#[test]
+fn new_settings_do_not_bring_an_old_machine_of_the_same_name_back() {
+    let mut world = cluster(2);
+    intend(&mut world, 1, Intent::Removed);
+    intend(&mut world, 0, Intent::Removed);
+    let small = Capacity { memory_bytes: 64 * MIB, ..plain_node().capacity };
+    world.join(1, &Node { capacity: small, ..plain_node() });
+    world.act(&Step::Configure { default_memory_bytes: 0, cpu_overcommit_millionths: 1_000_000 });
+    world.apply("shop", &web(large()));
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::NoCapacityMemory));
+}
+
+#[test]
+fn a_service_that_becomes_global_and_back_leaves_no_slot_behind() {
+    let mut world = cluster(2);
+    world.apply("shop", &web(ServiceSpec { replicas: 3, ..ServiceSpec::default() }));
+    world.decide();
+    let names = |world: &World| -> Vec<SlotKey> {
+        let open = slots(world, "shop").into_iter().filter(|slot| slot.wanted == Wanted::Run);
+        open.map(|slot| slot.key).collect()
+    };
+    world.apply("shop", &web(global()));
+    world.decide();
+    assert_eq!(names(&world), [0, 1].map(|node| SlotKey::Node(node_name(node))));
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    assert!(matches!(names(&world)[..], [SlotKey::Index(_)]));
+}
+
+#[test]
+fn a_lost_replica_is_told_to_stop_by_the_plan_that_replaces_it() {
+    let mut world = cluster(2);
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    fail(&mut world, 0);
+    let (plan, _) = world.decide();
+    let stops = plan.groups[0].items.iter().filter(|item| matches!(item, PlanItem::Stop { .. }));
+    assert_eq!((stops.count(), placements(&plan, &group_key("shop", "web")).len()), (1, 1));
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn slots_barred_by_a_quota_and_slots_without_room_are_all_opened() {
+    let mut world = World::default();
+    let quota = Quota { replicas: Some(1), ..Quota::default() };
+    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
+    world.apply("shop", &web(ServiceSpec { replicas: 3, ..ServiceSpec::default() }));
+    world.decide();
+    let reasons: Vec<_> = slots(&world, "shop").iter().map(|slot| slot.waiting).collect();
+    let (room, quota) = (Some(Reason::NoNodesActive), Some(Reason::QuotaExceeded));
+    assert_eq!(reasons, [room, quota, quota]);
+}
+
+#[test]
+fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
+    let mut world = cluster(1);
+    let quota = Quota { replicas: Some(1), ..Quota::default() };
+    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
+    world.apply("blog", &web(ServiceSpec::default()));
+    world.decide();
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::QuotaExceeded));
+    world.act(&Step::Remove(0));
+    world.decide();
+    assert_eq!(world.decide().0.placements(), 1);
+}
+
+#[test]
+fn what_waits_is_explained_by_what_the_rest_of_the_plan_takes() {
+    let mut world = cluster(1);
+    let mut first = ServiceSpec { priority: 90, ..large() };
+    first.resources.devices.insert("gpu".to_owned(), 1);
+    world.apply("blog", &web(first));
+    world.apply("shop", &web(large()));
+    world.decide();
+    assert_eq!(reason(&world, "blog"), Some(Reason::NoCapacityMemory));
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn a_new_leader_counts_generations_on_although_none_is_left() {
+    let mut world = cluster(1);
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    world.act(&Step::Settle);
+    world.apply("shop", &web(changed(ServiceSpec::default())));
+    world.decide();
+    world.act(&Step::Settle);
+    let mut told = world.rebuilt();
+    let plan = plan(&mut told, world.state.index(), world.now);
+    world.tell(Command::Commit(Box::new(plan)));
+    assert_eq!(slots(&world, "shop")[0].replicas.len(), 1);
+}
+
+#[test]
+fn a_new_leader_gives_out_no_address_that_was_given_out_again() {
+    let mut world = cluster(1);
+    world.apply("blog", &web(ServiceSpec::default()));
+    world.decide();
+    world.act(&Step::Remove(0));
+    world.decide();
+    world.act(&Step::Settle);
+    world.now = world.now.after(Duration::from_hours(1));
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    world.apply("wiki", &web(ServiceSpec::default()));
+    let mut told = world.rebuilt();
+    let plan = plan(&mut told, world.state.index(), world.now);
+    let events = world.tell(Command::Commit(Box::new(plan)));
+    limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
+}
+
+#[test]
+fn a_change_waits_where_a_paused_node_could_not_start_it_again() {
+    for spec in [global(), with_volume("data")] {
+        let mut world = cluster(1);
+        world.apply("shop", &web(spec.clone()));
+        world.decide();
+        world.act(&Step::Settle);
+        intend(&mut world, 0, Intent::Paused);
+        world.apply("shop", &web(changed(spec)));
+        assert!(world.decide().0.is_empty());
+        intend(&mut world, 0, Intent::Active);
+        assert!(!world.decide().0.is_empty());
+    }
+}
+
+#[test]
+fn a_slot_that_is_being_changed_keeps_its_place_on_its_node() {
+    let mut world = cluster(1);
+    let mut spec = ServiceSpec { replicas: 1, ..ServiceSpec::default() };
+    spec.placement.max_replicas_per_node = Some(1);
+    world.apply("shop", &web(spec.clone()));
+    world.decide();
+    world.act(&Step::Settle);
+    world.apply("shop", &web(changed(ServiceSpec { replicas: 2, ..spec })));
+    world.decide();
+    assert_eq!(world.decide().0.placements(), 0);
+    world.act(&Step::Settle);
+    let (plan, _) = world.decide();
+    let first = placements(&plan, &group_key("shop", "web")).into_keys().next();
+    assert_eq!(first, slots(&world, "shop").first().map(|slot| slot.key.clone()));
 }
