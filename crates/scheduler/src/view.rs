@@ -119,10 +119,14 @@ impl View {
     /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.
     pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
         let mut due: Vec<GroupIx> = std::mem::take(&mut self.dirty).into_iter().collect();
-        due.sort_by(|a, b| {
+        self.sort_by_importance(&mut due);
+        self.behind_companions(due)
+    }
+
+    fn sort_by_importance(&self, groups: &mut [GroupIx]) {
+        groups.sort_by(|a, b| {
             let (a, b) = (self.group(*a), self.group(*b));
             b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key))
         });
-        self.behind_companions(due)
     }
 }

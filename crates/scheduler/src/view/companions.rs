@@ -70,9 +70,25 @@ impl View {
         if self.watchers.is_empty() {
             return due;
         }
-        let places: BTreeMap<GroupIx, usize> = due.iter().enumerate().map(|(place, ix)| (*ix, place)).collect();
-        let mut queue = Queue::new(due.iter().map(|ix| self.named_places(self.group(*ix), &places)).collect());
-        std::iter::from_fn(|| queue.next()).map(|place| due[place]).collect()
+        // Groups that are named but not due take their places too: whether they are due must not change the order.
+        let mut all = self.with_named(&due);
+        self.sort_by_importance(&mut all);
+        let places: BTreeMap<GroupIx, usize> = all.iter().enumerate().map(|(place, ix)| (*ix, place)).collect();
+        let mut queue = Queue::new(all.iter().map(|ix| self.named_places(self.group(*ix), &places)).collect());
+        let due: BTreeSet<GroupIx> = due.into_iter().collect();
+        std::iter::from_fn(|| queue.next()).map(|place| all[place]).filter(|ix| due.contains(ix)).collect()
+    }
+
+    /// These groups, those they name, and so on.
+    fn with_named(&self, groups: &[GroupIx]) -> Vec<GroupIx> {
+        let mut all: BTreeSet<GroupIx> = groups.iter().copied().collect();
+        let mut left = groups.to_vec();
+        while let Some(group) = left.pop() {
+            let group = self.group(group);
+            let others = named(&group.spec).filter_map(|service| self.group_ids.get(&group.key.beside(service)));
+            left.extend(others.copied().filter(|other| all.insert(*other)));
+        }
+        all.into_iter().collect()
     }
 
     fn named_places(&self, group: &Group, places: &BTreeMap<GroupIx, usize>) -> BTreeSet<usize> {

@@ -7,7 +7,7 @@ use longshore_model::{
     Slot, SlotKey, Strategy, VolumeKey, VolumeName,
     command::Quota,
     replica::Wanted,
-    service::{Access, Mount, MountSource, SpecHash, UpdateOrder},
+    service::{Access, Companion, Mount, MountSource, SpecHash, Strength, UpdateOrder},
     units::MIB,
     volume::Sharing,
 };
@@ -310,4 +310,17 @@ fn a_slot_that_is_being_changed_keeps_its_place_on_its_node() {
     let (plan, _) = world.decide();
     let first = placements(&plan, &group_key("shop", "web")).into_keys().next();
     assert_eq!(first, slots(&world, "shop").first().map(|slot| slot.key.clone()));
+}
+
+#[test]
+fn who_goes_first_does_not_depend_on_whether_a_named_service_has_just_changed() {
+    let mut near = ServiceSpec { priority: 90, ..large() };
+    near.placement.near = vec![Companion { service: "web".into(), strength: Strength::Hard }];
+    let low = ServiceSpec { priority: 10, ..global() };
+    let mut world = cluster(1);
+    world.apply("shop", &vec![(0, Terse(Arc::new(near))), (2, Terse(Arc::new(low)))]);
+    intend(&mut world, 0, Intent::Paused);
+    world.apply("wiki", &web(large()));
+    let order = |world: &mut World| world.plan().groups.into_iter().map(|group| group.group).collect::<Vec<_>>();
+    assert_eq!(order(&mut world), order(&mut world));
 }

@@ -6,11 +6,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
-    Driver, GroupKey, NamespaceName, NodeName, PlacementSpec, Platform, PoolName, SecretName, ServiceKind, ServiceSpec,
-    Strategy as PlacementStrategy, VolumeKey, VolumeName,
+    Attribute, Driver, GroupKey, NamespaceName, NodeName, PlacementSpec, Platform, PoolName, SecretName, ServiceKind,
+    ServiceSpec, Strategy as PlacementStrategy, VolumeKey, VolumeName,
     service::{
-        Access, Affinity, Mount, MountSource, PoolWanted, Port, PortMode, Protocol, Resources, RestartCondition,
-        RestartPolicy, SpecHash, UpdateOrder, UpdatePolicy,
+        Access, Affinity, Batching, Companion, DistinctHosts, DistinctProperty, Mount, MountSource, PoolWanted, Port,
+        PortMode, Protocol, Resources, RestartCondition, RestartPolicy, SpecHash, Strength, UpdateOrder, UpdatePolicy,
     },
     units::MIB,
     volume::Sharing,
@@ -62,9 +62,12 @@ pub(super) fn counted() -> impl Strategy<Value = Arc<ServiceSpec>> {
     service().prop_map(|mut spec| {
         let plain = Arc::make_mut(&mut spec);
         plain.kind = ServiceKind::Service;
-        if plain.placement.strategy == PlacementStrategy::Global {
-            plain.placement.strategy = PlacementStrategy::Spread;
+        let placement = &mut plain.placement;
+        if matches!(placement.strategy, PlacementStrategy::Global | PlacementStrategy::Binpack) {
+            placement.strategy = PlacementStrategy::Spread;
         }
+        (placement.distinct_hosts, placement.max_skew, placement.batching) = Default::default();
+        (placement.distinct_property, placement.near, placement.away_from) = Default::default();
         if plain.volumes().next().is_some() {
             plain.replicas = plain.replicas.min(1);
         }
@@ -83,6 +86,7 @@ fn placement() -> impl Strategy<Value = PlacementSpec> {
         PlacementStrategy::Hosts,
         PlacementStrategy::Global,
         PlacementStrategy::Hash,
+        PlacementStrategy::Binpack,
     ]);
     let hosts = btree_set((0..NODES).prop_map(node_name), 0..5);
     let pool = select(vec![
@@ -98,7 +102,8 @@ fn placement() -> impl Strategy<Value = PlacementSpec> {
         rarely(Just("volume/nfs".to_owned())),
     );
     let wishes = (preferences(), option::weighted(0.3, 0_u32..4), rarely(vec((constraint(), -100_i32..=100), 1..3)));
-    (strategy, hosts, pool, kind, wishes).prop_map(|(strategy, hosts, pool, kind, wishes)| {
+    (strategy, hosts, pool, kind, wishes, beyond()).prop_map(|(strategy, hosts, pool, kind, wishes, beyond)| {
+        let (distinct_hosts, distinct_property, max_skew, near, away_from, batching) = beyond;
         let ((constraints, platforms, plugins), (preferences, max_replicas_per_node, affinities)) = (kind, wishes);
         let affinity = |(matches, weight)| Affinity { matches, weight };
         PlacementSpec {
@@ -111,9 +116,35 @@ fn placement() -> impl Strategy<Value = PlacementSpec> {
             platforms: platforms.into_iter().collect(),
             plugins: plugins.into_iter().collect(),
             affinities: affinities.unwrap_or_default().into_iter().map(affinity).collect(),
+            distinct_hosts,
+            distinct_property,
+            max_skew,
+            near,
+            away_from,
+            batching,
             ..PlacementSpec::default()
         }
     })
+}
+
+type Beyond = (DistinctHosts, Vec<DistinctProperty>, Option<u32>, Vec<Companion>, Vec<Companion>, Batching);
+
+/// What goes beyond the strategies' table.
+fn beyond() -> impl Strategy<Value = Beyond> {
+    let distinct = (select(vec!["zone", "rack"]), 1_u32..4)
+        .prop_map(|(label, limit)| DistinctProperty { attribute: Attribute::Label(label.to_owned()), limit });
+    let strength = select(vec![Strength::Hard, Strength::Preferred(50)]);
+    let companion = (select(SERVICES.to_vec()), strength)
+        .prop_map(|(service, strength)| Companion { service: service.into(), strength });
+    let companions = option::weighted(0.05, companion).prop_map(|one| one.into_iter().collect::<Vec<_>>());
+    (
+        prop_oneof![12 => Just(DistinctHosts::No), 1 => Just(DistinctHosts::Yes)],
+        option::weighted(0.07, distinct).prop_map(|one| one.into_iter().collect()),
+        option::weighted(0.07, 1_u32..3),
+        companions.clone(),
+        companions,
+        prop_oneof![12 => Just(Batching::AsManyAsFit), 1 => Just(Batching::AllOrNothing)],
+    )
 }
 
 fn rarely<S: Strategy>(of: S) -> impl Strategy<Value = Option<S::Value>> {
