@@ -99,7 +99,9 @@ fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
         Err(_) if !takes_work(known) => return None,
         Err(_) => Generation(1),
         Ok(at) if group.slots[at].wanted == Wanted::Stop => return None,
-        Ok(at) if slots::may_have_successor(&ask.spec, &group.slots[at]) => Generation(group.slots[at].newest.0 + 1),
+        Ok(at) if slots::may_have_successor(view, &ask.spec, &group.slots[at]) => {
+            Generation(group.slots[at].newest.0 + 1)
+        }
         Ok(_) => return None,
     };
     Some(Vacancy { slot: key, generation })

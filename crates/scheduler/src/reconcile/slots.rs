@@ -180,7 +180,7 @@ pub(super) fn next_generation(slot: &Slot) -> Vacancy {
 
 fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
     let Some(replica) = slot.current() else {
-        return if may_have_successor(&ask.spec, slot) { Need::Place } else { Need::Nothing };
+        return if may_have_successor(view, &ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
     if replica.code == Some(RuntimeCode::RestartExhausted) {
         // Given up means given up, also when its node goes: only another spec, or the next apply, tries again.
@@ -210,9 +210,11 @@ fn has_finished(spec: &ServiceSpec, replica: &Replica) -> bool {
     job(spec.kind) && job(replica.terms.kind) && replica.state == ReplicaState::Completed
 }
 
-/// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop.
-pub(super) fn may_have_successor(spec: &ServiceSpec, slot: &Slot) -> bool {
-    slot.current().is_none() && (slot.replicas.is_empty() || !blocks_successor(spec))
+/// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop. One on
+/// a node that is down blocks nobody: its port is not wanted there, and its volume's home is asked about by a filter.
+pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -> bool {
+    let mut alive = slot.replicas.iter().filter(|replica| view.fleet.node(replica.node).health != Health::Down);
+    slot.current().is_none() && (alive.next().is_none() || !blocks_successor(spec))
 }
 
 /// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume.

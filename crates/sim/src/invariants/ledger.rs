@@ -74,7 +74,7 @@ impl Ledger {
             }
             Event::Observed { group, slot, generation, state: seen, .. } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
-                self.seen(&tenant, *seen, state);
+                self.seen(&tenant, *seen);
             }
             Event::SlotOpened { group, slot, .. } => self.opened(group, slot),
             Event::GroupGone(group) => {
@@ -150,8 +150,9 @@ impl Ledger {
         }
     }
 
-    fn seen(&mut self, tenant: &Tenant, seen: ReplicaState, state: &State) {
-        let kind = state.group(&tenant.group).map(|group| group.spec.kind);
+    /// A generation keeps the kind it was made as, whatever its service has become.
+    fn seen(&mut self, tenant: &Tenant, seen: ReplicaState) {
+        let kind = self.assignments.get(tenant).map(|assignment| assignment.terms.kind);
         if kind.is_some_and(|kind| !occupies(kind, seen)) {
             self.vacate(tenant);
         }
