@@ -168,6 +168,7 @@ impl<'a> Pass<'a> {
     fn wait(&mut self, ask: &Ask, slots: Vec<SlotKey>, why: &Explanation) {
         self.view.waiting.insert(ask.group);
         let known = self.view.group(ask.group);
+        let details = explain::details(why);
         let mut news = Vec::new();
         for slot in slots {
             let Ok(at) = known.slot_at(&slot) else {
@@ -181,14 +182,14 @@ impl<'a> Pass<'a> {
                     news.push(slot);
                 }
                 Some(_) => {}
-                None if known.slots[at].waiting == Some(why.reason) => {}
+                None if known.slots[at].waits_for(why.reason, &details) => {}
                 // It ended for good before its node went down; that is what is said of it.
                 None if self.has_live(&known.slots[at]) => {}
                 None => news.push(slot),
             }
         }
         if !news.is_empty() {
-            self.items.push(PlanItem::Wait(Wait { slots: news, reason: why.reason, details: explain::details(why) }));
+            self.items.push(PlanItem::Wait(Wait { slots: news, reason: why.reason, details }));
         }
     }
 

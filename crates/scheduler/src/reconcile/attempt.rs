@@ -29,12 +29,20 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
         Gate::Partly { allowed, refusal } => Some((vacancies.split_off(allowed), refusal)),
         Gate::Shut(refusal) => Some((std::mem::take(&mut vacancies), refusal)),
     };
-    if let Some((barred, refusal)) = barred {
-        outcome.held_back.push((barred, explain::gated(view, refusal)));
-    }
     match ask.spec.placement.batching {
         Batching::AsManyAsFit => as_many_as_fit(view, ask, vacancies, &mut outcome),
-        Batching::AllOrNothing => all_or_nothing(view, ask, vacancies, &mut outcome),
+        Batching::AllOrNothing => {
+            let barred = barred.as_ref().map_or(0, |(barred, _)| barred.len());
+            all_or_nothing(view, ask, vacancies, barred, &mut outcome);
+        }
+    }
+    if let Some((barred, refusal)) = barred {
+        // The gate is asked again: what was just placed counts in the numbers that are shown.
+        let refusal = match gates::check(view, ask, barred.len()) {
+            Gate::Open => refusal,
+            Gate::Partly { refusal, .. } | Gate::Shut(refusal) => refusal,
+        };
+        outcome.held_back.push((barred, explain::gated(view, refusal)));
     }
     outcome
 }
@@ -53,20 +61,20 @@ fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outco
     }
 }
 
-fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {
+fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, barred: usize, outcome: &mut Attempt) {
     if vacancies.is_empty() {
         return;
     }
     let mark = view.mark();
     let (placed, left) = placement::place(view, ask, vacancies.clone());
-    if left.is_empty() && outcome.held_back.is_empty() {
+    if left.is_empty() && barred == 0 {
         outcome.placed = placed;
         return;
     }
     let mut why = explain::nowhere(view, ask);
     if !placed.is_empty() {
         why.reason = Reason::BatchIncomplete;
-        why.gate = Some(too_few(placed.len(), vacancies.len()));
+        why.gate = Some(too_few(placed.len(), vacancies.len() + barred));
     }
     view.roll_back_to(mark, ask);
     for placement in &placed {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, ReplicaState, RevisionNumber, ServiceSpec,
-    SlotIndex, SlotKey, replica::Wanted,
+    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
+    ServiceSpec, SlotIndex, SlotKey,
+    replica::{Details, Wanted},
 };
 
 use super::{
@@ -35,7 +36,7 @@ impl View {
                 let slot = known.slot_or_open(slot);
                 slot.newest = slot.newest.max(*newest);
             }),
-            Event::SlotWaits { group, slot, reason, .. } => self.slot_waits(group, slot, *reason),
+            Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
             Event::SlotClosing { group, slot } => self.in_group(group, |known| {
                 if let Some(slot) = known.slot_mut(slot) {
                     slot.wanted = Wanted::Stop;
@@ -210,9 +211,11 @@ impl View {
         });
     }
 
-    fn slot_waits(&mut self, key: &GroupKey, slot: &SlotKey, reason: longshore_model::Reason) {
+    fn slot_waits(&mut self, key: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
         if let Some(&ix) = self.group_ids.get(key) {
-            self.group_mut(ix).slot_or_open(slot).waiting = Some(reason);
+            let slot = self.group_mut(ix).slot_or_open(slot);
+            slot.waiting = Some(reason);
+            slot.waiting_details = details.clone();
             self.waiting.insert(ix);
         }
     }

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
-    Time, replica::Wanted,
+    Time,
+    replica::{Details, Wanted},
 };
 use smallvec::SmallVec;
 
@@ -37,6 +38,8 @@ pub(crate) struct Slot {
     /// Generations not observed stopped, oldest first.
     pub(crate) replicas: SmallVec<[Replica; 1]>,
     pub(crate) waiting: Option<Reason>,
+    /// Particulars of `waiting`, meaningless without it.
+    pub(crate) waiting_details: Details,
     pub(crate) wanted: Wanted,
 }
 
@@ -62,7 +65,14 @@ pub(crate) fn is_live(replica: &Replica) -> bool {
 
 impl Slot {
     pub(crate) fn new(key: SlotKey) -> Self {
-        Self { key, newest: Generation(0), replicas: SmallVec::new(), waiting: None, wanted: Wanted::Run }
+        Self {
+            key,
+            newest: Generation(0),
+            replicas: SmallVec::new(),
+            waiting: None,
+            waiting_details: Details::new(),
+            wanted: Wanted::Run,
+        }
     }
 
     /// The generation that counts: the newest, while it shall run.
@@ -74,6 +84,11 @@ impl Slot {
     /// slot keeps its place, or a sibling would take it.
     pub(crate) fn counts_on(&self) -> Option<NodeIx> {
         self.replicas.last().map(|replica| replica.node)
+    }
+
+    /// Whether it is known to wait for this reason, in these particulars.
+    pub(crate) fn waits_for(&self, reason: Reason, details: &Details) -> bool {
+        self.waiting == Some(reason) && self.waiting_details == *details
     }
 
     pub(crate) fn replica_mut(&mut self, generation: Generation) -> Option<&mut Replica> {
