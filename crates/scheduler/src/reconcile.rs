@@ -20,8 +20,8 @@ mod second_look;
 pub(crate) mod slots;
 
 use longshore_model::{
-    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
-    service::Batching,
+    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Strategy, Time, Wait, config::Preemption,
+    replica::Wanted, service::Batching,
 };
 
 use self::{
@@ -69,7 +69,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     view.counts = counts;
     second_look::look_again(view, &mut plan, &mut answered, now);
     if view.config.preemption == Preemption::On {
-        let victims = preempt::victims(view, unmet, now);
+        let victims = preempt::victims(view, &plan, unmet, now);
         preempt::displace(view, &mut plan, victims);
     }
     view.roll_back();
@@ -155,8 +155,11 @@ impl<'a> Pass<'a> {
         let left = outcome.held_back.iter().flat_map(|(vacancies, _)| vacancies.iter().cloned()).collect();
         self.left = Leftover::new(self.view, ask, left, self.items.len());
         for (vacancies, why) in outcome.held_back {
-            // A batch that wants all or nothing displaces nobody: half of the victims would die for nothing.
-            if why.gate.is_none() && ask.spec.placement.batching == Batching::AsManyAsFit {
+            // A batch that wants all or nothing, as pinned hosts do, displaces nobody: half of the victims would die for
+            // nothing.
+            let in_part =
+                ask.spec.placement.batching == Batching::AsManyAsFit && ask.spec.placement.strategy != Strategy::Hosts;
+            if why.gate.is_none() && in_part {
                 self.unmet.extend(vacancies.iter().cloned());
             }
             self.wait(ask, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);

@@ -34,22 +34,23 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
 
 /// Places each replica on its node, or says why not.
 fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeIx)>) {
-    let mut waits: Vec<(Vacancy, Explanation)> = Vec::new();
+    let mut barred = Vec::new();
+    let mut full = Vec::new();
     for (vacancy, node) in vacancies {
         ask.counts.remove_from(slots::counts_on(pass.view, ask.group, &vacancy.slot));
         if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
-            waits.push((vacancy, explain::gated(pass.view, refusal)));
+            barred.push((vacancy, explain::gated(pass.view, refusal)));
             continue;
         }
         match placement::place_at(pass.view, ask, vacancy, node) {
             Ok(placed) => pass.items.push(PlanItem::Place(placed)),
-            Err(vacancy) => {
-                pass.unmet.push(vacancy.clone());
-                waits.push((vacancy, explain::at_node(pass.view, ask, node)));
-            }
+            Err(vacancy) => full.push((vacancy, node)),
         }
     }
-    slots::stop_replaced(pass, ask.group);
+    pass.unmet.extend(full.iter().map(|(vacancy, _)| vacancy.clone()));
+    // Explained only now: what one node got may be why another gets nothing.
+    let explained = full.into_iter().map(|(vacancy, node)| (vacancy, explain::at_node(pass.view, ask, node)));
+    let waits: Vec<(Vacancy, Explanation)> = barred.into_iter().chain(explained).collect();
     let left = waits.iter().map(|(vacancy, _)| vacancy.clone()).collect();
     pass.left = Leftover::new(pass.view, ask, left, pass.items.len());
     for (vacancy, why) in waits {

@@ -9,6 +9,8 @@
 //! fewest and lowest first.
 //! Invariant: taking any victim back would leave the newcomer without room.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use longshore_model::{Generation, GroupKey, GroupPlan, Plan, PlanItem, SlotKey};
 
 use crate::{
@@ -31,6 +33,9 @@ pub(super) struct Unmet {
     pub(super) vacancies: Vec<Vacancy>,
 }
 
+/// A generation that is on its way out.
+type Going = (GroupKey, SlotKey, Generation);
+
 /// A generation that has to go.
 #[derive(Clone, Debug)]
 pub(super) struct Victim {
@@ -43,21 +48,24 @@ pub(super) struct Victim {
 
 /// Finds victims for what fits nowhere, most important first. The view is left full of suppositions; the pass takes them
 /// back with everything else.
-pub(super) fn victims(view: &mut View, unmet: Vec<Unmet>, now: longshore_model::Time) -> Vec<Victim> {
+pub(super) fn victims(view: &mut View, plan: &Plan, unmet: Vec<Unmet>, now: longshore_model::Time) -> Vec<Victim> {
     if unmet.is_empty() {
         return Vec::new();
     }
-    suppose_stopped(view);
+    let mut going = suppose_stopped(view, plan);
     let mut all = Vec::new();
     for Unmet { group, vacancies } in unmet {
         let mut ask = Ask::new(view, group, now, crate::ask::Counts::default());
         for vacancy in still_unmet(view, &mut ask, vacancies) {
-            let Some((node, chosen)) = best_node(view, &ask, &vacancy) else { continue };
+            let Some((node, chosen)) = best_node(view, &ask, &vacancy, &going) else { continue };
             for victim in &chosen {
+                going.insert((victim.group.clone(), victim.slot.clone(), victim.generation));
                 view.suppose_gone(node, &victim.replica.terms);
             }
             view.reserve(&ask, &vacancy.slot, vacancy.generation, node);
             ask.counts.add(node);
+            // Asked again until the plan has been committed: the victims go for its sake.
+            view.dirty.insert(group);
             all.extend(chosen);
         }
         view.settle_lanes();
@@ -99,30 +107,51 @@ fn own_node(view: &View, vacancy: &Vacancy) -> Option<NodeIx> {
     }
 }
 
-/// Everything told to stop is taken for stopped.
-fn suppose_stopped(view: &mut View) {
-    let mut stopping = Vec::new();
+/// Everything told to stop, by this plan or before, is taken for stopped; gives back who.
+fn suppose_stopped(view: &mut View, plan: &Plan) -> BTreeSet<Going> {
+    let told = told_to_stop(plan);
+    let mut stopping = BTreeMap::new();
     for group in view.groups.iter().flatten() {
-        for replica in group.slots.iter().flat_map(|slot| &slot.replicas).filter(|replica| !is_live(replica)) {
-            if crate::occupies(replica.terms.kind, replica.state) {
-                stopping.push((replica.node, std::sync::Arc::clone(&replica.terms)));
+        let all = group.slots.iter().flat_map(|slot| slot.replicas.iter().map(move |replica| (slot, replica)));
+        for (slot, replica) in all.filter(|(_, replica)| crate::occupies(replica.terms.kind, replica.state)) {
+            let closed = told.contains(&(group.key.clone(), slot.key.clone(), None));
+            let stopped = told.contains(&(group.key.clone(), slot.key.clone(), Some(replica.generation)));
+            if closed || stopped || !is_live(replica) {
+                let going = (group.key.clone(), slot.key.clone(), replica.generation);
+                stopping.insert(going, (replica.node, std::sync::Arc::clone(&replica.terms)));
             }
         }
     }
-    for (node, terms) in stopping {
-        view.suppose_gone(node, &terms);
+    for (node, terms) in stopping.values() {
+        view.suppose_gone(*node, terms);
     }
     view.settle_lanes();
+    stopping.into_keys().collect()
+}
+
+/// What a plan tells to stop: whole slots, or one generation of them.
+fn told_to_stop(plan: &Plan) -> BTreeSet<(GroupKey, SlotKey, Option<Generation>)> {
+    let items = plan.groups.iter().flat_map(|part| part.items.iter().map(move |item| (&part.group, item)));
+    let told = items.filter_map(|(group, item)| match item {
+        PlanItem::Close(slot) => Some((group.clone(), slot.clone(), None)),
+        PlanItem::Stop { slot, generation } => Some((group.clone(), slot.clone(), Some(*generation))),
+        PlanItem::Open(_)
+        | PlanItem::Place(_)
+        | PlanItem::Wait(_)
+        | PlanItem::Restart { .. }
+        | PlanItem::GiveUp { .. } => None,
+    });
+    told.collect()
 }
 
 /// The node where the fewest and lowest have to go, and who.
-fn best_node(view: &mut View, ask: &Ask, vacancy: &Vacancy) -> Option<(NodeIx, Vec<Victim>)> {
+fn best_node(view: &mut View, ask: &Ask, vacancy: &Vacancy, going: &BTreeSet<Going>) -> Option<(NodeIx, Vec<Victim>)> {
     let own = own_node(view, vacancy);
     let possible = view.fleet.in_order().filter(|node| own.is_none_or(|own| own == *node));
     let nodes: Vec<NodeIx> = possible.filter(|node| feasibility::is_domain(ask, view, *node)).collect();
     let mut best: Option<(NodeIx, Vec<Victim>)> = None;
     for node in nodes {
-        let Some(chosen) = choose(view, ask, node) else { continue };
+        let Some(chosen) = choose(view, ask, node, going) else { continue };
         // Nodes come in order of names, and only a better one replaces the first.
         if best.as_ref().is_none_or(|(_, least)| cost(&chosen) < cost(least)) {
             best = Some((node, chosen));
@@ -138,9 +167,9 @@ fn cost(victims: &[Victim]) -> (usize, u8, u64) {
 }
 
 /// A smallest set of victims that makes room on a node, or nothing. The view is left as it was.
-fn choose(view: &mut View, ask: &Ask, node: NodeIx) -> Option<Vec<Victim>> {
+fn choose(view: &mut View, ask: &Ask, node: NodeIx, going: &BTreeSet<Going>) -> Option<Vec<Victim>> {
     let mut chosen = Vec::new();
-    for victim in displaceable(view, ask, node) {
+    for victim in displaceable(view, ask, node, going) {
         if ask.accepts(view, node) {
             break;
         }
@@ -172,9 +201,11 @@ fn spare(view: &mut View, ask: &Ask, node: NodeIx, chosen: &mut Vec<Victim>) {
 }
 
 /// Who may be displaced from a node: the lowest priority first, among equals who comes closest to what is needed.
-fn displaceable(view: &View, ask: &Ask, node: NodeIx) -> Vec<Victim> {
+fn displaceable(view: &View, ask: &Ask, node: NodeIx, going: &BTreeSet<Going>) -> Vec<Victim> {
     let lower = view.fleet.tenants[node.at()].keys().copied().filter(|group| *group != ask.group);
     let mut found: Vec<Victim> = lower.flat_map(|group| on_node(view.group(group), ask, node)).collect();
+    // Whoever goes anyway makes no more room by going twice.
+    found.retain(|victim| !going.contains(&(victim.group.clone(), victim.slot.clone(), victim.generation)));
     let needed = ask.terms.memory_total();
     found.sort_by_key(|victim| {
         let distance = needed.abs_diff(victim.replica.terms.memory_total());

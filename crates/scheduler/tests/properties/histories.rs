@@ -5,7 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use longshore_model::{Health, Intent, Node, ReplicaState, ServiceSpec, command::Quota, units::MIB};
+use longshore_model::{
+    Health, Intent, Node, ReplicaState, ServiceSpec, command::Quota, config::Preemption, units::MIB,
+};
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Strategy};
 
 use super::{
@@ -27,6 +29,7 @@ pub(super) enum Step {
     Configure {
         default_memory_bytes: u64,
         cpu_overcommit_millionths: u64,
+        preemption: Preemption,
     },
     Apply(usize, Manifest),
     Scale(usize, usize, u32),
@@ -121,11 +124,17 @@ fn of_operators() -> impl Strategy<Value = Step> {
         1 => quota.prop_map(|(replicas, memory_bytes, cpu_millis)| {
             Step::Quota(Quota { replicas, memory_bytes, cpu_millis })
         }),
-        1 => (select(vec![0, 64 * MIB]), select(vec![1_000_000_u64, 4_000_000])).prop_map(
-            |(default_memory_bytes, cpu_overcommit_millionths)| Step::Configure {
-                default_memory_bytes,
-                cpu_overcommit_millionths,
-            }
-        ),
+        1 => settings(),
     ]
+}
+
+fn settings() -> impl Strategy<Value = Step> {
+    let preemption = select(vec![Preemption::Off, Preemption::On]);
+    (select(vec![0, 64 * MIB]), select(vec![1_000_000_u64, 4_000_000]), preemption).prop_map(
+        |(default_memory_bytes, cpu_overcommit_millionths, preemption)| Step::Configure {
+            default_memory_bytes,
+            cpu_overcommit_millionths,
+            preemption,
+        },
+    )
 }

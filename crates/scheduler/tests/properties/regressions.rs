@@ -6,6 +6,7 @@ use longshore_model::{
     Capacity, Command, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState, ServiceKind, ServiceSpec,
     Slot, SlotKey, Strategy, VolumeKey, VolumeName,
     command::Quota,
+    config::Preemption,
     replica::Wanted,
     service::{Access, Companion, Mount, MountSource, SpecHash, Strength, UpdateOrder},
     units::MIB,
@@ -173,7 +174,11 @@ fn new_settings_do_not_bring_an_old_machine_of_the_same_name_back() {
     intend(&mut world, 0, Intent::Removed);
     let small = Capacity { memory_bytes: 64 * MIB, ..plain_node().capacity };
     world.join(1, &Node { capacity: small, ..plain_node() });
-    world.act(&Step::Configure { default_memory_bytes: 0, cpu_overcommit_millionths: 1_000_000 });
+    world.act(&Step::Configure {
+        default_memory_bytes: 0,
+        cpu_overcommit_millionths: 1_000_000,
+        preemption: Preemption::Off,
+    });
     world.apply("shop", &web(large()));
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::NoCapacityMemory));
@@ -323,4 +328,35 @@ fn who_goes_first_does_not_depend_on_whether_a_named_service_has_just_changed() 
     world.apply("wiki", &web(large()));
     let order = |world: &mut World| world.plan().groups.into_iter().map(|group| group.group).collect::<Vec<_>>();
     assert_eq!(order(&mut world), order(&mut world));
+}
+
+/// A cluster of one node where what matters more may displace what matters less.
+fn with_preemption() -> World {
+    let mut world = cluster(1);
+    let preemption = Preemption::On;
+    world.act(&Step::Configure { default_memory_bytes: 0, cpu_overcommit_millionths: 1_000_000, preemption });
+    world
+}
+
+#[test]
+fn nobody_is_displaced_twice() {
+    let mut world = with_preemption();
+    world.apply("blog", &web(ServiceSpec { priority: 10, ..large() }));
+    world.decide();
+    world.apply("shop", &web(ServiceSpec { priority: 90, replicas: 5, ..large() }));
+    let (plan, _) = world.decide();
+    let stops = plan.groups.iter().flat_map(|group| &group.items).filter(|item| matches!(item, PlanItem::Stop { .. }));
+    assert_eq!(stops.count(), 1);
+}
+
+#[test]
+fn a_service_with_too_few_pinned_hosts_displaces_nobody() {
+    let mut world = with_preemption();
+    world.apply("blog", &web(ServiceSpec { priority: 10, ..large() }));
+    world.decide();
+    let mut pinned = ServiceSpec { priority: 90, replicas: 2, ..large() };
+    (pinned.placement.strategy, pinned.placement.hosts) = (Strategy::Hosts, [node_name(0)].into());
+    world.apply("shop", &web(pinned));
+    let (plan, _) = world.decide();
+    assert!(plan.groups.iter().all(|group| group.group == group_key("shop", "web")));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_model::{Command, Event, command::Quota};
+use longshore_model::{Command, Event, Plan, PlanItem, command::Quota, config::Preemption};
 use proptest::prelude::*;
 
 use super::{
@@ -24,13 +24,17 @@ proptest! {
             }
             let plan = world.plan();
             prop_assert_eq!(&plan, &world.plan(), "the first plan changed the view");
+            let stops = items(&plan).any(|item| matches!(item, PlanItem::Stop { .. }));
             world.tell(Command::Commit(Box::new(plan)));
-            // What is told to stop no longer counts against a quota, so that a plan may make room for the next one.
+            // What is told to stop no longer counts against a quota, and what was only just placed can be displaced:
+            // there a plan may make room for the next one.
             for _ in 0..rounds_allowed(&world) {
                 world.decide();
             }
             let again = world.plan();
-            prop_assert!(again.is_empty(), "there is more to do: {:#?}", again);
+            // A slot between two generations does not ask for a node, which can change the reason of its siblings.
+            let reworded = stops && items(&again).all(|item| matches!(item, PlanItem::Wait(_)));
+            prop_assert!(again.is_empty() || reworded, "there is more to do: {:#?}", again);
         }
     }
 
@@ -57,7 +61,12 @@ proptest! {
     }
 }
 
+fn items(plan: &Plan) -> impl Iterator<Item = &PlanItem> {
+    plan.groups.iter().flat_map(|group| &group.items)
+}
+
 fn rounds_allowed(world: &World) -> usize {
     let limited = |event: &Event| matches!(event, Event::QuotaSet { quota, .. } if *quota != Quota::default());
-    if world.state.events().iter().any(limited) { 5 } else { 0 }
+    let displacing = world.state.config().preemption == Preemption::On;
+    if displacing || world.state.events().iter().any(limited) { 5 } else { 0 }
 }

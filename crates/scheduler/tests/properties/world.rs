@@ -152,11 +152,14 @@ impl World {
             Step::UseDegraded(node) => {
                 Command::SetUseDegraded { node: node_name(*node), use_degraded: UseDegraded::Yes }
             }
-            Step::Configure { default_memory_bytes, cpu_overcommit_millionths } => Command::Configure(ClusterConfig {
-                default_memory_bytes: *default_memory_bytes,
-                cpu_overcommit_millionths: *cpu_overcommit_millionths,
-                ..ClusterConfig::default()
-            }),
+            Step::Configure { default_memory_bytes, cpu_overcommit_millionths, preemption } => {
+                Command::Configure(ClusterConfig {
+                    default_memory_bytes: *default_memory_bytes,
+                    cpu_overcommit_millionths: *cpu_overcommit_millionths,
+                    preemption: *preemption,
+                    ..ClusterConfig::default()
+                })
+            }
             Step::Apply(deployment, manifest) => apply(DEPLOYMENTS[*deployment], manifest),
             Step::Scale(deployment, service, replicas) => {
                 let group = group_key(DEPLOYMENTS[*deployment], SERVICES[*service]);
