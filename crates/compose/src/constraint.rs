@@ -7,9 +7,10 @@
 use std::net::IpAddr;
 
 use longshore_model::{Attribute, Constraint, Operator};
-use regex_syntax::hir::{Class, Hir, HirKind};
 
 use crate::{diagnostic::one_of, suggest};
+
+mod pattern;
 
 /// The keys that name something of a node, as a person would look them up.
 const KNOWN_KEYS: [&str; 9] = [
@@ -234,7 +235,7 @@ fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result
             }
         }
         Operator::Regexp => {
-            pattern(value).map_err(|error| refuse(&format!("not a regular expression: {error}")))?;
+            pattern::check(value).map_err(|error| refuse(&error.to_string()))?;
         }
         Operator::Version if !bounds_hold(value, Pessimistic::Allowed) => {
             return Err(refuse("not a list of version bounds such as `>= 1.2, < 2.0` or `~> 1.2`"));
@@ -257,39 +258,6 @@ fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result
         | Operator::IsNotSet => {}
     }
     Ok(())
-}
-
-/// Whether a pattern is one, and small enough to be compiled for every pass of the scheduler.
-///
-/// It is only parsed: compiling each of the many patterns a hostile file can hold would take minutes.
-fn pattern(value: &str) -> Result<(), String> {
-    let parsed = regex_syntax::parse(value).map_err(|error| {
-        // The lines above the last one draw the pattern over several rows.
-        let text = error.to_string();
-        text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-    })?;
-    if weight(&parsed) > MAX_WEIGHT { Err("it is too large".to_owned()) } else { Ok(()) }
-}
-
-/// Steps of a compiled pattern, roughly; the default limit of the engine is about twice this.
-const MAX_WEIGHT: u64 = 50_000;
-
-/// How large a pattern becomes once repetitions are written out.
-fn weight(hir: &Hir) -> u64 {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => 1,
-        HirKind::Literal(literal) => u64::try_from(literal.0.len()).unwrap_or(u64::MAX),
-        HirKind::Class(Class::Unicode(class)) => u64::try_from(class.ranges().len()).unwrap_or(u64::MAX),
-        HirKind::Class(Class::Bytes(class)) => u64::try_from(class.ranges().len()).unwrap_or(u64::MAX),
-        HirKind::Repetition(repetition) => {
-            let times = u64::from(repetition.max.unwrap_or(repetition.min).max(1));
-            weight(&repetition.sub).saturating_mul(times)
-        }
-        HirKind::Capture(capture) => weight(&capture.sub).saturating_add(1),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().fold(1, |sum, part| sum.saturating_add(weight(part)))
-        }
-    }
 }
 
 fn is_value_char(c: char) -> bool {

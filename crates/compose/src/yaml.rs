@@ -189,31 +189,67 @@ impl Scalar {
     pub fn is_null(&self) -> bool {
         self.style == Style::Plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
+
+    /// How many characters the file has around the text, if it stands on one line of it.
+    fn marks_around(&self, written: u32) -> Option<usize> {
+        if self.text.contains('\n') {
+            return None;
+        }
+        usize::try_from(written).ok()?.checked_sub(self.text.chars().count())
+    }
 }
 
-/// Where a text begins in the file that holds it.
+/// Where a text stands in the file that holds it.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The file's name.
     pub file: Arc<str>,
-    /// Lines of the file before the text.
-    pub lines_before: u32,
-    /// Characters before the text on each of its lines.
-    pub indent: u32,
+    spot: Spot,
+}
+
+#[derive(Clone, Debug)]
+enum Spot {
+    /// The file has the text letter by letter, so many lines down and so many characters in.
+    Shifted { lines: u32, columns: u32 },
+    /// It was written in another way, with escapes or folded; one place stands for all of it.
+    Somewhere(Place),
 }
 
 impl Origin {
     /// A text that is a whole file.
     pub fn file(file: &str) -> Self {
-        Self { file: file.into(), lines_before: 0, indent: 0 }
+        Self { file: file.into(), spot: Spot::Shifted { lines: 0, columns: 0 } }
     }
 
-    /// A text inside a node of another file: exact for a `|` block, else the place of the node.
+    /// A text inside a node of another file: exact where it is written letter by letter, else the place of the node.
     pub fn inside(node: &Node) -> Self {
-        // The parser places a block at its first line of content, so the same rule serves both.
-        let lines_before = node.place.line.saturating_sub(1);
-        let indent = node.place.column.saturating_sub(1);
-        Self { file: node.place.file.clone(), lines_before, indent }
+        let Place { file, line, column, length } = &node.place;
+        let shifted = |column: u32| Spot::Shifted { lines: line.saturating_sub(1), columns: column };
+        let somewhere = || Spot::Somewhere(node.place.clone());
+        let spot = match &node.value {
+            // The parser places a block at its first line of content, a text in quotation marks at the first of them.
+            Value::Scalar(Scalar { style: Style::Literal, .. }) => shifted(column.saturating_sub(1)),
+            Value::Scalar(scalar) => match scalar.marks_around(*length) {
+                Some(0) => shifted(column.saturating_sub(1)),
+                Some(2) => shifted(*column),
+                Some(_) | None => somewhere(),
+            },
+            Value::Sequence(_) | Value::Mapping(_) => somewhere(),
+        };
+        Self { file: file.clone(), spot }
+    }
+
+    /// Lines counted from 1, columns from 0, as the parser counts them in the text alone.
+    fn place(&self, line: u32, column: u32, length: u32) -> Place {
+        match &self.spot {
+            Spot::Shifted { lines, columns } => Place {
+                file: self.file.clone(),
+                line: line.saturating_add(*lines),
+                column: column.saturating_add(1).saturating_add(*columns),
+                length,
+            },
+            Spot::Somewhere(place) => place.clone(),
+        }
     }
 }
 

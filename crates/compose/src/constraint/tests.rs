@@ -94,8 +94,7 @@ fn malformed_expressions_are_refused() {
 #[test]
 fn values_that_could_never_be_evaluated_are_refused() {
     assert_eq!(refused("node.labels.x regexp a("), "`a(` is not a regular expression: unclosed group");
-    assert!(refused("node.labels.x regexp (a{1000}){1000}").contains("it is too large"));
-    accepted("node.labels.x regexp ^\\w{1,30}(-[a-z0-9]+)*$");
+    assert!(refused("node.labels.x regexp (a{1000}){1000}").contains("is too large a regular expression"));
     assert!(refused("node.labels.x version >= one").contains("version bounds"));
     assert!(refused("node.labels.x semver ~> 1.2").contains("semantic version bounds"));
     assert!(refused("node.ip == 10.0.0.300").contains("neither an IP address"));

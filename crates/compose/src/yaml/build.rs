@@ -268,12 +268,7 @@ impl Builder<'_> {
 
     fn place_of(&self, line: usize, column: usize, length: usize) -> Place {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        Place {
-            file: self.origin.file.clone(),
-            line: small(line).saturating_add(self.origin.lines_before),
-            column: small(column).saturating_add(1).saturating_add(self.origin.indent),
-            length: small(length),
-        }
+        self.origin.place(small(line), small(column), small(length))
     }
 }
 

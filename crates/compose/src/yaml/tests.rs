@@ -126,3 +126,27 @@ fn places_inside_a_block_of_another_file_are_told_exactly() {
         Some((4, 12))
     );
 }
+
+/// Where the second key of a manifest is said to be, written as `value` after `a: `.
+fn place_within(value: &str) -> (u32, u32, u32) {
+    let outer = parse("s.yaml", &format!("a: {value}\nz: 1\n")).unwrap();
+    let node = outer.get("a").unwrap();
+    let inner = parse_at(&Origin::inside(node), node.as_text().unwrap()).unwrap();
+    let place = &inner.as_mapping().unwrap().entries[1].0.place;
+    (place.line, place.column, place.length)
+}
+
+#[test]
+fn places_inside_a_quoted_text_are_told_where_it_is_written_letter_by_letter() {
+    assert_eq!(place_within("'{é: 1, b: 2}'"), (1, 12, 1));
+    assert_eq!(place_within("\"{é: 1, b: 2}\""), (1, 12, 1));
+    assert_eq!(place_within("|\n  é: 1\n  b: 2"), (3, 3, 1));
+}
+
+#[test]
+fn a_text_written_with_escapes_or_folded_has_one_place() {
+    assert_eq!(place_within("\"{a: '\\u00e9', b: 2}\""), (1, 4, 21));
+    assert_eq!(place_within("\"a: 1\\nb: 2\""), (1, 4, 12));
+    assert_eq!(place_within("'{it: '''', b: 2}'"), (1, 4, 18));
+    assert_eq!(place_within(">\n  a: 1\n\n  b: 2"), (2, 3, 1));
+}

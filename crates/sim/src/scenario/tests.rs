@@ -259,17 +259,17 @@ fn a_malformed_constraint_inside_a_manifest_is_found_in_the_scenario() {
     let inline =
         format!("{NODE}timeline:\n  - {{ at: 1s, apply: {{ shop: \"services: {{ web: {{ imgae: w }} }}\" }} }}\n");
     insta::assert_snapshot!(wrong(&inline), @r#"
-    s.yaml:3:42: error: service `web` has neither `image` nor `build`
+    s.yaml:3:43: error: service `web` has neither `image` nor `build`
       |
     3 |   - { at: 1s, apply: { shop: "services: { web: { imgae: w } }" } }
-      |                                          ^^^
+      |                                           ^^^
 
     hint: say what to run, for instance `image: nginx:1.27`
 
-    s.yaml:3:49: error: unknown key `imgae` in service `web`
+    s.yaml:3:50: error: unknown key `imgae` in service `web`
       |
     3 |   - { at: 1s, apply: { shop: "services: { web: { imgae: w } }" } }
-      |                                                 ^^^^^
+      |                                                  ^^^^^
 
     hint: did you mean `image`?
     "#);
