@@ -1,61 +1,52 @@
 //! Reading what the user named.
 //!
-//! Owns: which files are read at all, and the sentence for those that are not.
+//! Owns: standard input as a file, and the sentence for a file that cannot be read.
 //! Invariant: no file makes the program panic or fill memory.
 
-use std::{fs::File, io::Read, path::Path};
+use std::{
+    cell::OnceCell,
+    io::{self, Read as _},
+    path::Path,
+};
 
-use longshore_compose::yaml::MAX_BYTES;
+use longshore_compose::{
+    files::{Disk, Files, ReadError, text_of},
+    yaml::MAX_BYTES,
+};
 
-/// Why a file cannot be read, ready to be printed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable(String);
+/// What standard input is called in diagnostics.
+pub(crate) const STDIN: &str = "<stdin>";
 
-impl Unreadable {
-    fn new(path: &Path, problem: &str, hint: &str) -> Self {
+/// The text of a file, or a sentence to print.
+pub(crate) fn read_text(path: &Path) -> Result<String, String> {
+    Disk.read(&path.to_string_lossy()).map_err(|error| {
         // In front of the first character there is nothing; editors still want a place to jump to.
-        Self(format!("{}:1:1: error: {problem}\n\nhint: {hint}", path.display()))
-    }
-}
-
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The text of a file of sane size.
-pub(crate) fn read_text(path: &Path) -> Result<String, Unreadable> {
-    let refuse = |problem: &str, hint: &str| Unreadable::new(path, problem, hint);
-    let file = File::open(path).map_err(|error| refuse(&format!("cannot be opened: {error}"), "check the path"))?;
-    if file.metadata().is_ok_and(|known| known.is_dir()) {
-        return Err(refuse("this is a directory", "name a file in it"));
-    }
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells a file of the largest size from one that is too large, whatever its
-    // metadata say: a pipe has no size, and a growing file the wrong one.
-    let limit = MAX_BYTES as u64 + 1;
-    file.take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(|error| refuse(&format!("cannot be read: {error}"), "check the file"))?;
-    if bytes.len() > MAX_BYTES {
-        let problem = format!("the file is larger than {} MiB", MAX_BYTES >> 20);
-        return Err(refuse(&problem, "a scenario is written by people; is this the right file?"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let (line, column) = position(&error);
-        Unreadable(format!(
-            "{}:{line}:{column}: error: this is not text in UTF-8\n\nhint: save the file as UTF-8",
-            path.display()
-        ))
+        let (line, column) = match error {
+            ReadError::NotText { line, column } => (line, column),
+            ReadError::Missing | ReadError::Directory | ReadError::Large | ReadError::System(_) => (1, 1),
+        };
+        format!("{}:{line}:{column}: error: the file {error}\n\nhint: {}", path.display(), error.hint())
     })
 }
 
-/// Line and column of the first byte that is no text.
-fn position(error: &std::string::FromUtf8Error) -> (usize, usize) {
-    let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-    let line_start = good.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let line = good.split(|byte| *byte == b'\n').count();
-    let column = String::from_utf8_lossy(&good[line_start..]).chars().count() + 1;
-    (line, column)
+/// The disk, and standard input under the name [`STDIN`].
+#[derive(Debug, Default)]
+pub(crate) struct DiskAndStdin {
+    // A manifest is asked for more than once, and a pipe answers only once: kept as it came, since what is no text must
+    // be refused each time.
+    stdin: OnceCell<Vec<u8>>,
+}
+
+impl Files for DiskAndStdin {
+    fn read(&self, path: &str) -> Result<String, ReadError> {
+        if !path.ends_with(&format!("/{STDIN}")) {
+            return Disk.read(path);
+        }
+        if let Some(known) = self.stdin.get() {
+            return text_of(known.as_slice());
+        }
+        let mut bytes = Vec::new();
+        io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        text_of(self.stdin.get_or_init(|| bytes).as_slice())
+    }
 }

@@ -6,6 +6,7 @@
 
 mod exit;
 mod input;
+mod manifest;
 mod print;
 mod sim;
 mod style;
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Config(manifest::Config),
+    Validate(manifest::Validate),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -32,6 +35,8 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let Cli { command } = Cli::parse();
     let outcome = match command {
+        Command::Config(options) => manifest::config(options),
+        Command::Validate(options) => manifest::validate(options),
         Command::Sim(command) => sim::run(command),
     };
     match outcome {

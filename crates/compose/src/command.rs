@@ -1,6 +1,6 @@
-//! `longshore config` and `longshore validate`, up to the terminal.
+//! A resolved manifest as text.
 //!
-//! Owns: what they print and what their exit code means. Must not touch: the terminal itself.
+//! Owns: its two forms, and what is said beside it. Must not touch: the terminal and exit codes.
 
 use crate::{
     diagnostic::Diagnostics,
@@ -20,21 +20,13 @@ pub enum Output {
     Json,
 }
 
-/// What a command came to.
+/// What a request came to.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// For standard output; empty when there is nothing to show.
+    /// The resolved manifest; empty when the files were refused.
     pub text: String,
-    /// For standard error: errors, or the warnings of a manifest that is good.
+    /// Errors, or the warnings of a manifest that is good.
     pub problems: Diagnostics,
-    /// 0, or 2 when the manifest is refused.
-    pub exit: u8,
-}
-
-impl Report {
-    fn refused(problems: Diagnostics) -> Self {
-        Self { text: String::new(), problems, exit: 2 }
-    }
 }
 
 /// The resolved manifest of a deployment already loaded.
@@ -46,21 +38,10 @@ pub fn print(loaded: &Loaded, output: Output, secrets: Secrets, files: &dyn File
     }
 }
 
-/// Prints the resolved manifest, each service with its hash.
+/// The resolved manifest of what is asked for, each service with its hash.
 pub fn config(request: &Request, files: &dyn Files, output: Output, secrets: Secrets) -> Report {
     match load(request, files) {
-        Ok(loaded) => {
-            let text = print(&loaded, output, secrets, files);
-            Report { text, problems: loaded.warnings.into(), exit: 0 }
-        }
-        Err(problems) => Report::refused(problems),
-    }
-}
-
-/// Only judges the manifest.
-pub fn validate(request: &Request, files: &dyn Files) -> Report {
-    match load(request, files) {
-        Ok(loaded) => Report { text: String::new(), problems: loaded.warnings.into(), exit: 0 },
-        Err(problems) => Report::refused(problems),
+        Ok(loaded) => Report { text: print(&loaded, output, secrets, files), problems: loaded.warnings.into() },
+        Err(problems) => Report { text: String::new(), problems },
     }
 }

@@ -5,9 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use longshore_model::{DeploymentSpec, ServiceName};
+use longshore_model::{DeploymentSpec, ServiceName, ServiceSpec};
 
 use crate::{
+    constraint,
     diagnostic::{Diagnostics, Place},
     keys::{self, Rule},
     scope::Scope,
@@ -21,6 +22,41 @@ const MAX_SERVICES: usize = 10_000;
 
 /// Most ports of a deployment. There are no more in the world, and ranges make many of few words.
 const MAX_PORTS: usize = 65_535;
+
+/// Most mounts of a deployment: six for each service of the largest one.
+const MAX_MOUNTS: usize = 60_000;
+
+/// Most that patterns of a deployment may cost: one with a class for each service of the largest one.
+const MAX_PATTERNS: usize = 20_000;
+
+/// What services take together.
+#[derive(Default)]
+struct Totals {
+    ports: usize,
+    mounts: usize,
+    patterns: usize,
+}
+
+impl Totals {
+    /// Adds a service, or says what there is too much of.
+    fn add(&mut self, spec: &ServiceSpec) -> Result<(), String> {
+        let placement = &spec.placement;
+        let rules = placement.constraints.iter().chain(placement.affinities.iter().map(|affinity| &affinity.matches));
+        self.ports += spec.ports.len();
+        self.mounts += spec.mounts.len();
+        self.patterns += rules.map(constraint::cost).sum::<usize>();
+        if self.ports > MAX_PORTS {
+            return Err(format!("the deployment publishes more than {MAX_PORTS} ports"));
+        }
+        if self.mounts > MAX_MOUNTS {
+            return Err(format!("the deployment has more than {MAX_MOUNTS} mounts"));
+        }
+        if self.patterns > MAX_PATTERNS {
+            return Err("the deployment has too many regular expressions".to_owned());
+        }
+        Ok(())
+    }
+}
 
 type TopRead = fn(&mut TopReader);
 
@@ -58,7 +94,7 @@ pub(crate) fn decode(
     let scope = scope.read(mapping, problems);
     let mut spec = DeploymentSpec::default();
     let mut places = Places::new();
-    let mut ports = 0;
+    let mut totals = Totals::default();
     let services = services(mapping, &root.place, problems);
     if let Some((key, _)) = services.get(MAX_SERVICES) {
         problems.error(&key.place, format!("a deployment has at most {MAX_SERVICES} services"));
@@ -69,9 +105,11 @@ pub(crate) fn decode(
         let over = overrides.remove(&*key.name).unwrap_or_default();
         let (read, notes) = service::read(key, node, &scope, over, problems);
         let name = ServiceName::new(key.name.clone());
-        ports += read.ports.len();
-        if ports > MAX_PORTS {
-            problems.error(&key.place, format!("the deployment publishes more than {MAX_PORTS} ports"));
+        if let Err(too_much) = totals.add(&read) {
+            problems.error(&key.place, too_much);
+            break;
+        }
+        if problems.is_full() {
             break;
         }
         places.insert(name.clone(), (key.place.clone(), notes));

@@ -1,16 +1,64 @@
 //! Where manifests come from.
 //!
-//! Owns: the boundary to the disk. Everything else in this room sees texts.
+//! Owns: the boundary to the disk, and the words for a file that cannot be had. Everything else in this room sees texts.
 //! Invariant: a file larger than a manifest can be is refused before it is in memory.
 
-use std::{collections::BTreeMap, io, io::Read as _};
+use std::{collections::BTreeMap, fs::File, io, io::Read};
 
 use crate::yaml::MAX_BYTES;
 
 /// Gives the text of a file.
 pub trait Files {
-    /// The text, or why there is none. A missing file must be [`io::ErrorKind::NotFound`].
-    fn read(&self, path: &str) -> io::Result<String>;
+    /// The text, or why there is none.
+    fn read(&self, path: &str) -> Result<String, ReadError>;
+}
+
+/// Why a file cannot be read. The words follow the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There is none.
+    #[error("does not exist")]
+    Missing,
+    /// It is a directory.
+    #[error("is a directory")]
+    Directory,
+    /// It has more bytes than a manifest can have.
+    #[error("is larger than {} MiB", MAX_BYTES >> 20)]
+    Large,
+    /// It holds something that is no text.
+    #[error("is not text in UTF-8")]
+    NotText {
+        /// Line of the first byte that is none, counted from 1.
+        line: u32,
+        /// Column of that byte, counted from 1, in characters.
+        column: u32,
+    },
+    /// The system refused.
+    #[error("cannot be read: {0}")]
+    System(io::Error),
+}
+
+impl ReadError {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Missing => "check the path",
+            Self::Directory => "name a file in it",
+            Self::Large => "a manifest is written by people; is this the right file?",
+            Self::NotText { .. } => "save the file as UTF-8",
+            Self::System(_) => "check who may read the file",
+        }
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Missing,
+            io::ErrorKind::IsADirectory => Self::Directory,
+            _ => Self::System(error),
+        }
+    }
 }
 
 /// The file system of this machine.
@@ -18,13 +66,29 @@ pub trait Files {
 pub struct Disk;
 
 impl Files for Disk {
-    fn read(&self, path: &str) -> io::Result<String> {
-        let mut text = String::new();
-        let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-        // A named pipe or a device would never end; only so much is asked of it.
-        std::fs::File::open(path)?.take(most).read_to_string(&mut text)?;
-        Ok(text)
+    fn read(&self, path: &str) -> Result<String, ReadError> {
+        text_of(File::open(path)?)
     }
+}
+
+/// All that a source has to say, if it is a text of sane size.
+pub fn text_of(source: impl Read) -> Result<String, ReadError> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a text of the largest size from one that is too large, whatever its metadata say:
+    // a pipe has no size, a growing file the wrong one, and a device never ends.
+    source.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(ReadError::Large);
+    }
+    String::from_utf8(bytes).map_err(|error| not_text(&error))
+}
+
+fn not_text(error: &std::string::FromUtf8Error) -> ReadError {
+    let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line_start = good.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let line = small(good.split(|byte| *byte == b'\n').count());
+    ReadError::NotText { line, column: small(String::from_utf8_lossy(&good[line_start..]).chars().count() + 1) }
 }
 
 /// Files that exist only here, for tests and for manifests that came over the wire.
@@ -32,7 +96,7 @@ impl Files for Disk {
 pub struct Memory(pub BTreeMap<String, String>);
 
 impl Files for Memory {
-    fn read(&self, path: &str) -> io::Result<String> {
-        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    fn read(&self, path: &str) -> Result<String, ReadError> {
+        self.0.get(path).cloned().ok_or(ReadError::Missing)
     }
 }

@@ -35,7 +35,7 @@ mod whole;
 mod words;
 pub mod yaml;
 
-pub use command::{Output, Report, config, print, validate};
+pub use command::{Output, Report, config, print};
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
 pub use files::{Disk, Files, Memory};
 pub use load::{Loaded, Request, load, load_embedded, load_text};

@@ -30,6 +30,8 @@ const DEFAULT_OVERLAYS: [&str; 4] = ["longshore.yaml", "longshore.yml", "jaco.ya
 pub struct Request {
     /// Compose files in order, each laid over those before; an overlay among them is known by its name.
     pub files: Vec<String>,
+    /// The overlay, whatever its name.
+    pub overlay: Option<String>,
     /// Where the user is, absolute; files are named from there.
     pub working_directory: String,
     /// What relative paths are relative to; the first file's directory unless given.
@@ -71,8 +73,9 @@ pub struct Loaded {
 
 /// Resolves files.
 pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics> {
-    let (overlays, mut composes): (Vec<String>, Vec<String>) =
+    let (named, mut composes): (Vec<String>, Vec<String>) =
         request.files.iter().cloned().partition(|path| overlay::is_overlay(path));
+    let overlays: Vec<String> = request.overlay.iter().cloned().chain(named).collect();
     let beside = overlays.first().or(composes.first()).map(|file| paths::parent(file).to_owned()).unwrap_or_default();
     let mut loader = Loader::new(files, &request.working_directory, String::new());
     let mut overlay_file = overlays.first().cloned();

@@ -22,8 +22,8 @@ Keys that begin with `x-` are yours everywhere, `x-longshore` excepted. An unkno
 
 Also honoured: `${V}`, `$V`, `${V:-d}`, `${V-d}`, `${V:?m}`, `${V?m}`, `${V:+a}`, `${V+a}`, nested, and `$$`; `.env`;
 `env_file` with `required` and `format`; `extends` in the same or another file; `include`; several `-f` files laid over
-each other; `!reset` and `!override`; anchors and merge keys; profiles. Sizes are binary (`1g` is 1024³ bytes). One file is
-at most 8 MiB, 64 levels deep and 500,000 values large, aliases counted in full; all files of a deployment together may be twice that.
+each other; `!reset` and `!override`; anchors and merge keys; profiles. Sizes are binary (`1g` is 1024³ bytes). The files of a
+deployment are together at most 4 MiB and 200,000 values large, aliases counted in full, and 64 levels deep.
 
 Precedence: overlay, then `x-longshore`, then `deploy`.
 ";

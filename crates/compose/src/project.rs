@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::{
     diagnostic::{Diagnostics, Place, Sources},
     dotenv::{self, Format},
-    files::Files,
+    files::{Files, ReadError},
     interpolate::Variables,
     merge, paths,
     yaml::{self, Node},
@@ -66,8 +66,8 @@ impl<'f> Loader<'f> {
             return None;
         }
         match self.files.read(&paths::join(&self.working_directory, path)) {
-            Ok(text) if self.bytes + text.len() > 2 * yaml::MAX_BYTES => {
-                let message = format!("the files of one deployment have more than {} bytes", 2 * yaml::MAX_BYTES);
+            Ok(text) if self.bytes + text.len() > yaml::MAX_BYTES => {
+                let message = format!("the files of one deployment have more than {} bytes", yaml::MAX_BYTES);
                 self.problems.error(place, message);
                 None
             }
@@ -76,20 +76,24 @@ impl<'f> Loader<'f> {
                 self.sources.insert(path, &text);
                 Some(text)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                self.problems.error(place, format!("the file `{path}` does not exist"));
-                None
-            }
             Err(error) => {
-                self.problems.error(place, format!("the file `{path}` cannot be read: {error}"));
+                let place = match error {
+                    ReadError::NotText { line, column } => &Place { file: path.into(), line, column, length: 0 },
+                    ReadError::Missing | ReadError::Directory | ReadError::Large | ReadError::System(_) => place,
+                };
+                self.problems.error(place, format!("the file `{path}` {error}")).hint(error.hint());
                 None
             }
         }
     }
 
-    /// Whether a file is there. It is read to find out: the boundary has one question only.
+    /// Whether a file is there, readable or not. It is read to find out: the boundary has one question only.
     pub(crate) fn exists(&self, path: &str) -> bool {
-        self.files.read(&paths::join(&self.working_directory, path)).is_ok()
+        match self.files.read(&paths::join(&self.working_directory, path)) {
+            // A directory called `.env` is somebody's Python, as Compose knows too.
+            Err(ReadError::Missing | ReadError::Directory) => false,
+            Ok(_) | Err(ReadError::Large | ReadError::NotText { .. } | ReadError::System(_)) => true,
+        }
     }
 
     /// The tree of a file as it is written, variables replaced.
@@ -103,15 +107,15 @@ impl<'f> Loader<'f> {
     }
 
     fn fresh_tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
-        if self.nodes > 2 * yaml::MAX_NODES {
+        if self.nodes > yaml::MAX_NODES {
             return None;
         }
         let text = self.text(path, place)?;
         match yaml::parse(path, &text) {
             Ok(mut node) => {
                 self.nodes += extends::size(&node);
-                if self.nodes > 2 * yaml::MAX_NODES {
-                    let message = format!("the files of one deployment have more than {} values", 2 * yaml::MAX_NODES);
+                if self.nodes > yaml::MAX_NODES {
+                    let message = format!("the files of one deployment have more than {} values", yaml::MAX_NODES);
                     self.problems.error(place, message);
                     return None;
                 }
@@ -119,6 +123,8 @@ impl<'f> Loader<'f> {
                 Some(node)
             }
             Err(problems) => {
+                // How much was read before it broke is not known, and many files may be made to break late.
+                self.nodes += yaml::MAX_NODES / 8;
                 self.problems.append(problems);
                 None
             }

@@ -39,6 +39,14 @@ impl Diagnostics {
         node.as_sequence()
     }
 
+    /// A list that people keep short; a longer one is an attack, and each entry costs a moment.
+    pub fn short_sequence<'n>(&mut self, node: &'n Node, what: impl Display, most: usize) -> Option<&'n [Node]> {
+        let items = self.sequence(node, &what)?;
+        let Some(first_too_many) = items.get(most) else { return Some(items) };
+        self.error(&first_too_many.place, format!("{what} has more than {most} entries"));
+        None
+    }
+
     /// A text, as it was written: `1.10` stays `1.10`.
     pub fn text<'n>(&mut self, node: &'n Node, what: impl Display) -> Option<&'n str> {
         if node.as_text().is_none() {

@@ -11,14 +11,15 @@ use crate::diagnostic::{Diagnostics, Place};
 mod build;
 pub mod emit;
 
-/// Largest text accepted, in bytes. A thousand services take a tenth of a mebibyte.
-pub const MAX_BYTES: usize = 8 << 20;
+/// Largest text accepted, in bytes. A thousand services take a third of a mebibyte, and whatever is made of this much is
+/// made within a second.
+pub const MAX_BYTES: usize = 4 << 20;
 /// Deepest nesting, aliases expanded. Compose needs about ten levels.
 pub const MAX_DEPTH: usize = 64;
 /// Most nodes, aliases expanded: what keeps a bomb of aliases from filling memory.
-pub const MAX_NODES: usize = 500_000;
+pub const MAX_NODES: usize = 200_000;
 /// Most text, aliases expanded, for the same reason.
-pub const MAX_TEXT: usize = 32 << 20;
+pub const MAX_TEXT: usize = 4 << 20;
 
 /// A value and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(super) fn run(file: &Path, format: Format) -> anyhow::Result<Exit> {
     let text = match input::read_text(file) {
         Ok(text) => text,
         Err(problem) => {
-            print::note(&problem.to_string());
+            print::note(&problem);
             return Ok(Exit::BadInput);
         }
     };

@@ -41,6 +41,32 @@ pub(crate) fn attacks(size: usize) -> Vec<(&'static str, String)> {
         ("many secrets", list("secrets", size / 10, |at| format!("s{at}"))),
         ("many variables of a list", list("environment", size / 10, |at| format!("A{at}=1"))),
         ("many expressions", many_expressions(size / 16)),
+        ("as many mounts as values", repeated("volumes: ['/a:/b', '/c:/d', '/e:/f']", size / 50)),
+        ("mounts by alias", mounts_by_alias(size / 5000)),
+        (
+            "as many patterns as values",
+            repeated("deploy: {placement: {constraints: ['node.id regexp (?i)\\pL\\W']}}", size / 100),
+        ),
+        (
+            "patterns that are none",
+            repeated("deploy: {placement: {constraints: ['node.id regexp (?i)\\pL\\W(']}}", size / 100),
+        ),
+        ("a pattern of classes", constraint(&"\\w?".repeat(size))),
+        ("a class of classes", constraint(&format!("[{}]", "\\w".repeat(size)))),
+        (
+            "a command of short words",
+            format!("services: {{a: {{image: a, command: \"{}\"}}}}\n", "a ".repeat(size * 2)),
+        ),
+        ("volumes that all are mounted", volumes(size / 20)),
+        ("networks that all are joined", networks(size / 20)),
+        ("devices", list("gpus", size / 20, |_| "{count: 1}".to_owned())),
+        (
+            "limits",
+            format!(
+                "services: {{a: {{image: a, ulimits: {{{}}}}}}}\n",
+                many(|at, out| write!(out, "u{at}: 1, "), size / 11)
+            ),
+        ),
         ("a terrible expression", constraint(&"(a*)*".repeat(size / 500))),
         ("a large repetition", constraint("a{1000}{1000}{1000}")),
         ("merge keys on merge keys", merges(size / 700)),
@@ -85,6 +111,34 @@ fn list(key: &str, count: usize, item: fn(usize) -> String) -> String {
 fn many_expressions(count: usize) -> String {
     let items: Vec<String> = (0..count).map(|at| format!("'node.labels.a{at} regexp [\\w-]{{9}}+x'")).collect();
     format!("services: {{a: {{image: a, deploy: {{placement: {{constraints: [{}]}}}}}}}}\n", items.join(", "))
+}
+
+/// Many services of one shape.
+fn repeated(keys: &str, count: usize) -> String {
+    let services: String = (0..count.min(9999)).map(|at| format!("  s{at}: {{image: a, {keys}}}\n")).collect();
+    format!("services:\n{services}")
+}
+
+fn mounts_by_alias(count: usize) -> String {
+    let mounts: Vec<String> = (0..999).map(|at| format!("/a:/b{at}")).collect();
+    let services: String = (0..count).map(|at| format!("  s{at}: {{image: a, volumes: *v}}\n")).collect();
+    format!("x-v: &v [{}]\nservices:\n{services}", mounts.join(", "))
+}
+
+fn volumes(count: usize) -> String {
+    let services: String = (0..count / 999)
+        .map(|at| {
+            let mounts: Vec<String> = (0..999).map(|of| format!("v{}:/b{of}", at * 999 + of)).collect();
+            format!("  s{at}: {{image: a, volumes: [{}]}}\n", mounts.join(", "))
+        })
+        .collect();
+    format!("services:\n{services}volumes:\n{}", many(|at, out| writeln!(out, "  v{at}:"), count))
+}
+
+fn networks(count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
+    let declared = many(|at, out| writeln!(out, "  n{at}:"), count);
+    format!("services: {{a: {{image: a, networks: [{}]}}}}\nnetworks:\n{declared}", names.join(", "))
 }
 
 fn bomb() -> String {

@@ -17,9 +17,9 @@ fn main() {
         let (took, cpu) = (start.elapsed(), cpu_ms() - before);
         let said = report.problems.iter().next().map(|found| found.message.chars().take(60).collect::<String>());
         println!(
-            "{:7.1} ms, {cpu:4} ms of CPU  exit {}  {name}: {}",
+            "{:7.1} ms, {cpu:4} ms of CPU  {}  {name}: {}",
             took.as_secs_f64() * 1e3,
-            report.exit,
+            if report.problems.has_errors() { "refused" } else { "taken  " },
             said.unwrap_or_default()
         );
     }

@@ -12,6 +12,12 @@ const STEP: usize = 32;
 /// One way out of a step.
 const WAY: usize = 8;
 
+/// Longest pattern, in bytes. Beyond it a list of names was meant, for which there is `in`.
+const MAX_LENGTH: usize = 4096;
+/// Most classes such as `\w` in a pattern. Each takes tens of kilobytes only to be read, so that the limit on what is
+/// made ready would come too late; twice as many would exceed it.
+const MAX_CLASSES: usize = 32;
+
 /// Why a pattern is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatternError {
@@ -25,6 +31,9 @@ pub(super) enum PatternError {
 
 /// Whether a pattern is one, and small enough to be asked of every node.
 pub(super) fn check(text: &str) -> Result<(), PatternError> {
+    if text.len() > MAX_LENGTH || classes(text) > MAX_CLASSES {
+        return Err(PatternError::Large);
+    }
     let parsed = regex_syntax::parse(text).map_err(|error| {
         // The lines above the last one draw the pattern over several rows.
         let text = error.to_string();
@@ -32,6 +41,12 @@ pub(super) fn check(text: &str) -> Result<(), PatternError> {
     })?;
     // A sixteenth is kept back: the estimate follows the engine of today, which may come to need a little more.
     if bytes(&parsed) > PATTERN_LIMIT_BYTES / 16 * 15 { Err(PatternError::Large) } else { Ok(()) }
+}
+
+/// How many classes of a pattern may be wide, told from its text alone.
+pub(super) fn classes(text: &str) -> usize {
+    let wide = |pair: &[u8]| pair[0] == b'[' || (pair[0] == b'\\' && b"wWpPDS".contains(&pair[1]));
+    text.as_bytes().windows(2).filter(|pair| wide(pair)).count()
 }
 
 /// What a pattern takes with its repetitions written out, counted high.

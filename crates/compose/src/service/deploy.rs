@@ -15,6 +15,9 @@ use crate::{
     yaml::{Key, Node},
 };
 
+/// Most constraints, preferences or affinities in one list.
+pub(super) const MAX_RULES: usize = 100;
+
 const MODES: [(&str, ServiceKind); 4] = [
     ("replicated", ServiceKind::Service),
     ("global", ServiceKind::System),
@@ -161,7 +164,7 @@ impl ServiceReader<'_> {
 
     fn constraints(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
-        let Some(items) = self.problems.sequence(node, &what) else { return };
+        let Some(items) = self.problems.short_sequence(node, &what, MAX_RULES) else { return };
         for item in items {
             if let Some(constraint) = self.constraint(item, &what) {
                 self.spec.placement.constraints.push(constraint);
@@ -183,7 +186,7 @@ impl ServiceReader<'_> {
 
     fn preferences(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
-        let Some(items) = self.problems.sequence(node, &what) else { return };
+        let Some(items) = self.problems.short_sequence(node, &what, MAX_RULES) else { return };
         for item in items {
             let what = format!("an entry of {what}");
             let Some(mapping) = self.problems.mapping(item, &what) else { continue };

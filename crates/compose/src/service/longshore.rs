@@ -10,7 +10,7 @@ use longshore_model::{
     },
 };
 
-use super::{ServiceRead, ServiceReader, settle::Given};
+use super::{ServiceRead, ServiceReader, deploy::MAX_RULES, settle::Given};
 use crate::{
     constraint,
     keys::{self, Rule},
@@ -154,7 +154,7 @@ impl ServiceReader<'_> {
 
     fn affinities(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
-        let Some(items) = self.problems.sequence(node, &what) else { return };
+        let Some(items) = self.problems.short_sequence(node, &what, MAX_RULES) else { return };
         for item in items {
             let what = format!("an entry of {what}");
             let Some(mapping) = self.problems.mapping(item, &what) else { continue };

@@ -15,6 +15,9 @@ use crate::{
     yaml::{Key, Node},
 };
 
+/// Most mounts of a service in one list.
+const MAX_MOUNTS: usize = 1000;
+
 const TMPFS_OPTIONS: &[&str] = &["size", "mode", "uid", "gid", "exec", "noexec", "suid", "nosuid", "dev", "nodev"];
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -77,7 +80,7 @@ impl ServiceReader<'_> {
         if node.is_null() {
             return;
         }
-        let Some(items) = self.problems.sequence(node, &what) else { return };
+        let Some(items) = self.problems.short_sequence(node, &what, MAX_MOUNTS) else { return };
         for item in items {
             let entry = match item.as_text() {
                 Some(text) => self.short_mount(text, item),
@@ -90,7 +93,12 @@ impl ServiceReader<'_> {
     }
 
     pub(super) fn tmpfs(&mut self, key: &Key, node: &Node) {
-        for text in self.texts(key, node) {
+        let texts = self.texts(key, node);
+        if texts.len() > MAX_MOUNTS {
+            self.problems.error(&node.place, format!("{} has more than {MAX_MOUNTS} entries", self.of(key)));
+            return;
+        }
+        for text in texts {
             let (target, words) = text.split_once(':').unwrap_or((&text, ""));
             let mut entry = Entry { kind: Kind::Tmpfs, target: Some(target.to_owned()), ..Entry::default() };
             for word in words.split(',').filter(|word| !word.is_empty()) {
