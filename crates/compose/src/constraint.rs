@@ -262,7 +262,7 @@ fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result
 
 /// What judging a constraint takes, in moments of some microseconds: patterns are dearer than all else in a manifest.
 pub(crate) fn cost(constraint: &Constraint) -> usize {
-    if constraint.operator == Operator::Regexp { 1 + pattern::classes(&constraint.value) } else { 0 }
+    if constraint.operator == Operator::Regexp { pattern::cost(&constraint.value) } else { 0 }
 }
 
 fn is_value_char(c: char) -> bool {

@@ -122,9 +122,12 @@ pub(crate) fn decode(
 
 fn services<'n>(root: &'n Mapping, place: &Place, problems: &mut Diagnostics) -> Vec<(&'n Key, &'n Node)> {
     let Some(node) = root.get("services").filter(|node| !node.is_null()) else {
-        problems
-            .error(place, "the file has no `services`")
-            .hint("say what to run, for instance `services: {web: {image: \"nginx:1.27\"}}`");
+        let bare = root.iter().any(|(_, node)| node.get("image").is_some() || node.get("build").is_some());
+        problems.error(place, "the file has no `services`").hint(if bare {
+            "put all of it below `services:`; it was left out only in the first version of Compose"
+        } else {
+            "say what to run, for instance `services: {web: {image: \"nginx:1.27\"}}`"
+        });
         return Vec::new();
     };
     problems.mapping(node, "`services`").map(|mapping| mapping.iter().collect()).unwrap_or_default()

@@ -151,19 +151,27 @@ impl Diagnostics {
 
     fn add(&mut self, severity: Severity, place: &Place, message: String) -> &mut Diagnostic {
         let diagnostic = Diagnostic { severity, place: place.clone(), message, hint: None, excerpt: None };
-        if self.is_full() {
-            // The last one is overwritten rather than the list grown; errors are never all lost, since the list
-            // is only full when it is long.
-            self.list.pop();
-        }
+        self.make_room(1);
         self.list.push(diagnostic);
         let last = self.list.len() - 1;
         &mut self.list[last]
     }
 
-    /// Whether more problems would not be kept, so that costly searching can stop.
+    /// Lets go of the last warnings, and of errors only once there are no others: a file with an error must never pass
+    /// because it has many warnings as well.
+    fn make_room(&mut self, wanted: usize) {
+        while self.list.len() + wanted > MAX_KEPT {
+            let warning = self.list.iter().rposition(|found| found.severity == Severity::Warning);
+            match warning.or(self.list.len().checked_sub(1)) {
+                Some(at) => drop(self.list.remove(at)),
+                None => return,
+            }
+        }
+    }
+
+    /// Whether more errors would not be kept, so that costly searching can stop.
     pub fn is_full(&self) -> bool {
-        self.list.len() >= MAX_KEPT
+        self.list.len() >= MAX_KEPT && self.error_count() >= MAX_KEPT
     }
 
     /// Whether anything was found.
@@ -189,7 +197,7 @@ impl Diagnostics {
     /// Takes over another run's findings.
     pub fn append(&mut self, other: Self) {
         self.list.extend(other.list);
-        self.list.truncate(MAX_KEPT);
+        self.make_room(0);
     }
 
     /// By file, line and column; what was said of one place stays in order, what was said twice is said once.
@@ -237,7 +245,7 @@ impl fmt::Display for Diagnostics {
             }
             found.fmt(f)?;
         }
-        if self.is_full() { f.write_str("\n\nfurther problems are not shown") } else { Ok(()) }
+        if self.list.len() >= MAX_KEPT { f.write_str("\n\nfurther problems are not shown") } else { Ok(()) }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use crate::{
-    diagnostic::{Diagnostics, one_of},
+    diagnostic::{Diagnostic, Diagnostics, one_of},
     suggest, units,
     units::UnitError,
     yaml::{Key, Mapping, Node, Value},
@@ -34,7 +34,10 @@ impl Diagnostics {
     /// A list.
     pub fn sequence<'n>(&mut self, node: &'n Node, what: impl Display) -> Option<&'n [Node]> {
         if node.as_sequence().is_none() {
-            self.wrong_shape(node, what, "a list");
+            let problem = self.misshapen(node, what, "a list");
+            if let Some(text) = node.as_text().filter(|text| text.len() <= 60) {
+                problem.hint(format!("write `[\"{}\"]`", shorten(text)));
+            }
         }
         node.as_sequence()
     }
@@ -154,7 +157,7 @@ impl Diagnostics {
             Value::Sequence(items) => items
                 .iter()
                 .filter_map(|item| {
-                    let text = self.text(item, format_args!("an entry of {what}"))?;
+                    let text = self.pair(item, &what)?;
                     Some(match text.split_once('=') {
                         Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
                         None => (text.to_owned(), None),
@@ -167,6 +170,16 @@ impl Diagnostics {
                 BTreeMap::new()
             }
         }
+    }
+
+    /// `key=value` as an entry of a list.
+    fn pair<'n>(&mut self, item: &'n Node, what: impl Display) -> Option<&'n str> {
+        if item.as_mapping().is_some() {
+            self.misshapen(item, format_args!("an entry of {what}"), "a text")
+                .hint("write `key=value`, or leave out the dashes");
+            return None;
+        }
+        self.text(item, format_args!("an entry of {what}"))
     }
 
     /// Refuses every key that is not known, each with the one that was probably meant.
@@ -203,7 +216,12 @@ impl Diagnostics {
 
     /// Says that a node is not of the shape wanted.
     pub fn wrong_shape(&mut self, node: &Node, what: impl Display, wanted: &str) {
-        self.error(&node.place, format!("{what} must be {wanted}, not {}", node.shape()));
+        self.misshapen(node, what, wanted);
+    }
+
+    /// The same; the result takes a hint.
+    fn misshapen(&mut self, node: &Node, what: impl Display, wanted: &str) -> &mut Diagnostic {
+        self.error(&node.place, format!("{what} must be {wanted}, not {}", node.shape()))
     }
 
     fn parsed<T>(

@@ -115,9 +115,17 @@ pub(crate) fn read(
         asked: Asked::default(),
         notes: Notes::default(),
     };
-    if let Some(mapping) = reader.problems.mapping(node, &reader.what) {
-        for (read, key, node) in keys::meet(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
-            read(&mut reader, key, node);
+    match node.as_mapping() {
+        Some(mapping) => {
+            for (read, key, node) in keys::meet(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
+                read(&mut reader, key, node);
+            }
+        }
+        // That it says nothing of what to run is complained about where all of it is settled.
+        None if node.is_null() => {}
+        None => {
+            let _ = reader.problems.mapping(node, &reader.what);
+            return (Arc::new(reader.spec), reader.notes);
         }
     }
     reader.settle(over);
@@ -337,6 +345,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),
     Rule::honoured("privileged", |r, k, n| r.switch(k, n, Switch::Privileged), "handed to the engine"),
     Rule::accepted("profiles", "a service with profiles takes part only when one of them is asked for"),
+    Rule::refused("placement", "write `deploy: {placement: …}`"),
     Rule::refused("provider", "what a provider would make must exist before; remove the service"),
     Rule::honoured(
         "pull_policy",
@@ -345,6 +354,8 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     ),
     Rule::refused("pull_refresh_after", "the cluster does not pull on a schedule; name a new tag or digest to roll"),
     Rule::honoured("read_only", |r, k, n| r.switch(k, n, Switch::ReadOnly), "the root file system cannot be written"),
+    Rule::refused("replicas", "write `deploy: {replicas: …}`"),
+    Rule::refused("resources", "write `deploy: {resources: …}`"),
     Rule::warned("restart", "the cluster always restarts; `deploy.restart_policy` refines it"),
     Rule::honoured("runtime", |r, k, n| r.spec.container.runtime = r.text(k, n), "runtime of the engine"),
     Rule::honoured(

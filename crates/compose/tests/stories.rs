@@ -100,3 +100,15 @@ fn waiting_for_a_service_that_never_ends_is_worth_a_warning() {
     assert!(!problems.has_errors());
     assert!(problems.to_string().starts_with("compose.yaml:2:32: warning: service `app` waits"), "{}", problems);
 }
+
+#[test]
+fn many_warnings_hide_neither_an_error_nor_a_service() {
+    let restarted = |name: &str, key: &str| format!("  {name}: {{image: a, restart: always, {key}: x}}\n");
+    let many =
+        |letter: &str| -> String { (0..600).map(|at| restarted(&format!("{letter}{at}"), "hostname")).collect() };
+    let good = files(&[("compose.yaml", &format!("services:\n{}", many("s")))]);
+    assert_eq!(loaded(&here(), &good).spec.services.len(), 600);
+    let bad = format!("services:\n{}{}{}", many("s"), restarted("wrong", "hstname"), many("t"));
+    let problems = judged(&here(), &files(&[("compose.yaml", &bad)]));
+    assert!(problems.to_string().contains("unknown key `hstname`"), "{problems}");
+}

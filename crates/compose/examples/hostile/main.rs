@@ -9,7 +9,7 @@ use longshore_compose::{Memory, Output, Request, Secrets, config, load_text};
 
 fn main() {
     thousand_services();
-    for (name, text) in attack::attacks(1_000_000) {
+    for (name, text) in attack::attacks(500_000) {
         let files = Memory([("/p/compose.yaml".to_owned(), text)].into());
         let request = Request { working_directory: "/p".to_owned(), ..Request::default() };
         let (start, before) = (Instant::now(), cpu_ms());

@@ -43,8 +43,14 @@ pub(super) fn check(text: &str) -> Result<(), PatternError> {
     if bytes(&parsed) > PATTERN_LIMIT_BYTES / 16 * 15 { Err(PatternError::Large) } else { Ok(()) }
 }
 
-/// How many classes of a pattern may be wide, told from its text alone.
-pub(super) fn classes(text: &str) -> usize {
+/// What judging a pattern takes, told from its text alone. A class without regard to case is looked up letter by letter.
+pub(super) fn cost(text: &str) -> usize {
+    let folded = text.contains("(?") && text.contains('i');
+    1 + classes(text) * if folded { 4 } else { 1 }
+}
+
+/// How many classes of a pattern may be wide.
+fn classes(text: &str) -> usize {
     let wide = |pair: &[u8]| pair[0] == b'[' || (pair[0] == b'\\' && b"wWpPDS".contains(&pair[1]));
     text.as_bytes().windows(2).filter(|pair| wide(pair)).count()
 }

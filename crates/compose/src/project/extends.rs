@@ -70,6 +70,10 @@ impl Loader<'_> {
         if let Some(known) = self.extended.done.get(&id) {
             return known.clone();
         }
+        if self.extended.nodes > MAX_NODES {
+            // It has been said; even to look further would cost a copy of every service.
+            return None;
+        }
         let service = self.find(tree, path, name, place)?.clone();
         if self.extended.chain.contains(&id) || self.extended.chain.len() >= MAX_CHAIN {
             self.circle(&id, place);

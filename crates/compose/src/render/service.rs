@@ -260,7 +260,7 @@ fn placement(spec: &ServiceSpec) -> Value {
 fn resources(spec: &ServiceSpec) -> Value {
     let Resources { cpu_limit_millis, cpu_reservation_millis, memory_limit_bytes, memory_reservation_bytes, devices } =
         &spec.resources;
-    let cores = |millis: u64| format!("{}.{:03}", millis / 1000, millis % 1000);
+    let cores = |millis: u64| fraction(millis / 1000, &format!("{:03}", millis % 1000));
     let mut limits = Section::default();
     limits.put("cpus", cpu_limit_millis.map(cores)).put("memory", memory_limit_bytes.map(|bytes| bytes.to_string()));
     limits.put("pids", spec.container.limits.pids);
@@ -308,8 +308,8 @@ fn update(policy: &UpdatePolicy) -> Value {
             FailureAction::Continue => "continue",
         },
     );
-    let ratio = policy.max_failure_ratio_millionths;
-    out.put("max_failure_ratio", format!("{}.{:06}", ratio / 1_000_000, ratio % 1_000_000));
+    let ratio = u64::from(policy.max_failure_ratio_millionths);
+    out.put("max_failure_ratio", fraction(ratio / 1_000_000, &format!("{:06}", ratio % 1_000_000)));
     out.put(
         "order",
         policy.order.map(|order| match order {
@@ -348,4 +348,9 @@ fn strategy(spec: &ServiceSpec) -> Option<&'static str> {
 /// Names as texts.
 fn texts<T: ToString>(names: &BTreeSet<T>) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
+}
+
+/// `0.5`, or `2` where nothing follows the point.
+fn fraction(whole: u64, digits: &str) -> String {
+    format!("{whole}.{digits}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -9,8 +9,9 @@ use longshore_model::{
 
 use super::{PULL_POLICIES, ServiceReader, settle::Given};
 use crate::{
+    diagnostic::Place,
     keys::{self, Rule},
-    reader::Extensions,
+    reader::{Extensions, shorten},
     words,
     yaml::{Key, Node, Value},
 };
@@ -81,8 +82,14 @@ impl ServiceReader<'_> {
 
     pub(super) fn environment(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
-        let mut pairs = self.problems.pairs(node, what);
+        let mut pairs = self.problems.pairs(node, &what);
         for (name, value) in &mut pairs {
+            if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '\0') {
+                let message = format!("`{}` in {what} cannot be the name of a variable", shorten(name));
+                self.problems
+                    .error(place_of_pair(node, name), message)
+                    .hint("write `NAME=value`, without spaces around the `=`");
+            }
             if value.is_none() {
                 *value = self.scope.environment.get(name).cloned();
             }
@@ -254,5 +261,15 @@ impl ServiceReader<'_> {
     /// Options with texts, `true` and numbers among them, as texts.
     pub(super) fn options(&mut self, key: &Key, node: &Node) -> BTreeMap<String, String> {
         self.filled_pairs(key, node)
+    }
+}
+
+/// Where a key of a mapping, or of a list of `key=value`, stands.
+fn place_of_pair<'n>(node: &'n Node, name: &str) -> &'n Place {
+    let named = |item: &&Node| item.as_text().is_some_and(|text| text.split('=').next() == Some(name));
+    match &node.value {
+        Value::Mapping(mapping) => mapping.entry(name).map_or(&node.place, |(key, _)| &key.place),
+        Value::Sequence(items) => items.iter().find(named).map_or(&node.place, |item| &item.place),
+        Value::Scalar(_) => &node.place,
     }
 }

@@ -145,6 +145,9 @@ fn expand(entry: &Entry) -> Result<Vec<Port>, String> {
         Some(text) => range(text)?.into_iter().map(Some).collect(),
         None => vec![None; targets.len()],
     };
+    if published.len() > 1 && targets.len() == 1 {
+        return Err("a range outside for one port inside leaves open which it is; name one".to_owned());
+    }
     if published.len() != targets.len() {
         return Err("the ranges inside and outside have different lengths".to_owned());
     }

@@ -112,7 +112,10 @@ impl Builder<'_> {
                 Err(error) => {
                     let marker = *error.marker();
                     let place = self.place_of(marker.line(), marker.col(), 0);
-                    self.problems.error(&place, format!("not readable as YAML: {}", error.info()));
+                    let problem = self.problems.error(&place, format!("not readable as YAML: {}", error.info()));
+                    if error.info().starts_with("tabs disallowed") {
+                        problem.hint("indent with spaces");
+                    }
                     return Err(Stop);
                 }
             }
