@@ -38,7 +38,7 @@ pub(crate) struct Manifest {
     /// `override` file and the overlay beside it.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<String>,
-    /// What Longshore alone is told; `longshore.yaml` or `jaco.yaml` beside a file found by itself.
+    /// What Compose has no word for; without `-f`, `longshore.yaml` or `jaco.yaml` is found by itself.
     #[arg(long, value_name = "FILE")]
     overlay: Option<String>,
     /// Take services of this profile too; may be given again.

@@ -187,11 +187,25 @@ fn split_operator(rest: &str) -> Option<(Operator, &str)> {
 }
 
 fn check_presence(expression: &str, operator: Operator, value: &str) -> Result<(), ConstraintError> {
+    let word = operator.as_str();
+    match (operand(operator), value.is_empty()) {
+        (Operand::None, true) | (Operand::Value, false) => Ok(()),
+        (Operand::None, false) => Err(ConstraintError::ValueNotTaken { operator: word, value: value.to_owned() }),
+        (Operand::Value, true) => {
+            Err(ConstraintError::ValueMissing { expression: expression.to_owned(), operator: word })
+        }
+    }
+}
+
+/// What stands after an operator.
+enum Operand {
+    None,
+    Value,
+}
+
+fn operand(operator: Operator) -> Operand {
     match operator {
-        Operator::IsSet | Operator::IsNotSet if value.is_empty() => Ok(()),
-        Operator::IsSet | Operator::IsNotSet => {
-            Err(ConstraintError::ValueNotTaken { operator: operator.as_str(), value: value.to_owned() })
-        }
+        Operator::IsSet | Operator::IsNotSet => Operand::None,
         Operator::Equal
         | Operator::NotEqual
         | Operator::Less
@@ -203,23 +217,7 @@ fn check_presence(expression: &str, operator: Operator, value: &str) -> Result<(
         | Operator::Semver
         | Operator::SetContains
         | Operator::SetContainsAny
-        | Operator::In
-            if value.is_empty() =>
-        {
-            Err(ConstraintError::ValueMissing { expression: expression.to_owned(), operator: operator.as_str() })
-        }
-        Operator::Equal
-        | Operator::NotEqual
-        | Operator::Less
-        | Operator::LessOrEqual
-        | Operator::Greater
-        | Operator::GreaterOrEqual
-        | Operator::Regexp
-        | Operator::Version
-        | Operator::Semver
-        | Operator::SetContains
-        | Operator::SetContainsAny
-        | Operator::In => Ok(()),
+        | Operator::In => Operand::Value,
     }
 }
 

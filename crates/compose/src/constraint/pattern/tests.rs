@@ -1,3 +1,5 @@
+//! The estimate against the engine itself, with the scheduler's settings.
+
 use proptest::prelude::*;
 
 use super::*;
