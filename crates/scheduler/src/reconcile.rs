@@ -123,6 +123,13 @@ impl<'a> Pass<'a> {
             Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
             Wanted::Run => self.decide_counted(group, &mut ask),
         }
+        if ask.is_watched {
+            for item in &self.items {
+                if let PlanItem::Close(slot) = item {
+                    self.view.depart(group, slot);
+                }
+            }
+        }
         let changes = (!self.items.is_empty()).then(|| GroupPlan {
             group: ask.key.clone(),
             terms: std::sync::Arc::clone(&ask.terms),

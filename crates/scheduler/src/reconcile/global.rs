@@ -47,6 +47,7 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
             Err(vacancy) => full.push((vacancy, node)),
         }
     }
+    slots::stop_replaced(pass, ask.group);
     pass.unmet.extend(full.iter().map(|(vacancy, _)| vacancy.clone()));
     // Explained only now: what one node got may be why another gets nothing.
     let explained = full.into_iter().map(|(vacancy, node)| (vacancy, explain::at_node(pass.view, ask, node)));

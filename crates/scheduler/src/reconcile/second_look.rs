@@ -34,6 +34,9 @@ pub(super) struct Leftover {
 
 impl Leftover {
     pub(super) fn new(view: &View, ask: &Ask, vacancies: Vec<Vacancy>, answers_from: usize) -> Self {
+        if vacancies.is_empty() {
+            return Self::default();
+        }
         let slots_by_node = ask.counts.nodes().map(|node| (node, ask.counts.get(node))).collect();
         Self { vacancies, slots_by_node, answers_from, reserved: view.reserved() }
     }

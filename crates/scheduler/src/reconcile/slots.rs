@@ -76,6 +76,9 @@ fn serves_nobody(view: &View, replica: &Replica) -> bool {
 /// On a node that is down nobody hears it until the node is back, but then it must.
 pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
+    if known.slots.is_empty() {
+        return;
+    }
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
     let mut stops: BTreeMap<SlotKey, Generation> = BTreeMap::new();
     for item in &pass.items {
@@ -103,13 +106,14 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
     let mut vacancies = Vec::new();
     let mut homeless = Vec::new();
     let mut outdated = Vec::new();
+    let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
     for slot in pass.view.group(group).wanted_slots() {
         let leaving = slot.counts_on();
         if closed.contains(&slot.key) {
             ask.counts.remove_from(leaving);
             continue;
         }
-        match need(pass.view, ask, slot) {
+        match need(pass.view, ask, slot, &given_up) {
             Need::Nothing => {}
             Need::Place => {
                 ask.counts.remove_from(leaving);
@@ -178,11 +182,11 @@ pub(super) fn next_generation(slot: &Slot) -> Vacancy {
     Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
 }
 
-fn need(view: &View, ask: &Ask, slot: &Slot) -> Need {
+fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>) -> Need {
     let Some(replica) = slot.current() else {
         return if may_have_successor(view, &ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
-    if replica.code == Some(RuntimeCode::RestartExhausted) {
+    if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
         // Given up means given up, also when its node goes: only another spec, or the next apply, tries again.
         return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
     }

@@ -59,6 +59,7 @@ impl View {
         }
         let decided: BTreeMap<_, _> = self.journal.decided(ix).collect();
         let staying = group.wanted_slots().filter(|slot| !decided.contains_key(&slot.key));
+        let staying = staying.filter(|slot| !self.journal.has_departed(ix, &slot.key));
         let staying = staying.filter_map(|slot| slot.current());
         let staying = staying.filter(|replica| occupancy::occupies(group.spec.kind, replica.state)).map(|it| it.node);
         staying.chain(decided.values().copied()).collect()

@@ -5,7 +5,7 @@
 //!
 //! Owns: the journal of what a pass changed. Invariant: after [`View::roll_back`] the view is what it was.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{Generation, NamespaceName, SlotKey, Terms, VolumeKey};
 
@@ -30,9 +30,16 @@ pub(crate) struct Journal {
     usage: Vec<(NamespaceName, Usage)>,
     /// Where replicas of watched groups were put.
     company: Vec<(GroupIx, SlotKey, NodeIx)>,
+    /// Slots of watched groups that were closed.
+    departed: BTreeSet<(GroupIx, SlotKey)>,
 }
 
 impl Journal {
+    /// Whether this pass closed a slot of a watched group.
+    pub(super) fn has_departed(&self, group: GroupIx, slot: &SlotKey) -> bool {
+        !self.departed.is_empty() && self.departed.contains(&(group, slot.clone()))
+    }
+
     /// Where this pass put replicas of a watched group.
     pub(super) fn decided(&self, group: GroupIx) -> impl Iterator<Item = (&SlotKey, NodeIx)> {
         self.company.iter().filter(move |(other, ..)| *other == group).map(|(_, slot, node)| (slot, *node))
@@ -101,6 +108,11 @@ impl View {
             self.journal.holders.push((held.key.clone(), holder));
         }
         made
+    }
+
+    /// A slot of a watched group is closed by this pass: whoever keeps away from it need not any more.
+    pub(crate) fn depart(&mut self, group: GroupIx, slot: &SlotKey) {
+        self.journal.departed.insert((group, slot.clone()));
     }
 
     /// Supposes, until the pass ends, that a generation no longer occupies its node.
@@ -181,6 +193,7 @@ impl View {
     /// Takes every reservation of the pass back.
     pub(crate) fn roll_back(&mut self) {
         let mut journal = std::mem::take(&mut self.journal);
+        journal.departed.clear();
         journal.company.clear();
         for (namespace, usage) in journal.usage.drain(..).rev() {
             self.usage.insert(namespace, usage);

@@ -360,3 +360,16 @@ fn a_service_with_too_few_pinned_hosts_displaces_nobody() {
     let (plan, _) = world.decide();
     assert!(plan.groups.iter().all(|group| group.group == group_key("shop", "web")));
 }
+
+#[test]
+fn whoever_keeps_away_from_a_service_moves_in_with_the_plan_that_scales_it_away() {
+    let mut world = cluster(1);
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.decide();
+    let mut shy = ServiceSpec::default();
+    shy.placement.away_from = vec![Companion { service: "web".into(), strength: Strength::Hard }];
+    let none = ServiceSpec { replicas: 0, ..ServiceSpec::default() };
+    world.apply("shop", &vec![(0, Terse(Arc::new(shy))), (2, Terse(Arc::new(none)))]);
+    assert_eq!(world.decide().0.placements(), 1);
+    assert!(world.plan().is_empty());
+}
