@@ -54,8 +54,12 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
         if let Some(at) = outcome.wake_at {
             view.alarms.insert((at, group));
         }
-        if !outcome.unmet.is_empty() {
-            unmet.push(Unmet { group, vacancies: outcome.unmet });
+        let left = match view.config.preemption {
+            Preemption::On => preempt::claim(view, group, outcome.unmet, now),
+            Preemption::Off => Vec::new(),
+        };
+        if !left.is_empty() {
+            unmet.push(Unmet { group, vacancies: left });
         }
         let place = outcome.changes.is_some().then_some(plan.groups.len());
         answered.push(Answered { group, place, left: outcome.left });

@@ -16,7 +16,7 @@ pub(crate) mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota};
+use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota, config::Preemption};
 
 use crate::ask::Counts;
 
@@ -111,6 +111,10 @@ impl View {
         }
         if self.room_appeared == RoomAppeared::Yes {
             self.room_appeared = RoomAppeared::No;
+            self.dirty.extend(&self.waiting);
+        }
+        if self.config.preemption == Preemption::On && !self.dirty.is_empty() {
+            // Room that is being made for somebody must be claimed in every pass that could give it away.
             self.dirty.extend(&self.waiting);
         }
         self.dirty.retain(|group| self.groups[group.at()].is_some());

@@ -9,9 +9,14 @@
 //! fewest and lowest first.
 //! Invariant: taking any victim back would leave the newcomer without room.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use longshore_model::{Generation, GroupKey, GroupPlan, Plan, PlanItem, SlotKey};
+use longshore_model::{
+    Generation, GroupKey, GroupPlan, Plan, PlanItem, ReplicaState, SlotKey, Terms, Time, replica::Wanted,
+};
 
 use crate::{
     ask::Ask,
@@ -48,7 +53,7 @@ pub(super) struct Victim {
 
 /// Finds victims for what fits nowhere, most important first. The view is left full of suppositions; the pass takes them
 /// back with everything else.
-pub(super) fn victims(view: &mut View, plan: &Plan, unmet: Vec<Unmet>, now: longshore_model::Time) -> Vec<Victim> {
+pub(super) fn victims(view: &mut View, plan: &Plan, unmet: Vec<Unmet>, now: Time) -> Vec<Victim> {
     if unmet.is_empty() {
         return Vec::new();
     }
@@ -71,6 +76,55 @@ pub(super) fn victims(view: &mut View, plan: &Plan, unmet: Vec<Unmet>, now: long
         view.settle_lanes();
     }
     all
+}
+
+/// Keeps room that is becoming free for whoever fits once everything there has stopped, so that nobody less important,
+/// decided later in the pass, takes it piece by piece. Gives back who finds no such room.
+pub(super) fn claim(view: &mut View, group: GroupIx, vacancies: Vec<Vacancy>, now: Time) -> Vec<Vacancy> {
+    if vacancies.is_empty() {
+        return vacancies;
+    }
+    let stopping = stopping_by_node(view);
+    let mut ask = Ask::new(view, group, now, crate::ask::Counts::default());
+    let mut left = Vec::new();
+    for vacancy in vacancies {
+        let own = own_node(view, &vacancy);
+        let mut nodes = view.fleet.in_order().filter(|node| own.is_none_or(|own| own == *node)).collect::<Vec<_>>();
+        nodes.retain(|node| stopping.get(node).is_some_and(|stopping| would_fit(view, &ask, *node, stopping)));
+        let Some(node) = nodes.first().copied() else {
+            left.push(vacancy);
+            continue;
+        };
+        view.reserve(&ask, &vacancy.slot, vacancy.generation, node);
+        ask.counts.add(node);
+    }
+    view.settle_lanes();
+    left
+}
+
+/// What was told to stop before this pass and still occupies its node.
+fn stopping_by_node(view: &View) -> BTreeMap<NodeIx, Vec<Arc<Terms>>> {
+    let mut stopping: BTreeMap<NodeIx, Vec<Arc<Terms>>> = BTreeMap::new();
+    let slots = view.groups.iter().flatten().flat_map(|group| &group.slots);
+    for replica in slots.flat_map(|slot| &slot.replicas) {
+        let ending = replica.wanted == Wanted::Stop && replica.state != ReplicaState::Lost;
+        if ending && crate::occupies(replica.terms.kind, replica.state) {
+            stopping.entry(replica.node).or_default().push(Arc::clone(&replica.terms));
+        }
+    }
+    stopping
+}
+
+/// Whether a node takes one more once these have stopped. The view is left as it was.
+fn would_fit(view: &mut View, ask: &Ask, node: NodeIx, stopping: &[Arc<Terms>]) -> bool {
+    for terms in stopping {
+        occupancy::unload(&mut view.fleet, node, terms);
+    }
+    let fits = ask.accepts(view, node);
+    for terms in stopping {
+        occupancy::load(&mut view.fleet, node, terms);
+    }
+    fits
 }
 
 /// Puts the victims' ends into the plan, each with its own group.
@@ -118,7 +172,7 @@ fn suppose_stopped(view: &mut View, plan: &Plan) -> BTreeSet<Going> {
             let stopped = told.contains(&(group.key.clone(), slot.key.clone(), Some(replica.generation)));
             if closed || stopped || !is_live(replica) {
                 let going = (group.key.clone(), slot.key.clone(), replica.generation);
-                stopping.insert(going, (replica.node, std::sync::Arc::clone(&replica.terms)));
+                stopping.insert(going, (replica.node, Arc::clone(&replica.terms)));
             }
         }
     }
