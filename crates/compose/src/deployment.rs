@@ -115,10 +115,10 @@ pub(crate) fn decode(
         let name = ServiceName::new(key.name.clone());
         if let Err(too_much) = totals.add(&read) {
             problems.error(&key.place, too_much);
-            break;
+            return None;
         }
         if problems.is_full() {
-            break;
+            return None;
         }
         places.insert(name.clone(), (key.place.clone(), notes));
         spec.services.insert(name, read);
