@@ -123,6 +123,24 @@ impl Ask {
         self.per_class.iter().chain(&self.per_node).all(|filter| (filter.check)(self, &site))
     }
 
+    /// Whether a node can take one more by every filter, those included that a strategy otherwise keeps by itself.
+    pub(crate) fn could_take(&self, view: &View, node: NodeIx) -> bool {
+        let site = Site::of_node(view, node);
+        self.filters().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// Counts one more of the service on a node.
+    pub(crate) fn put(&mut self, node: NodeIx) {
+        self.counts.add(node);
+        self.branches.take();
+    }
+
+    /// Counts one less.
+    pub(crate) fn take_back(&mut self, node: NodeIx) {
+        self.counts.remove_from(Some(node));
+        self.branches.take();
+    }
+
     /// Whether a placement on one node can make another refuse, so that a candidate must be asked again before it is
     /// taken.
     pub(crate) fn is_volatile(&self) -> bool {

@@ -39,7 +39,7 @@ impl Batch<'_> {
     fn place_on(&mut self, node: NodeIx) {
         let Some(vacancy) = self.vacancies.next() else { return };
         let reserved = self.view.reserve(self.ask, &vacancy.slot, vacancy.generation, node);
-        self.ask.counts.add(node);
+        self.ask.put(node);
         let known = self.view.fleet.node(node);
         self.placed.push(Placement {
             slot: vacancy.slot,

@@ -77,7 +77,13 @@ pub(crate) fn own_terms(ask: &Ask, view: &View, node: NodeIx) -> Terms {
     terms
 }
 
-/// The mean of terms, cut towards zero.
+/// The mean of terms, cut towards zero: what is shown.
 pub(crate) fn mean(sum: i64, terms: usize) -> i64 {
     sum / i64::try_from(terms.max(1)).unwrap_or(i64::MAX)
+}
+
+/// The mean of terms, in sixtieths: what is compared. Sixty is divisible by any number of terms there can be, so that
+/// nothing is cut and nodes that differ at all are never taken for equals.
+pub(crate) fn exact_mean(sum: i64, terms: usize) -> i128 {
+    i128::from(sum) * (60 / i128::try_from(terms.max(1)).unwrap_or(60))
 }

@@ -165,7 +165,7 @@ impl Branches {
 /// Candidates of `binpack` with every term, the best score first.
 fn by_score(view: &View, ask: &Ask, fitting: &[NodeIx]) -> Vec<Ranked> {
     let mut targets = Targets::new(ask, view);
-    let mut scored: Vec<(bool, Reverse<i64>, Ranked)> = Vec::new();
+    let mut scored: Vec<(bool, Reverse<i128>, Ranked)> = Vec::new();
     for node in fitting {
         let spot = targets.spot(ask, view, *node);
         let mut terms = ranking::own_terms(ask, view, *node);
@@ -173,8 +173,9 @@ fn by_score(view: &View, ask: &Ask, fitting: &[NodeIx]) -> Vec<Ranked> {
         if boost != 0 {
             terms.push((Term::SpreadTargets, boost));
         }
-        let score = ranking::mean(terms.iter().map(|(_, value)| value).sum(), terms.len());
-        let mut keys = vec![("score".to_owned(), score)];
+        let sum = terms.iter().map(|(_, value)| value).sum();
+        let mut keys = vec![("score".to_owned(), ranking::mean(sum, terms.len()))];
+        let score = ranking::exact_mean(sum, terms.len());
         keys.extend(terms.into_iter().map(|(term, value)| (term.as_str().to_owned(), value)));
         let name = view.fleet.node(*node).name.clone();
         scored.push((ask.faulty.contains(node), Reverse(score), Ranked { node: name, keys }));

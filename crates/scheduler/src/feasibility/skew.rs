@@ -1,8 +1,9 @@
 //! The branches of each spread level may differ by so many replicas at most. A branch that is full still counts, so the
 //! others wait for it: that is what hard means.
 //!
-//! The tree keeps the rule while it fills; this file says so afterwards. Without preferences the nodes themselves are
-//! the branches.
+//! The tree of `spread` keeps the rule while it fills, and this file says so afterwards; `pack`, `binpack` and `hash` have
+//! no tree and ask here before each placement. Without preferences the nodes themselves are the branches. Pinned hosts
+//! and nodes of a global service were chosen by name, so that no skew applies.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +20,9 @@ pub(super) const FILTER: Filter = Filter { reason: Reason::MaxSkew, nature: Natu
 fn scope(ask: &Ask) -> Scope {
     match (ask.spec.placement.strategy, ask.spec.placement.max_skew) {
         (Strategy::Spread, Some(_)) => Scope::Tree,
-        (Strategy::Spread, None)
-        | (Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash, _) => Scope::Idle,
+        (Strategy::Pack | Strategy::Binpack | Strategy::Hash, Some(_)) => Scope::Node,
+        (Strategy::Spread | Strategy::Pack | Strategy::Binpack | Strategy::Hash, None)
+        | (Strategy::Hosts | Strategy::Global, _) => Scope::Idle,
     }
 }
 

@@ -46,19 +46,35 @@ struct Bins {
 }
 
 /// A choice: score, name, and where it was found.
-type Choice = (i64, Reverse<u32>, NodeIx, usize, usize);
+type Choice = (i128, Reverse<u32>, NodeIx, usize, usize);
 
 /// Fills a batch: first from the nodes not faulty for the service, then from the faulty ones.
 pub(super) fn fill(batch: &mut Batch<'_>) {
     let (faulty, healthy): (Vec<_>, Vec<_>) =
         batch.view.fleet.in_order().partition(|node| batch.ask.faulty.contains(node));
-    for nodes in [healthy, faulty] {
-        let mut bins = Bins::new(batch, &nodes);
-        while !batch.is_filled()
-            && let Some(choice) = bins.best()
-        {
-            bins.take(batch, choice);
+    // What a skew forbids now it may allow after the next placement, so that candidates are looked for anew each time.
+    let at_once = if batch.ask.spec.placement.max_skew.is_some() { 1 } else { usize::MAX };
+    let mut left = usize::MAX;
+    while !batch.is_filled() && batch.vacancies.len() < left {
+        left = batch.vacancies.len();
+        fill_some(batch, &healthy, at_once);
+        if batch.vacancies.len() == left || at_once == usize::MAX {
+            fill_some(batch, &faulty, at_once);
         }
+    }
+}
+
+/// Places at most so many, each on the best of some nodes.
+fn fill_some(batch: &mut Batch<'_>, nodes: &[NodeIx], most: usize) {
+    if nodes.is_empty() {
+        return;
+    }
+    let enough = batch.vacancies.len().saturating_sub(most);
+    let mut bins = Bins::new(batch, nodes);
+    while batch.vacancies.len() > enough
+        && let Some(choice) = bins.best()
+    {
+        bins.take(batch, choice);
     }
 }
 
@@ -101,7 +117,7 @@ impl Bins {
             for (heap_at, heap) in bin.by_terms.iter().enumerate() {
                 let Some((sum, name, node)) = heap.peek() else { continue };
                 let terms = heap_at + 1 + usize::from(boost != 0);
-                let choice = (ranking::mean(sum + boost, terms), *name, *node, at, heap_at);
+                let choice = (ranking::exact_mean(sum + boost, terms), *name, *node, at, heap_at);
                 if best.is_none_or(|best| (choice.0, choice.1) > (best.0, best.1)) {
                     best = Some(choice);
                 }
@@ -116,7 +132,7 @@ impl Bins {
             return;
         }
         batch.place_on(node);
-        self.targets.add(&self.all[bin].spot);
+        self.targets.add(&self.all[bin].spot, 1);
         if batch.ask.accepts(batch.view, node) {
             self.push(batch, bin, node);
         }

@@ -8,19 +8,25 @@ use crate::view::NodeIx;
 
 /// Fills a batch. A node that is full leaves the list, as it would if the list were made anew.
 pub(super) fn fill(batch: &mut Batch<'_>) {
-    let order = batch.view.fleet.in_order();
-    let mut fitting: Vec<NodeIx> = order.filter(|node| batch.ask.accepts(batch.view, *node)).collect();
+    let mut fitting = all_fitting(batch);
     while let Some(next) = batch.vacancies.as_slice().first() {
         let name = next.slot.printed(&batch.ask.key);
         let Some(at) = (fnv1a_32(name.as_bytes()) as usize).checked_rem(fitting.len()) else { return };
         let node = fitting[at];
         batch.place_on(node);
-        if batch.ask.is_volatile() {
+        if batch.ask.spec.placement.max_skew.is_some() {
+            // What a skew forbade, this placement may allow.
+            fitting = all_fitting(batch);
+        } else if batch.ask.is_volatile() {
             fitting.retain(|node| batch.ask.accepts(batch.view, *node));
         } else if !batch.ask.accepts(batch.view, node) {
             fitting.remove(at);
         }
     }
+}
+
+fn all_fitting(batch: &Batch<'_>) -> Vec<NodeIx> {
+    batch.view.fleet.in_order().filter(|node| batch.ask.accepts(batch.view, *node)).collect()
 }
 
 /// The 32-bit FNV-1a hash.

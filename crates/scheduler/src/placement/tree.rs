@@ -55,10 +55,27 @@ struct Child {
 
 /// Fills a batch: first from the nodes not faulty for the service, then from the faulty ones.
 pub(super) fn fill(batch: &mut Batch<'_>) {
-    fill_from(batch, Healthy::Only);
-    if !batch.is_filled() && !batch.ask.faulty.is_empty() {
-        fill_from(batch, Healthy::Faulty);
+    let mut left = usize::MAX;
+    while !batch.is_filled() && batch.vacancies.len() < left {
+        left = batch.vacancies.len();
+        fill_from(batch, Healthy::Only);
+        // Only a skew can allow after a placement what it forbade before; then the sound nodes are asked again first.
+        let skewed = batch.ask.spec.placement.max_skew.is_some();
+        let stuck = !skewed || batch.vacancies.len() == left;
+        if stuck && !batch.is_filled() && !batch.ask.faulty.is_empty() {
+            fill_from(batch, Healthy::Faulty);
+        }
+        if !skewed {
+            return;
+        }
     }
+}
+
+/// How many to place before the tree is made anew. A tree of levels keeps the skew by itself, but a faulty node may let
+/// the others have the next one; without levels every placement may change who is let.
+fn at_once(batch: &Batch<'_>, which: Healthy) -> usize {
+    let levelled = batch.ask.spec.placement.strategy == Strategy::Spread && which == Healthy::Only;
+    if batch.ask.spec.placement.max_skew.is_none() || levelled { usize::MAX } else { 1 }
 }
 
 /// Which nodes a tree is made of.
@@ -85,7 +102,8 @@ fn fill_from(batch: &mut Batch<'_>, which: Healthy) {
         Healthy::Only => root.add_healthy(batch),
     }
     root.sort();
-    while !batch.is_filled() && root.best().is_some() {
+    let enough = batch.vacancies.len().saturating_sub(at_once(batch, which));
+    while batch.vacancies.len() > enough && root.best().is_some() {
         root.take(batch);
     }
 }

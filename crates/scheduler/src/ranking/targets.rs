@@ -24,11 +24,14 @@ pub(crate) struct Targets {
 
 #[derive(Debug)]
 struct Target {
-    /// This target's part of all weights, in billionths.
-    share: i64,
+    /// This target's weight, and the sum of all of them.
+    weight: (i64, i64),
     kind: Kind,
     values: Vec<Value>,
     by_name: BTreeMap<String, usize>,
+    /// The fewest and the most any value has, among those that have any. Kept, because a batch asks for them once for
+    /// each value and placement.
+    extremes: Option<(i64, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +62,7 @@ impl Targets {
         let mut made = Self { targets: targets.iter().map(|target| Target::new(target, weights, count)).collect() };
         for node in ask.counts.nodes() {
             let spot = made.spot(ask, view, node);
-            for _ in 0..ask.counts.get(node) {
-                made.add(&spot);
-            }
+            made.add(&spot, ask.counts.get(node));
         }
         made
     }
@@ -78,26 +79,28 @@ impl Targets {
         self.targets.iter_mut().zip(values).map(|(target, value)| Some(target.number(&value?))).collect()
     }
 
-    /// One more replica at a spot.
-    pub(crate) fn add(&mut self, spot: &Spot) {
+    /// So many more replicas at a spot.
+    pub(crate) fn add(&mut self, spot: &Spot, count: u32) {
         for (target, value) in self.targets.iter_mut().zip(spot) {
             if let Some(at) = value {
-                target.values[*at].used += 1;
+                target.add(*at, count);
             }
         }
     }
 
-    /// What a spot is worth now.
+    /// What a spot is worth now. Targets that cancel each other out are worth nothing, though each was cut to billionths:
+    /// a term of nothing is none, and one too many would change the mean.
     pub(crate) fn boost(&self, spot: &Spot) -> i64 {
-        self.targets.iter().zip(spot).map(|(target, value)| target.boost(*value)).sum()
+        let sum: i64 = self.targets.iter().zip(spot).map(|(target, value)| target.boost(*value)).sum();
+        if sum.unsigned_abs() < self.targets.len() as u64 { 0 } else { sum }
     }
 }
 
 impl Target {
     fn new(spec: &SpreadTarget, weights: i64, count: i64) -> Self {
         let kind = if spec.percent.is_empty() { Kind::Even } else { Kind::Percent };
-        let share = i64::from(spec.weight) * ONE / weights.max(1);
-        let mut target = Self { share, kind, values: Vec::new(), by_name: BTreeMap::new() };
+        let weight = (i64::from(spec.weight), weights.max(1));
+        let mut target = Self { weight, kind, values: Vec::new(), by_name: BTreeMap::new(), extremes: None };
         let mut left = 100;
         for (value, percent) in &spec.percent {
             left -= i64::from(*percent);
@@ -115,6 +118,12 @@ impl Target {
         self.values.len() - 1
     }
 
+    fn add(&mut self, at: usize, count: u32) {
+        self.values[at].used += count;
+        let seen = self.values.iter().map(|value| i64::from(value.used)).filter(|used| *used > 0);
+        self.extremes = seen.clone().min().zip(seen.max());
+    }
+
     fn number(&mut self, name: &str) -> usize {
         match (self.by_name.get(name), self.kind) {
             (Some(at), _) => *at,
@@ -129,31 +138,31 @@ impl Target {
             Kind::Percent => match value.desired {
                 Some(desired) if desired > 0 => {
                     let short = desired - 100 * (i64::from(value.used) + 1);
-                    weigh(short * ONE / desired, self.share)
+                    self.weigh(short, desired)
                 }
                 Some(_) | None => -ONE,
             },
-            Kind::Even => weigh(self.even_boost(i64::from(value.used)), self.share),
+            Kind::Even => self.even_boost(i64::from(value.used)),
         }
     }
 
     fn even_boost(&self, used: i64) -> i64 {
-        let seen = self.values.iter().map(|value| i64::from(value.used)).filter(|used| *used > 0);
-        let (Some(fewest), Some(most)) = (seen.clone().min(), seen.max()) else { return 0 };
+        let Some((fewest, most)) = self.extremes else { return 0 };
         if used != fewest {
-            (fewest - used) * ONE / fewest
+            self.weigh(fewest - used, fewest)
         } else if fewest == most {
-            -ONE
+            self.weigh(-1, 1)
         } else {
-            (most - fewest) * ONE / fewest
+            self.weigh(most - fewest, fewest)
         }
     }
-}
 
-/// A boost times a target's share of the weights.
-fn weigh(boost: i64, share: i64) -> i64 {
-    let product = i128::from(boost) * i128::from(share) / i128::from(ONE);
-    i64::try_from(product).unwrap_or(if product < 0 { i64::MIN / 4 } else { i64::MAX / 4 })
+    /// A fraction times the target's share of the weights, cut only once.
+    fn weigh(&self, boost: i64, of: i64) -> i64 {
+        let (weight, weights) = self.weight;
+        let product = i128::from(boost) * i128::from(weight) * i128::from(ONE) / (i128::from(of) * i128::from(weights));
+        i64::try_from(product).unwrap_or(if product < 0 { i64::MIN / 4 } else { i64::MAX / 4 })
+    }
 }
 
 #[cfg(test)]
@@ -168,7 +177,7 @@ mod tests {
         let mut target = Target::new(&spec, 50, count);
         for (value, used) in used {
             let at = target.number(value);
-            target.values[at].used += used;
+            target.add(at, *used);
         }
         target
     }
@@ -218,8 +227,8 @@ mod tests {
         let spec = |weight| SpreadTarget { over: Attribute::Label("dc".to_owned()), weight, percent: BTreeMap::new() };
         let (mut heavy, light) = (Target::new(&spec(75), 100, 4), Target::new(&spec(25), 100, 4));
         let at = heavy.number("dc1");
-        heavy.values[at].used = 1;
+        heavy.add(at, 1);
         assert_eq!(heavy.boost(Some(at)), -750_000_000);
-        assert_eq!(light.share, 250_000_000);
+        assert_eq!(light.weigh(1, 1), 250_000_000);
     }
 }
