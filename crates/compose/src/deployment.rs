@@ -26,9 +26,6 @@ const MAX_PORTS: usize = 65_535;
 /// Most mounts of a deployment: six for each service of the largest one.
 const MAX_MOUNTS: usize = 60_000;
 
-/// Most dependencies between services of a deployment, likewise.
-const MAX_DEPENDENCIES: usize = 60_000;
-
 /// Most that patterns of a deployment may cost: one with a class for each service of the largest one.
 const MAX_PATTERNS: usize = 20_000;
 
@@ -37,7 +34,6 @@ const MAX_PATTERNS: usize = 20_000;
 struct Totals {
     ports: usize,
     mounts: usize,
-    dependencies: usize,
     patterns: usize,
 }
 
@@ -48,16 +44,12 @@ impl Totals {
         let rules = placement.constraints.iter().chain(placement.affinities.iter().map(|affinity| &affinity.matches));
         self.ports += spec.ports.len();
         self.mounts += spec.mounts.len();
-        self.dependencies += spec.depends_on.len();
         self.patterns += rules.map(constraint::cost).sum::<usize>();
         if self.ports > MAX_PORTS {
             return Err(format!("the deployment publishes more than {MAX_PORTS} ports"));
         }
         if self.mounts > MAX_MOUNTS {
             return Err(format!("the deployment has more than {MAX_MOUNTS} mounts"));
-        }
-        if self.dependencies > MAX_DEPENDENCIES {
-            return Err(format!("the services of the deployment have more than {MAX_DEPENDENCIES} dependencies"));
         }
         if self.patterns > MAX_PATTERNS {
             return Err("the deployment has too many regular expressions".to_owned());
@@ -115,10 +107,10 @@ pub(crate) fn decode(
         let name = ServiceName::new(key.name.clone());
         if let Err(too_much) = totals.add(&read) {
             problems.error(&key.place, too_much);
-            return None;
+            break;
         }
         if problems.is_full() {
-            return None;
+            break;
         }
         places.insert(name.clone(), (key.place.clone(), notes));
         spec.services.insert(name, read);

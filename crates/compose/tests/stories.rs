@@ -112,14 +112,3 @@ fn many_warnings_hide_neither_an_error_nor_a_service() {
     let problems = judged(&here(), &files(&[("compose.yaml", &bad)]));
     assert!(problems.to_string().contains("unknown key `hstname`"), "{problems}");
 }
-
-#[test]
-fn too_much_of_something_is_all_that_is_said() {
-    let ports =
-        |at: usize| format!("  s{at}: {{image: a, ports: [{{target: 1-1000, mode: host}}], depends_on: [last]}}\n");
-    let many: String = (0..70).map(ports).collect();
-    let text = format!("services:\n{many}  last: {{image: a}}\n");
-    let problems = judged(&here(), &files(&[("compose.yaml", &text)]));
-    let said: Vec<&str> = problems.iter().map(|found| found.message.as_str()).collect();
-    assert_eq!(said, ["the deployment publishes more than 65535 ports"]);
-}

@@ -6,10 +6,11 @@
 
 pub(crate) mod placed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
     Explanation, GroupKey, NearMiss, NodeName, Reason, Refusal, SlotKey, Strategy, Time,
+    config::Preemption,
     replica::{Detail, Details},
 };
 
@@ -17,7 +18,7 @@ use crate::{
     ask::{Ask, Counts},
     feasibility::{Filter, Site},
     placement::Vacancy,
-    reconcile::{self, attempt::attempt, global, slots},
+    reconcile::{self, attempt::attempt, global, preempt, slots},
     view::{NodeIx, View},
 };
 
@@ -30,17 +31,30 @@ pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey
     if unplaced.is_empty() {
         return Vec::new();
     }
+    if view.config.preemption == Preemption::On {
+        preempt::keep_room_of_those_before(view, ix, now);
+    }
     let mut ask = Ask::new(view, ix, now, Counts::default());
     if ask.spec.kind.is_per_node() {
-        return global::explain_each(view, &ask, unplaced);
+        let fates = global::explain_each(view, &ask, unplaced);
+        view.roll_back();
+        return fates;
     }
     let (stuck, unplaced): (Vec<_>, Vec<_>) =
         unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
-    for vacancy in &unplaced {
+    // Slots that run where they may not stay are part of the batch, but they do not wait.
+    let asked: BTreeSet<SlotKey> = unplaced.iter().map(|vacancy| vacancy.slot.clone()).collect();
+    let mut batch = unplaced;
+    batch.extend(slots::movers(view, &ask));
+    batch.sort_by(|a, b| a.slot.cmp(&b.slot));
+    for vacancy in &batch {
         ask.counts.remove_from(slots::counts_on(view, ix, &vacancy.slot));
     }
-    let mut held_back = attempt(view, &mut ask, unplaced).held_back;
+    let mut held_back = attempt(view, &mut ask, batch).held_back;
     view.roll_back();
+    for (vacancies, _) in &mut held_back {
+        vacancies.retain(|vacancy| asked.contains(&vacancy.slot));
+    }
     held_back.push((stuck, slots::home_is_away(view, &ask)));
     let named = |vacancies: Vec<Vacancy>| vacancies.into_iter().map(|vacancy| vacancy.slot).collect();
     held_back.retain(|(vacancies, _)| !vacancies.is_empty());

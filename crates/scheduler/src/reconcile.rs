@@ -13,19 +13,20 @@
 
 pub(crate) mod attempt;
 pub(crate) mod global;
-mod preempt;
+pub(crate) mod preempt;
 mod restart;
 mod scale;
 mod second_look;
 pub(crate) mod slots;
 
+use std::collections::{BTreeSet, VecDeque};
+
 use longshore_model::{
-    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Strategy, Time, Wait, config::Preemption,
-    replica::Wanted, service::Batching,
+    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
 };
 
 use self::{
-    preempt::Unmet,
+    preempt::Leaving,
     second_look::{Answered, Leftover},
 };
 use crate::{
@@ -44,41 +45,91 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     view.fleet.refresh();
     let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
     let mut counts = std::mem::take(&mut view.counts);
-    let mut unmet = Vec::new();
     let mut answered = Vec::new();
-    for group in view.take_dirty() {
+    let mut leaving = Leaving::default();
+    let mut turns = Turns::new(view);
+    preempt::close_first(view, &turns.queue);
+    while let Some(group) = turns.next() {
         let pass = Pass::new(view, now);
         let ask = Ask::new(pass.view, group, now, counts);
-        let (ask, outcome) = pass.decide(group, ask);
+        let (mut ask, outcome) = pass.decide(group, ask);
+        let lost = preempt::make_room(view, &mut ask, &outcome.unmet, &mut leaving);
+        let left = outcome.left.or_nothing(view, &ask, outcome.changes.as_ref());
         counts = ask.into_counts();
         if let Some(at) = outcome.wake_at {
             view.alarms.insert((at, group));
         }
-        let left = match view.config.preemption {
-            Preemption::On => preempt::claim(view, group, outcome.unmet, now),
-            Preemption::Off => Vec::new(),
-        };
-        if !left.is_empty() {
-            unmet.push(Unmet { group, vacancies: left });
-        }
         let place = outcome.changes.is_some().then_some(plan.groups.len());
-        answered.push(Answered { group, place, left: outcome.left });
+        let told = left.answers_from();
+        answered.push(Answered { group, place, left });
+        second_look::note_lost(view, &mut answered, turns.add(view, lost), now);
         if let Some(changes) = outcome.changes {
             // The group stays dirty until its events have come back: a plan that is never committed, or only in
             // part, is simply made again.
             view.dirty.insert(group);
+            suppose_told(view, group, &changes.items[..told]);
             plan.groups.push(changes);
         }
     }
     view.counts = counts;
-    second_look::look_again(view, &mut plan, &mut answered, now);
-    if view.config.preemption == Preemption::On {
-        let victims = preempt::victims(view, &plan, unmet, now);
-        preempt::displace(view, &mut plan, victims);
-    }
+    second_look::look_again(view, &mut plan, &mut answered, &mut leaving, now);
+    preempt::displace(view, &mut plan);
     view.roll_back();
     plan.wake_at = next_wake(view);
     plan
+}
+
+/// What a turn tells to stop counts as told for the rest of the pass: it gives its share of a quota back.
+fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
+    let closed = items.iter().filter_map(|item| match item {
+        PlanItem::Close(slot) => Some(slot.clone()),
+        _ => None,
+    });
+    let closed: BTreeSet<SlotKey> = closed.collect();
+    if !closed.is_empty() {
+        view.suppose_closing(group, closed);
+    }
+    for item in items {
+        match item {
+            PlanItem::Stop { slot, generation } => view.suppose_stopping(group, slot, *generation),
+            PlanItem::Close(_)
+            | PlanItem::Open(_)
+            | PlanItem::Place(_)
+            | PlanItem::Wait(_)
+            | PlanItem::Restart { .. }
+            | PlanItem::GiveUp { .. } => {}
+        }
+    }
+}
+
+/// The groups of a pass, in the order of their turns. Whoever loses a replica to one before it is added.
+struct Turns {
+    queue: VecDeque<GroupIx>,
+    had: BTreeSet<GroupIx>,
+}
+
+impl Turns {
+    fn new(view: &mut View) -> Self {
+        Self { queue: view.take_dirty().into(), had: BTreeSet::new() }
+    }
+
+    fn next(&mut self) -> Option<GroupIx> {
+        let next = self.queue.pop_front()?;
+        self.had.insert(next);
+        Some(next)
+    }
+
+    /// Adds groups that lost a slot's generation. Those that had their turn are given back: they need a second look.
+    fn add(&mut self, view: &View, lost: Vec<(GroupIx, SlotKey)>) -> Vec<(GroupIx, SlotKey)> {
+        let (late, early): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(group, _)| self.had.contains(group));
+        for (group, _) in early {
+            if !self.queue.contains(&group) {
+                let before = self.queue.iter().position(|other| view.precedes(group, *other));
+                self.queue.insert(before.unwrap_or(self.queue.len()), group);
+            }
+        }
+        late
+    }
 }
 
 /// The earliest instant at which the answer could change without an event.
@@ -102,7 +153,7 @@ struct Pass<'a> {
     now: Time,
     wake_at: Option<Time>,
     items: Vec<PlanItem>,
-    /// Slots no node has room for.
+    /// Slots no node has room for, where others may be displaced for them.
     unmet: Vec<Vacancy>,
     /// Slots without a node for whatever reason.
     left: Leftover,
@@ -126,13 +177,6 @@ impl<'a> Pass<'a> {
             Wanted::Stop => scale::close_all(&mut self, group),
             Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
             Wanted::Run => self.decide_counted(group, &mut ask),
-        }
-        if ask.is_watched {
-            for item in &self.items {
-                if let PlanItem::Close(slot) = item {
-                    self.view.depart(group, slot);
-                }
-            }
         }
         let changes = (!self.items.is_empty()).then(|| GroupPlan {
             group: ask.key.clone(),
@@ -158,6 +202,7 @@ impl<'a> Pass<'a> {
         if vacancies.is_empty() {
             return slots::stop_replaced(self, ask.group);
         }
+        suppose_told(self.view, ask.group, &self.items);
         let mut outcome = attempt::attempt(self.view, ask, vacancies);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
         slots::stop_replaced(self, ask.group);
@@ -165,15 +210,17 @@ impl<'a> Pass<'a> {
         outcome.held_back.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
         let left = outcome.held_back.iter().flat_map(|(vacancies, _)| vacancies.iter().cloned()).collect();
         self.left = Leftover::new(self.view, ask, left, self.items.len());
+        self.need_room(preempt::in_need_of_room(&ask.spec, &outcome.held_back));
         for (vacancies, why) in outcome.held_back {
-            // A batch that wants all or nothing, as pinned hosts do, displaces nobody: half of the victims would die for
-            // nothing.
-            let in_part =
-                ask.spec.placement.batching == Batching::AsManyAsFit && ask.spec.placement.strategy != Strategy::Hosts;
-            if why.gate.is_none() && in_part {
-                self.unmet.extend(vacancies.iter().cloned());
-            }
             self.wait(ask, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+        }
+    }
+
+    /// Notes slots that others may be displaced for, where the cluster allows it.
+    fn need_room(&mut self, vacancies: Vec<Vacancy>) {
+        match self.view.config.preemption {
+            Preemption::Off => {}
+            Preemption::On => self.unmet.extend(vacancies),
         }
     }
 

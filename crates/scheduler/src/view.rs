@@ -14,7 +14,10 @@ pub(crate) mod reservation;
 pub(crate) mod usage;
 pub(crate) mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota, config::Preemption};
 
@@ -123,14 +126,13 @@ impl View {
     /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.
     pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
         let mut due: Vec<GroupIx> = std::mem::take(&mut self.dirty).into_iter().collect();
-        self.sort_by_importance(&mut due);
+        due.sort_by(|a, b| self.order(*a, *b));
         self.behind_companions(due)
     }
 
-    fn sort_by_importance(&self, groups: &mut [GroupIx]) {
-        groups.sort_by(|a, b| {
-            let (a, b) = (self.group(*a), self.group(*b));
-            b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key))
-        });
+    /// By priority, then by name.
+    pub(crate) fn order(&self, a: GroupIx, b: GroupIx) -> Ordering {
+        let (a, b) = (self.group(a), self.group(b));
+        b.spec.priority.cmp(&a.spec.priority).then_with(|| a.key.cmp(&b.key))
     }
 }

@@ -37,8 +37,10 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
         }
     }
     if let Some((barred, refusal)) = barred {
-        // The gate is asked again: what was just placed counts in the numbers that are shown.
-        let refusal = match gates::check(view, ask, barred.len()) {
+        // The gate is asked again: what was just placed counts in the numbers that are shown, and whoever it let in and
+        // found no node still stands before those it barred.
+        let before: usize = outcome.held_back.iter().map(|(vacancies, _)| vacancies.len()).sum();
+        let refusal = match gates::check(view, ask, before + barred.len()) {
             Gate::Open => refusal,
             Gate::Partly { refusal, .. } | Gate::Shut(refusal) => refusal,
         };

@@ -34,6 +34,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
 
 /// Places each replica on its node, or says why not.
 fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeIx)>) {
+    super::suppose_told(pass.view, ask.group, &pass.items);
     let mut barred = Vec::new();
     let mut full = Vec::new();
     for (vacancy, node) in vacancies {
@@ -48,7 +49,7 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
         }
     }
     slots::stop_replaced(pass, ask.group);
-    pass.unmet.extend(full.iter().map(|(vacancy, _)| vacancy.clone()));
+    pass.need_room(full.iter().map(|(vacancy, _)| vacancy.clone()).collect());
     // Explained only now: what one node got may be why another gets nothing.
     let explained = full.into_iter().map(|(vacancy, node)| (vacancy, explain::at_node(pass.view, ask, node)));
     let waits: Vec<(Vacancy, Explanation)> = barred.into_iter().chain(explained).collect();

@@ -1,30 +1,40 @@
 //! Preemption: what fits nowhere may displace what matters less, where the cluster allows it.
 //!
-//! It runs at the end of a pass, on the view with everything the pass decided, and asks: once all that is told to stop
-//! has stopped, who still does not fit? Only for those are victims looked for, so that a pass made while victims are
-//! still stopping finds no new ones. Nobody is placed here: the room is free only when the victims are seen to have
-//! stopped, and then the most important of those that wait comes first anyway.
+//! It is part of a group's turn, so that whoever matters less comes after it and sees what was decided:
+//!
+//! ```text
+//! fits nowhere ─▶ fits once what is told to stop has stopped? ── yes ─▶ keep that room
+//!                                 └── no ─▶ victims are told to stop, and their room is kept
+//! ```
+//!
+//! Room that is kept counts as taken for the rest of the pass. Without that, what was displaced would take back the room
+//! of the first victim to stop while the second is still stopping, and the newcomer would displace for ever. Nobody is
+//! placed here: room is free only when victims are seen to have stopped, and then the most important comes first.
 //!
 //! Owns: the choice of victims. Never stateful ones, never of a priority less than ten below, never more than needed,
-//! fewest and lowest first.
+//! fewest and lowest first; and the room kept. Both are worked out from the view alone, so that the next pass, with
+//! the victims stopping, keeps the same room and finds no others.
 //! Invariant: taking any victim back would leave the newcomer without room.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::{Ordering, Reverse},
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
 };
 
 use longshore_model::{
-    Generation, GroupKey, GroupPlan, Plan, PlanItem, ReplicaState, SlotKey, Terms, Time, replica::Wanted,
+    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Strategy, Terms, Time,
+    config::Preemption, replica::Wanted, service::Batching,
 };
 
+use super::{attempt::attempt, scale, slots};
 use crate::{
-    ask::Ask,
+    ask::{Ask, Counts},
     feasibility,
-    placement::{self, Vacancy},
+    placement::Vacancy,
     view::{
         GroupIx, NodeIx, View,
-        groups::{Group, Replica, is_live},
+        groups::{Group, Replica, Slot, is_live},
         occupancy,
     },
 };
@@ -32,180 +42,267 @@ use crate::{
 /// How far below a victim's priority must be, so that near equals never fight.
 const PRIORITY_GAP: u8 = 10;
 
-/// Slots of a group that fit nowhere in this pass.
-pub(super) struct Unmet {
-    pub(super) group: GroupIx,
-    pub(super) vacancies: Vec<Vacancy>,
+/// Everything told to stop that still takes room, counted anew when a pass has told somebody else to.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    counted: Vec<(NodeIx, Arc<Terms>)>,
+    /// How many this pass had told when it was counted.
+    told: Option<usize>,
 }
-
-/// A generation that is on its way out.
-type Going = (GroupKey, SlotKey, Generation);
 
 /// A generation that has to go.
 #[derive(Clone, Debug)]
-pub(super) struct Victim {
-    pub(super) group: GroupKey,
-    pub(super) slot: SlotKey,
-    pub(super) generation: Generation,
-    replica: Replica,
+struct Victim {
+    group: GroupIx,
+    slot: SlotKey,
+    generation: Generation,
+    terms: Arc<Terms>,
     priority: u8,
 }
 
-/// Finds victims for what fits nowhere, most important first. The view is left full of suppositions; the pass takes them
-/// back with everything else.
-pub(super) fn victims(view: &mut View, plan: &Plan, unmet: Vec<Unmet>, now: Time) -> Vec<Victim> {
+/// What is about to be closed makes room before anybody is displaced, whoever's turn comes first.
+pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
+    if view.config.preemption == Preemption::Off {
+        return;
+    }
+    for group in due {
+        let known = view.group(*group);
+        let closing = match known.wanted {
+            Wanted::Stop => known.wanted_slots().map(|slot| slot.key.clone()).collect(),
+            Wanted::Run => scale::surplus(known),
+        };
+        if !closing.is_empty() {
+            view.suppose_closing(*group, closing);
+        }
+    }
+}
+
+/// Keeps room for slots that fit nowhere, displacing others where there is no other way. Gives back the slots that lost
+/// a generation.
+pub(super) fn make_room(
+    view: &mut View,
+    ask: &mut Ask,
+    unmet: &[Vacancy],
+    leaving: &mut Leaving,
+) -> Vec<(GroupIx, SlotKey)> {
     if unmet.is_empty() {
         return Vec::new();
     }
-    let mut going = suppose_stopped(view, plan);
-    let mut all = Vec::new();
-    for Unmet { group, vacancies } in unmet {
-        let mut ask = Ask::new(view, group, now, crate::ask::Counts::default());
-        for vacancy in still_unmet(view, &mut ask, vacancies) {
-            let Some((node, chosen)) = best_node(view, &ask, &vacancy, &going) else { continue };
-            for victim in &chosen {
-                going.insert((victim.group.clone(), victim.slot.clone(), victim.generation));
-                view.suppose_gone(node, &victim.replica.terms);
-            }
-            view.reserve(&ask, &vacancy.slot, vacancy.generation, node);
-            ask.counts.add(node);
-            // Asked again until the plan has been committed: the victims go for its sake.
-            view.dirty.insert(group);
-            all.extend(chosen);
-        }
-        view.settle_lanes();
+    leaving.suppose_gone(view);
+    let victims = victims(view, ask, unmet);
+    leaving.suppose_back(view);
+    let mut losers = Vec::new();
+    for Victim { group, slot, generation, .. } in victims {
+        view.displace(group, &slot, generation);
+        losers.push((group, slot));
     }
-    all
+    keep_room(view, ask, unmet, leaving);
+    losers
 }
 
-/// Keeps room that is becoming free for whoever fits once everything there has stopped, so that nobody less important,
-/// decided later in the pass, takes it piece by piece. Gives back who finds no such room.
-pub(super) fn claim(view: &mut View, group: GroupIx, vacancies: Vec<Vacancy>, now: Time) -> Vec<Vacancy> {
-    if vacancies.is_empty() {
-        return vacancies;
+/// Keeps the room that slots have, and will have once everything told to stop has stopped: on the first nodes by name,
+/// because nothing that happens meanwhile changes that order.
+fn keep_room(view: &mut View, ask: &mut Ask, unmet: &[Vacancy], leaving: &mut Leaving) {
+    let mut kept = Vec::new();
+    // What a batch that wants all or nothing could have now is kept first, or others would take it while it waits.
+    let unmet = claim_each(view, ask, unmet.to_vec(), &mut kept);
+    leaving.suppose_gone(view);
+    let unmet = claim_each(view, ask, unmet, &mut kept);
+    if is_whole(&ask.spec) && !unmet.is_empty() {
+        view.lift_claims(|group| group == ask.group);
     }
-    let stopping = stopping_by_node(view);
-    let mut ask = Ask::new(view, group, now, crate::ask::Counts::default());
+    for node in kept {
+        ask.take_back(node);
+    }
+    leaving.suppose_back(view);
+}
+
+/// Keeps room for as many as have any; gives back the others.
+fn claim_each(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, kept: &mut Vec<NodeIx>) -> Vec<Vacancy> {
     let mut left = Vec::new();
     for vacancy in vacancies {
-        let own = own_node(view, &vacancy);
-        let mut nodes = view.fleet.in_order().filter(|node| own.is_none_or(|own| own == *node)).collect::<Vec<_>>();
-        nodes.retain(|node| stopping.get(node).is_some_and(|stopping| would_fit(view, &ask, *node, stopping)));
-        let Some(node) = nodes.first().copied() else {
+        let takes = |node: &NodeIx| is_possible(view, &vacancy, *node) && ask.could_take(view, *node);
+        let first = view.fleet.in_order().find(takes);
+        let Some(node) = first else {
             left.push(vacancy);
             continue;
         };
-        view.reserve(&ask, &vacancy.slot, vacancy.generation, node);
-        ask.counts.add(node);
-    }
-    view.settle_lanes();
-    left
-}
-
-/// What was told to stop before this pass and still occupies its node.
-fn stopping_by_node(view: &View) -> BTreeMap<NodeIx, Vec<Arc<Terms>>> {
-    let mut stopping: BTreeMap<NodeIx, Vec<Arc<Terms>>> = BTreeMap::new();
-    let slots = view.groups.iter().flatten().flat_map(|group| &group.slots);
-    for replica in slots.flat_map(|slot| &slot.replicas) {
-        let ending = replica.wanted == Wanted::Stop && replica.state != ReplicaState::Lost;
-        if ending && crate::occupies(replica.terms.kind, replica.state) {
-            stopping.entry(replica.node).or_default().push(Arc::clone(&replica.terms));
-        }
-    }
-    stopping
-}
-
-/// Whether a node takes one more once these have stopped. The view is left as it was.
-fn would_fit(view: &mut View, ask: &Ask, node: NodeIx, stopping: &[Arc<Terms>]) -> bool {
-    for terms in stopping {
-        occupancy::unload(&mut view.fleet, node, terms);
-    }
-    let fits = ask.accepts(view, node);
-    for terms in stopping {
-        occupancy::load(&mut view.fleet, node, terms);
-    }
-    fits
-}
-
-/// Puts the victims' ends into the plan, each with its own group.
-pub(super) fn displace(view: &mut View, plan: &mut Plan, victims: Vec<Victim>) {
-    for victim in victims {
-        let stop = PlanItem::Stop { slot: victim.slot, generation: victim.generation };
-        view.dirty.extend(view.group_ids.get(&victim.group));
-        match plan.groups.iter_mut().find(|changes| changes.group == victim.group) {
-            Some(changes) => changes.items.push(stop),
-            None => plan.groups.push(GroupPlan { group: victim.group, terms: victim.replica.terms, items: vec![stop] }),
-        }
-    }
-}
-
-/// Who fits nowhere even once everything told to stop has stopped.
-fn still_unmet(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>) -> Vec<Vacancy> {
-    if !ask.spec.kind.is_per_node() {
-        return placement::place(view, ask, vacancies).1;
-    }
-    let mut left = Vec::new();
-    for vacancy in vacancies {
-        if let Some(node) = own_node(view, &vacancy) {
-            left.extend(placement::place_at(view, ask, vacancy, node).err());
-        }
+        view.claim(ask, node);
+        ask.put(node);
+        kept.push(node);
     }
     left
 }
 
-/// The node a slot is named after.
-fn own_node(view: &View, vacancy: &Vacancy) -> Option<NodeIx> {
-    match &vacancy.slot {
-        SlotKey::Node(name) => view.fleet.by_name.get(name).copied(),
-        SlotKey::Index(_) => None,
-    }
-}
-
-/// Everything told to stop, by this plan or before, is taken for stopped; gives back who.
-fn suppose_stopped(view: &mut View, plan: &Plan) -> BTreeSet<Going> {
-    let told = told_to_stop(plan);
-    let mut stopping = BTreeMap::new();
-    for group in view.groups.iter().flatten() {
-        let all = group.slots.iter().flat_map(|slot| slot.replicas.iter().map(move |replica| (slot, replica)));
-        for (slot, replica) in all.filter(|(_, replica)| crate::occupies(replica.terms.kind, replica.state)) {
-            let closed = told.contains(&(group.key.clone(), slot.key.clone(), None));
-            let stopped = told.contains(&(group.key.clone(), slot.key.clone(), Some(replica.generation)));
-            if closed || stopped || !is_live(replica) {
-                let going = (group.key.clone(), slot.key.clone(), replica.generation);
-                stopping.insert(going, (replica.node, Arc::clone(&replica.terms)));
+/// Keeps the room of every group that waits and is decided before this one, so that an explanation sees the cluster as
+/// the pass does.
+pub(crate) fn keep_room_of_those_before(view: &mut View, group: GroupIx, now: Time) {
+    let mut leaving = Leaving::default();
+    let mut before: Vec<GroupIx> = view.waiting.iter().copied().filter(|other| view.precedes(*other, group)).collect();
+    before.sort_by(|a, b| if view.precedes(*a, *b) { Ordering::Less } else { Ordering::Greater });
+    for other in before {
+        let mut ask = Ask::new(view, other, now, Counts::default());
+        let mut unmet = super::unplaced(view, other);
+        if !ask.spec.kind.is_per_node() {
+            for vacancy in &unmet {
+                ask.counts.remove_from(slots::counts_on(view, other, &vacancy.slot));
             }
+            let held_back = attempt(view, &mut ask, unmet).held_back;
+            unmet = in_need_of_room(&ask.spec, &held_back);
         }
+        keep_room(view, &mut ask, &unmet, &mut leaving);
     }
-    for (node, terms) in stopping.values() {
-        view.suppose_gone(*node, terms);
-    }
-    view.settle_lanes();
-    stopping.into_keys().collect()
 }
 
-/// What a plan tells to stop: whole slots, or one generation of them.
-fn told_to_stop(plan: &Plan) -> BTreeSet<(GroupKey, SlotKey, Option<Generation>)> {
-    let items = plan.groups.iter().flat_map(|part| part.items.iter().map(move |item| (&part.group, item)));
-    let told = items.filter_map(|(group, item)| match item {
-        PlanItem::Close(slot) => Some((group.clone(), slot.clone(), None)),
-        PlanItem::Stop { slot, generation } => Some((group.clone(), slot.clone(), Some(*generation))),
-        PlanItem::Open(_)
-        | PlanItem::Place(_)
-        | PlanItem::Wait(_)
-        | PlanItem::Restart { .. }
-        | PlanItem::GiveUp { .. } => None,
-    });
-    told.collect()
+/// The slots held back that room would help, rather than a larger quota, a secret or another place for a volume.
+pub(super) fn in_need_of_room(spec: &ServiceSpec, held_back: &[(Vec<Vacancy>, Explanation)]) -> Vec<Vacancy> {
+    let helps = |why: &Explanation| matches!(why.gate, None | Some(Refusal::Batch { .. }));
+    if is_whole(spec) && !held_back.iter().all(|(_, why)| helps(why)) {
+        return Vec::new();
+    }
+    held_back.iter().filter(|(_, why)| helps(why)).flat_map(|(vacancies, _)| vacancies.iter().cloned()).collect()
+}
+
+impl Victim {
+    fn is(&self, other: &Self) -> bool {
+        (self.group, &self.slot, self.generation) == (other.group, &other.slot, other.generation)
+    }
+}
+
+/// A node, and who has to go there.
+type Chosen = (NodeIx, Vec<Victim>);
+
+/// Whether a service is of no use in part, so that victims for a part of it would go for nothing.
+fn is_whole(spec: &ServiceSpec) -> bool {
+    spec.placement.batching == Batching::AllOrNothing || spec.placement.strategy == Strategy::Hosts
+}
+
+/// Puts the ends of those displaced into the plan, each with its own group and before what follows from it.
+pub(super) fn displace(view: &mut View, plan: &mut Plan) {
+    for (group, slot, generation) in view.displaced() {
+        let stop = PlanItem::Stop { slot: slot.clone(), generation };
+        view.dirty.insert(group);
+        let known = view.group(group);
+        if let Some(changes) = plan.groups.iter_mut().find(|changes| changes.group == known.key) {
+            changes.items.insert(0, stop);
+            continue;
+        }
+        let replica = known.slot_at(&slot).ok().and_then(|at| known.slots[at].replicas.last());
+        let terms = replica.map(|replica| Arc::clone(&replica.terms)).unwrap_or_default();
+        plan.groups.push(GroupPlan { group: known.key.clone(), terms, items: vec![stop] });
+    }
+}
+
+impl Leaving {
+    /// Everything told to stop is taken for stopped.
+    fn suppose_gone(&mut self, view: &mut View) {
+        if self.told != Some(view.told_to_stop()) {
+            self.told = Some(view.told_to_stop());
+            self.counted = stopping(view);
+        }
+        for (node, terms) in &self.counted {
+            view.save_load(*node);
+            occupancy::unload(&mut view.fleet, *node, terms);
+        }
+    }
+
+    /// And is there again.
+    fn suppose_back(&self, view: &mut View) {
+        for (node, terms) in &self.counted {
+            occupancy::load(&mut view.fleet, *node, terms);
+        }
+        view.settle_lanes();
+    }
+}
+
+/// What was told to stop and has not stopped.
+fn stopping(view: &View) -> Vec<(NodeIx, Arc<Terms>)> {
+    let replicas = view.groups.iter().flatten().flat_map(|group| &group.slots).flat_map(|slot| &slot.replicas);
+    let stopping = replicas.filter(|replica| !is_live(replica));
+    let stopping = stopping.filter(|replica| crate::occupies(replica.terms.kind, replica.state));
+    stopping.map(|replica| (replica.node, Arc::clone(&replica.terms))).collect()
+}
+
+/// Whether a slot may be on a node as far as its name says.
+fn is_possible(view: &View, vacancy: &Vacancy, node: NodeIx) -> bool {
+    match &vacancy.slot {
+        SlotKey::Node(name) => view.fleet.node(node).name == *name,
+        SlotKey::Index(_) => true,
+    }
+}
+
+/// Who has to go for those that fit nowhere even once everything told to stop has stopped. The view is left as it was.
+fn victims(view: &mut View, ask: &mut Ask, unmet: &[Vacancy]) -> Vec<Victim> {
+    let mut found: Vec<Chosen> = Vec::new();
+    for vacancy in unmet {
+        let Some((node, chosen)) = best_node(view, ask, vacancy, &found) else { continue };
+        for victim in &chosen {
+            occupancy::unload(&mut view.fleet, node, &victim.terms);
+        }
+        occupancy::load(&mut view.fleet, node, &ask.terms);
+        ask.put(node);
+        found.push((node, chosen));
+    }
+    for (node, _) in &found {
+        ask.take_back(*node);
+        occupancy::unload(&mut view.fleet, *node, &ask.terms);
+    }
+    let chosen = spare_again(view, ask, &found);
+    for (node, victim) in &chosen {
+        occupancy::load(&mut view.fleet, *node, &victim.terms);
+    }
+    if is_whole(&ask.spec) && found.len() < unmet.len() {
+        return Vec::new();
+    }
+    chosen.into_iter().map(|(_, victim)| victim).collect()
+}
+
+/// Lets go of victims that a later choice made superfluous, the most important first. Gives back the others, still gone.
+fn spare_again(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> Vec<(NodeIx, Victim)> {
+    let victims = found.iter().flat_map(|(node, victims)| victims.iter().map(|victim| (*node, victim.clone())));
+    let mut victims: Vec<(NodeIx, Victim)> = victims.collect();
+    victims.sort_by_key(|(_, victim)| Reverse(victim.priority));
+    let mut at = 0;
+    while at < victims.len() {
+        let (node, terms) = (victims[at].0, Arc::clone(&victims[at].1.terms));
+        occupancy::load(&mut view.fleet, node, &terms);
+        if all_fit(view, ask, found) {
+            victims.remove(at);
+        } else {
+            occupancy::unload(&mut view.fleet, node, &terms);
+            at += 1;
+        }
+    }
+    victims
+}
+
+/// Whether as many as were found a node still fit on these nodes.
+fn all_fit(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> bool {
+    let nodes: BTreeSet<NodeIx> = found.iter().map(|(node, _)| *node).collect();
+    let mut taken = Vec::new();
+    while taken.len() < found.len()
+        && let Some(node) = nodes.iter().copied().find(|node| ask.could_take(view, *node))
+    {
+        occupancy::load(&mut view.fleet, node, &ask.terms);
+        ask.put(node);
+        taken.push(node);
+    }
+    for node in &taken {
+        occupancy::unload(&mut view.fleet, *node, &ask.terms);
+        ask.take_back(*node);
+    }
+    taken.len() == found.len()
 }
 
 /// The node where the fewest and lowest have to go, and who.
-fn best_node(view: &mut View, ask: &Ask, vacancy: &Vacancy, going: &BTreeSet<Going>) -> Option<(NodeIx, Vec<Victim>)> {
-    let own = own_node(view, vacancy);
-    let possible = view.fleet.in_order().filter(|node| own.is_none_or(|own| own == *node));
+fn best_node(view: &mut View, ask: &Ask, vacancy: &Vacancy, taken: &[Chosen]) -> Option<Chosen> {
+    let possible = view.fleet.in_order().filter(|node| is_possible(view, vacancy, *node));
     let nodes: Vec<NodeIx> = possible.filter(|node| feasibility::is_domain(ask, view, *node)).collect();
-    let mut best: Option<(NodeIx, Vec<Victim>)> = None;
+    let mut best: Option<Chosen> = None;
     for node in nodes {
-        let Some(chosen) = choose(view, ask, node, going) else { continue };
+        let mut candidates = displaceable(view, ask, node);
+        candidates.retain(|one| !taken.iter().flat_map(|(_, victims)| victims).any(|victim| victim.is(one)));
+        let Some(chosen) = choose(view, ask, node, candidates) else { continue };
         // Nodes come in order of names, and only a better one replaces the first.
         if best.as_ref().is_none_or(|(_, least)| cost(&chosen) < cost(least)) {
             best = Some((node, chosen));
@@ -221,21 +318,21 @@ fn cost(victims: &[Victim]) -> (usize, u8, u64) {
 }
 
 /// A smallest set of victims that makes room on a node, or nothing. The view is left as it was.
-fn choose(view: &mut View, ask: &Ask, node: NodeIx, going: &BTreeSet<Going>) -> Option<Vec<Victim>> {
+fn choose(view: &mut View, ask: &Ask, node: NodeIx, candidates: Vec<Victim>) -> Option<Vec<Victim>> {
     let mut chosen = Vec::new();
-    for victim in displaceable(view, ask, node, going) {
-        if ask.accepts(view, node) {
+    for victim in candidates {
+        if ask.could_take(view, node) {
             break;
         }
-        occupancy::unload(&mut view.fleet, node, &victim.replica.terms);
+        occupancy::unload(&mut view.fleet, node, &victim.terms);
         chosen.push(victim);
     }
-    let fits = ask.accepts(view, node);
+    let fits = ask.could_take(view, node);
     if fits {
         spare(view, ask, node, &mut chosen);
     }
     for victim in &chosen {
-        occupancy::load(&mut view.fleet, node, &victim.replica.terms);
+        occupancy::load(&mut view.fleet, node, &victim.terms);
     }
     fits.then_some(chosen)
 }
@@ -245,43 +342,51 @@ fn spare(view: &mut View, ask: &Ask, node: NodeIx, chosen: &mut Vec<Victim>) {
     let mut at = chosen.len();
     while at > 0 {
         at -= 1;
-        occupancy::load(&mut view.fleet, node, &chosen[at].replica.terms);
-        if ask.accepts(view, node) {
+        occupancy::load(&mut view.fleet, node, &chosen[at].terms);
+        if ask.could_take(view, node) {
             chosen.remove(at);
         } else {
-            occupancy::unload(&mut view.fleet, node, &chosen[at].replica.terms);
+            occupancy::unload(&mut view.fleet, node, &chosen[at].terms);
         }
     }
 }
 
 /// Who may be displaced from a node: the lowest priority first, among equals who comes closest to what is needed.
-fn displaceable(view: &View, ask: &Ask, node: NodeIx, going: &BTreeSet<Going>) -> Vec<Victim> {
-    let lower = view.fleet.tenants[node.at()].keys().copied().filter(|group| *group != ask.group);
-    let mut found: Vec<Victim> = lower.flat_map(|group| on_node(view.group(group), ask, node)).collect();
-    // Whoever goes anyway makes no more room by going twice.
-    found.retain(|victim| !going.contains(&(victim.group.clone(), victim.slot.clone(), victim.generation)));
+fn displaceable(view: &View, ask: &Ask, node: NodeIx) -> Vec<Victim> {
+    // What somebody as important as the newcomer needs is decided before it, and would only come back.
+    let newcomer = view.most_important_in_need(ask.group);
+    let comes_after = |other: GroupIx| view.order(newcomer, view.most_important_in_need(other)) == Ordering::Less;
+    let others = view.fleet.tenants[node.at()].keys().copied().filter(|other| comes_after(*other));
+    let mut found: Vec<Victim> = others.flat_map(|group| on_node(view, group, ask, node)).collect();
     let needed = ask.terms.memory_total();
-    found.sort_by_key(|victim| {
-        let distance = needed.abs_diff(victim.replica.terms.memory_total());
-        (victim.priority, distance, victim.group.clone(), victim.slot.clone())
+    found.sort_by_cached_key(|victim| {
+        let distance = needed.abs_diff(victim.terms.memory_total());
+        (victim.priority, distance, view.group(victim.group).key.clone(), victim.slot.clone())
     });
     found
 }
 
-fn on_node(group: &Group, ask: &Ask, node: NodeIx) -> Vec<Victim> {
-    let low = group.spec.priority.saturating_add(PRIORITY_GAP) <= ask.spec.priority;
-    if !low || group.spec.is_stateful() {
+fn on_node(view: &View, ix: GroupIx, ask: &Ask, node: NodeIx) -> Vec<Victim> {
+    let group = view.group(ix);
+    if !may_be_displaced(group, ask) {
         return Vec::new();
     }
     let here = group.slots.iter().flat_map(|slot| slot.replicas.iter().map(move |replica| (slot, replica)));
     let here = here.filter(|(_, replica)| replica.node == node && is_live(replica));
     let here = here.filter(|(_, replica)| crate::occupies(replica.terms.kind, replica.state));
-    let victim = |(slot, replica): (&crate::view::groups::Slot, &Replica)| Victim {
-        group: group.key.clone(),
+    let here = here.filter(|(_, replica)| replica.terms.volumes.is_empty());
+    let victim = |(slot, replica): (&Slot, &Replica)| Victim {
+        group: ix,
         slot: slot.key.clone(),
         generation: replica.generation,
-        replica: replica.clone(),
+        terms: Arc::clone(&replica.terms),
         priority: group.spec.priority,
     };
     here.map(victim).collect()
+}
+
+/// Whether a service's replicas may go for the newcomer.
+fn may_be_displaced(group: &Group, ask: &Ask) -> bool {
+    let low = group.spec.priority.saturating_add(PRIORITY_GAP) <= ask.spec.priority;
+    low && !group.spec.is_stateful() && group.wanted == Wanted::Run
 }

@@ -10,7 +10,10 @@ use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, re
 use super::Pass;
 use crate::{
     placement::Vacancy,
-    view::{GroupIx, NodeIx, groups::Slot},
+    view::{
+        GroupIx, NodeIx,
+        groups::{Group, Slot},
+    },
 };
 
 /// Closes every slot of a group nobody wants any more.
@@ -22,7 +25,16 @@ pub(super) fn close_all(pass: &mut Pass<'_>, group: GroupIx) {
 
 /// Closes the slots beyond the count; gives back which.
 pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
-    let known = pass.view.group(group);
+    let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view.group(group)));
+    pass.items.extend(closed.iter().cloned().map(PlanItem::Close));
+    closed
+}
+
+/// The slots of a group beyond its count.
+pub(super) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
+    if known.spec.kind.is_per_node() {
+        return BTreeSet::new();
+    }
     // Slots named after nodes are left from when the service was global.
     let counted = |slot: &&Slot| matches!(slot.key, SlotKey::Index(_));
     let (mut left, misnamed): (Vec<&Slot>, Vec<&Slot>) = known.wanted_slots().partition(counted);
@@ -44,7 +56,6 @@ pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<Slo
         }
         closed.insert(slot.key.clone());
     }
-    pass.items.extend(closed.iter().cloned().map(PlanItem::Close));
     closed
 }
 

@@ -6,11 +6,15 @@
 //!
 //! Owns: replacing early answers. Must not touch: what was placed, stopped or closed before.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use longshore_model::{GroupPlan, Plan, Time};
+use longshore_model::{GroupPlan, Plan, SlotKey, Time, config::Preemption};
 
-use super::{Pass, global};
+use super::{
+    Pass, global,
+    preempt::{self, Leaving},
+    slots,
+};
 use crate::{
     ask::{Ask, Counts},
     placement::Vacancy,
@@ -37,9 +41,37 @@ impl Leftover {
         if vacancies.is_empty() {
             return Self::default();
         }
-        let slots_by_node = ask.counts.nodes().map(|node| (node, ask.counts.get(node))).collect();
-        Self { vacancies, slots_by_node, answers_from, reserved: view.reserved() }
+        Self { vacancies, slots_by_node: slots_by_node(ask), answers_from, reserved: view.reserved() }
     }
+
+    /// Itself, or what a turn that left nobody leaves: where others may be displaced, somebody may be left later.
+    pub(super) fn or_nothing(self, view: &View, ask: &Ask, changes: Option<&GroupPlan>) -> Self {
+        if !self.vacancies.is_empty() {
+            return self;
+        }
+        let answers_from = changes.map_or(0, |changes| changes.items.len());
+        match view.config.preemption {
+            Preemption::Off => Self { answers_from, ..self },
+            Preemption::On => Self { answers_from, slots_by_node: slots_by_node(ask), ..self },
+        }
+    }
+
+    /// How many items of the turn are no answers, and stay whatever a second look brings.
+    pub(super) fn answers_from(&self) -> usize {
+        self.answers_from
+    }
+
+    /// A slot lost its generation on a node after the turn.
+    fn lose(&mut self, node: Option<NodeIx>, vacancy: Vacancy) {
+        if let Some((_, count)) = self.slots_by_node.iter_mut().find(|(other, _)| Some(*other) == node) {
+            *count = count.saturating_sub(1);
+        }
+        self.vacancies.push(vacancy);
+    }
+}
+
+fn slots_by_node(ask: &Ask) -> Vec<(NodeIx, u32)> {
+    ask.counts.nodes().map(|node| (node, ask.counts.get(node))).collect()
 }
 
 /// A group that was answered, and where in the plan its changes are, if it has any.
@@ -50,12 +82,20 @@ pub(super) struct Answered {
 }
 
 /// Looks again at every group that was answered before the last reservation of the pass.
-pub(super) fn look_again(view: &mut View, plan: &mut Plan, answered: &mut [Answered], now: Time) {
+pub(super) fn look_again(
+    view: &mut View,
+    plan: &mut Plan,
+    answered: &mut Vec<Answered>,
+    leaving: &mut Leaving,
+    now: Time,
+) {
     for _ in 0..MOST_LOOKS {
         let before = view.reserved();
-        for answer in answered.iter_mut().filter(|answer| !answer.left.vacancies.is_empty()) {
-            if answer.left.reserved != view.reserved() {
-                answer_anew(view, plan, answer, now);
+        for at in 0..answered.len() {
+            let answer = &mut answered[at];
+            if !answer.left.vacancies.is_empty() && answer.left.reserved != view.reserved() {
+                let lost = answer_anew(view, plan, answer, leaving, now);
+                note_lost(view, answered, lost, now);
             }
         }
         if view.reserved() == before {
@@ -65,16 +105,46 @@ pub(super) fn look_again(view: &mut View, plan: &mut Plan, answered: &mut [Answe
     plan.groups.retain(|group| !group.items.is_empty());
 }
 
-fn answer_anew(view: &mut View, plan: &mut Plan, answer: &mut Answered, now: Time) {
+/// Slots that were displaced after their group's turn, or without one, need a node too.
+pub(super) fn note_lost(view: &View, answered: &mut Vec<Answered>, lost: Vec<(GroupIx, SlotKey)>, now: Time) {
+    for (group, slot) in lost {
+        let known = view.group(group);
+        let Ok(at) = known.slot_at(&slot) else { continue };
+        if !slots::may_have_successor(view, &known.spec, &known.slots[at]) {
+            continue;
+        }
+        let vacancy = slots::next_generation(&known.slots[at]);
+        if let Some(answer) = answered.iter_mut().find(|answer| answer.group == group) {
+            answer.left.lose(known.slots[at].replicas.last().map(|replica| replica.node), vacancy);
+        } else {
+            let ask = Ask::new(view, group, now, Counts::default());
+            let left = Leftover { reserved: 0, ..Leftover::new(view, &ask, vec![vacancy], 0) };
+            answered.push(Answered { group, place: None, left });
+        }
+    }
+}
+
+fn answer_anew(
+    view: &mut View,
+    plan: &mut Plan,
+    answer: &mut Answered,
+    leaving: &mut Leaving,
+    now: Time,
+) -> Vec<(GroupIx, SlotKey)> {
     let Leftover { vacancies, slots_by_node, answers_from, .. } = std::mem::take(&mut answer.left);
     let mut ask = Ask::resumed(view, answer.group, now, Counts::default(), &slots_by_node);
+    // Room kept for itself, or for whoever matters less, does not stand in its way.
+    let after: BTreeSet<GroupIx> = view.claimants().filter(|other| !view.precedes(*other, answer.group)).collect();
+    let lifted = view.lift_claims(|group| after.contains(&group));
     let mut pass = Pass::new(view, now);
     if ask.spec.kind.is_per_node() {
         global::place_again(&mut pass, &mut ask, vacancies);
     } else {
         pass.place(&mut ask, vacancies);
     }
-    let Pass { items, left, .. } = pass;
+    let Pass { items, left, unmet, .. } = pass;
+    let lost = preempt::make_room(view, &mut ask, &unmet, leaving);
+    view.put_back_claims(lifted, answer.group);
     let kept = answer.place.map(|place| &mut plan.groups[place].items);
     answer.left = Leftover { answers_from: answers_from + left.answers_from, ..left };
     match kept {
@@ -89,4 +159,5 @@ fn answer_anew(view: &mut View, plan: &mut Plan, answer: &mut Answered, now: Tim
             plan.groups.push(GroupPlan { group: ask.key.clone(), terms: Arc::clone(&ask.terms), items });
         }
     }
+    lost
 }

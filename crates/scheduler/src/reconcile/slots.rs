@@ -145,6 +145,12 @@ pub(crate) fn waits_for_home(view: &View, ask: &Ask, vacancy: &Vacancy) -> bool 
     ask.spec.is_stateful() && node_of(view, ask.group, &vacancy.slot).is_some()
 }
 
+/// Slots that run where they may not stay, each with the generation it would get elsewhere.
+pub(crate) fn movers(view: &View, ask: &Ask) -> Vec<Vacancy> {
+    let running = view.group(ask.group).wanted_slots().filter(|slot| still_runs(view, slot).is_some());
+    running.filter(|slot| matches!(need(view, ask, slot, &BTreeSet::new()), Need::Place)).map(next_generation).collect()
+}
+
 /// The node a slot counts on.
 pub(crate) fn counts_on(view: &View, group: GroupIx, slot: &SlotKey) -> Option<NodeIx> {
     let known = view.group(group);

@@ -4,11 +4,14 @@
 //! Owns: the index of watchers. Must not touch: verdicts, which `feasibility/companions.rs` gives.
 //! Invariant: a waiting group is tried again whenever a service it names comes or goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use longshore_model::{GroupKey, ServiceName, ServiceSpec, replica::Wanted};
 
-use super::{GroupIx, NodeIx, View, groups::Group, occupancy};
+use super::{GroupIx, NodeIx, View, occupancy};
 
 /// The services a spec wants to be near or away from.
 fn named(spec: &ServiceSpec) -> impl Iterator<Item = &ServiceName> {
@@ -59,50 +62,86 @@ impl View {
         }
         let decided: BTreeMap<_, _> = self.journal.decided(ix).collect();
         let staying = group.wanted_slots().filter(|slot| !decided.contains_key(&slot.key));
-        let staying = staying.filter(|slot| !self.journal.has_departed(ix, &slot.key));
         let staying = staying.filter_map(|slot| slot.current());
         let staying = staying.filter(|replica| occupancy::occupies(group.spec.kind, replica.state)).map(|it| it.node);
         staying.chain(decided.values().copied()).collect()
     }
 
-    /// Moves each group of an ordered list behind the groups it names. A circle has no right order: there the first of
-    /// the list goes first.
+    /// Moves each group of an ordered list behind the groups it names. Who is named comes forward with the most important
+    /// that needs it, so that nobody is held up by what matters less. A circle has no right order: there the first of the
+    /// list goes first.
+    ///
+    /// Groups that are not due are ordered too and left out in the end: the order must not depend on who is due.
     pub(super) fn behind_companions(&self, due: Vec<GroupIx>) -> Vec<GroupIx> {
         if self.watchers.is_empty() {
             return due;
         }
-        // Groups that are named but not due take their places too: whether they are due must not change the order.
-        let mut all = self.with_named(&due);
-        self.sort_by_importance(&mut all);
+        let wanted: BTreeSet<GroupIx> = due.iter().copied().collect();
+        let all = closure(due, |group| self.named_groups(group));
+        let mut all: Vec<_> = all.into_iter().map(|ix| (self.most_important_in_need(ix), ix)).collect();
+        all.sort_by(|a, b| self.order(a.0, b.0).then_with(|| self.order(a.1, b.1)));
+        let all: Vec<GroupIx> = all.into_iter().map(|(_, ix)| ix).collect();
         let places: BTreeMap<GroupIx, usize> = all.iter().enumerate().map(|(place, ix)| (*ix, place)).collect();
-        let mut queue = Queue::new(all.iter().map(|ix| self.named_places(self.group(*ix), &places)).collect());
-        let due: BTreeSet<GroupIx> = due.into_iter().collect();
-        std::iter::from_fn(|| queue.next()).map(|place| all[place]).filter(|ix| due.contains(ix)).collect()
+        let waits_for = all.iter().map(|ix| self.named_groups(*ix).iter().map(|other| places[other]).collect());
+        let mut queue = Queue::new(waits_for.collect());
+        let order = std::iter::from_fn(|| queue.next()).map(|place| all[place]);
+        order.filter(|ix| wanted.contains(ix)).collect()
     }
 
-    /// These groups, those they name, and so on.
-    fn with_named(&self, groups: &[GroupIx]) -> Vec<GroupIx> {
-        let mut all: BTreeSet<GroupIx> = groups.iter().copied().collect();
-        let mut left = groups.to_vec();
-        while let Some(group) = left.pop() {
-            let group = self.group(group);
-            let others = named(&group.spec).filter_map(|service| self.group_ids.get(&group.key.beside(service)));
-            left.extend(others.copied().filter(|other| all.insert(*other)));
+    /// Whether a group is decided before another, in whatever pass.
+    pub(crate) fn precedes(&self, group: GroupIx, other: GroupIx) -> bool {
+        match (self.needs(group, other), self.needs(other, group)) {
+            (true, false) => return false,
+            (false, true) => return true,
+            (true, true) | (false, false) => {}
         }
-        all.into_iter().collect()
+        let by_need = self.order(self.most_important_in_need(group), self.most_important_in_need(other));
+        by_need.then_with(|| self.order(group, other)) == Ordering::Less
     }
 
-    fn named_places(&self, group: &Group, places: &BTreeMap<GroupIx, usize>) -> BTreeSet<usize> {
+    /// The most important group that needs a group, itself included. What is needed matters as much as who needs it.
+    pub(crate) fn most_important_in_need(&self, group: GroupIx) -> GroupIx {
+        if self.watchers.is_empty() {
+            return group;
+        }
+        let needing = closure(vec![group], |group| self.naming_groups(group));
+        needing.into_iter().min_by(|a, b| self.order(*a, *b)).unwrap_or(group)
+    }
+
+    /// Whether a group names another, or one that does, and so on.
+    fn needs(&self, group: GroupIx, other: GroupIx) -> bool {
+        let company = || closure(self.named_groups(group), |group| self.named_groups(group));
+        !self.watchers.is_empty() && company().contains(&other)
+    }
+
+    fn named_groups(&self, group: GroupIx) -> Vec<GroupIx> {
+        let group = self.group(group);
+        if group.wanted == Wanted::Stop {
+            return Vec::new();
+        }
         let others = named(&group.spec).map(|service| group.key.beside(service)).filter(|other| *other != group.key);
-        others.filter_map(|other| places.get(self.group_ids.get(&other)?).copied()).collect()
+        others.filter_map(|other| self.group_ids.get(&other).copied()).collect()
+    }
+
+    fn naming_groups(&self, group: GroupIx) -> Vec<GroupIx> {
+        self.watchers.get(&self.group(group).key).into_iter().flatten().copied().collect()
     }
 }
 
-/// Places of a list, each taken after those it waits for.
+/// Groups, and all that can be reached from them.
+fn closure(start: Vec<GroupIx>, next: impl Fn(GroupIx) -> Vec<GroupIx>) -> Vec<GroupIx> {
+    let mut found: BTreeSet<GroupIx> = start.iter().copied().collect();
+    let mut open = start;
+    while let Some(group) = open.pop() {
+        open.extend(next(group).into_iter().filter(|other| found.insert(*other)));
+    }
+    found.into_iter().collect()
+}
+
+/// Places of a list, each taken after those it waits for, and these before anybody else.
 struct Queue {
     waits_for: Vec<BTreeSet<usize>>,
     waited_for_by: Vec<Vec<usize>>,
-    ready: BTreeSet<usize>,
     left: BTreeSet<usize>,
 }
 
@@ -114,32 +153,43 @@ impl Queue {
                 waited_for_by[*other].push(place);
             }
         }
-        let ready = (0..waits_for.len()).filter(|place| waits_for[*place].is_empty()).collect();
-        Self { ready, left: (0..waits_for.len()).collect(), waits_for, waited_for_by }
+        Self { left: (0..waits_for.len()).collect(), waits_for, waited_for_by }
     }
 
     fn next(&mut self) -> Option<usize> {
-        let next = self.ready.pop_first().or_else(|| self.first_of_circle())?;
+        let first = *self.left.first()?;
+        let next = self.first_towards(first);
         self.left.remove(&next);
+        self.waits_for[next].clear();
         for place in std::mem::take(&mut self.waited_for_by[next]) {
             self.waits_for[place].remove(&next);
-            if self.waits_for[place].is_empty() && self.left.contains(&place) {
-                self.ready.insert(place);
-            }
         }
         Some(next)
     }
 
-    /// Nobody is ready, so whoever is left waits, in the end, for a circle: the first of its members.
-    fn first_of_circle(&self) -> Option<usize> {
-        let mut path = vec![*self.left.first()?];
-        loop {
-            let next = *self.waits_for[*path.last()?].first()?;
-            if let Some(start) = path.iter().position(|place| *place == next) {
-                return path[start..].iter().min().copied();
-            }
-            path.push(next);
+    /// Who is to be taken next so that a place can be: itself, or the first of all it waits for that waits for nobody, or
+    /// else the first of a circle that waits for nobody else.
+    fn first_towards(&self, place: usize) -> usize {
+        let mut needed = self.waited_for(place);
+        needed.insert(place);
+        let free = needed.iter().copied().find(|place| self.waits_for[*place].is_empty());
+        let circle = || {
+            needed.iter().copied().find(|place| {
+                let reached = self.waited_for(*place);
+                reached.iter().all(|other| self.waited_for(*other).contains(place))
+            })
+        };
+        free.or_else(circle).unwrap_or(place)
+    }
+
+    /// All that a place waits for, in the end.
+    fn waited_for(&self, place: usize) -> BTreeSet<usize> {
+        let mut found = self.waits_for[place].clone();
+        let mut open: Vec<usize> = found.iter().copied().collect();
+        while let Some(place) = open.pop() {
+            open.extend(self.waits_for[place].iter().filter(|other| found.insert(**other)));
         }
+        found
     }
 }
 
@@ -153,9 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn each_goes_behind_those_it_waits_for_and_otherwise_in_order() {
+    fn those_waited_for_go_first_and_nobody_else_comes_in_between() {
         assert_eq!(order(&[&[], &[], &[]]), [0, 1, 2]);
-        assert_eq!(order(&[&[2], &[], &[]]), [1, 2, 0]);
+        assert_eq!(order(&[&[2], &[], &[]]), [2, 0, 1]);
         assert_eq!(order(&[&[1], &[2], &[]]), [2, 1, 0]);
     }
 
@@ -163,6 +213,6 @@ mod tests {
     fn the_first_of_a_circle_goes_first_and_who_waits_for_it_goes_after() {
         assert_eq!(order(&[&[1], &[0]]), [0, 1]);
         assert_eq!(order(&[&[1], &[2], &[1]]), [1, 0, 2]);
-        assert_eq!(order(&[&[2], &[3], &[1], &[2], &[]]), [4, 1, 2, 0, 3]);
+        assert_eq!(order(&[&[2], &[3], &[1], &[2], &[]]), [1, 2, 0, 3, 4]);
     }
 }

@@ -5,9 +5,12 @@
 //!
 //! Owns: the journal of what a pass changed. Invariant: after [`View::roll_back`] the view is what it was.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use longshore_model::{Generation, NamespaceName, SlotKey, Terms, VolumeKey};
+use longshore_model::{Generation, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, replica::Wanted};
 
 use super::{GroupIx, NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
 use crate::ask::Ask;
@@ -23,23 +26,32 @@ pub(crate) struct Journal {
     moving: Vec<bool>,
     addresses: Vec<(NodeIx, u64)>,
     extras: Vec<(NodeIx, Arc<Terms>)>,
-    /// Generations supposed to be gone.
-    gone: Vec<(NodeIx, Arc<Terms>)>,
     holders: Vec<(VolumeKey, Holder)>,
     homes: Vec<VolumeKey>,
     usage: Vec<(NamespaceName, Usage)>,
     /// Where replicas of watched groups were put.
     company: Vec<(GroupIx, SlotKey, NodeIx)>,
-    /// Slots of watched groups that were closed.
-    departed: BTreeSet<(GroupIx, SlotKey)>,
+    /// Room kept for groups until others have stopped.
+    claims: Vec<Claim>,
+    /// How often room was kept elsewhere than before.
+    shifts: usize,
+    /// Generations supposed to be stopping, each with the state it is in.
+    stopping: Vec<(GroupIx, SlotKey, Generation, ReplicaState)>,
+    /// Slots that were found to be too many before their group's turn.
+    closing: BTreeMap<GroupIx, BTreeSet<SlotKey>>,
+    /// Those of the stopping that another group displaced.
+    displaced: Vec<(GroupIx, SlotKey, Generation)>,
+}
+
+/// Room kept on a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    group: GroupIx,
+    node: NodeIx,
+    terms: Arc<Terms>,
 }
 
 impl Journal {
-    /// Whether this pass closed a slot of a watched group.
-    pub(super) fn has_departed(&self, group: GroupIx, slot: &SlotKey) -> bool {
-        !self.departed.is_empty() && self.departed.contains(&(group, slot.clone()))
-    }
-
     /// Where this pass put replicas of a watched group.
     pub(super) fn decided(&self, group: GroupIx) -> impl Iterator<Item = (&SlotKey, NodeIx)> {
         self.company.iter().filter(move |(other, ..)| *other == group).map(|(_, slot, node)| (slot, *node))
@@ -81,7 +93,8 @@ impl View {
         Reserved { host, new_volumes }
     }
 
-    fn save_load(&mut self, node: NodeIx) {
+    /// Remembers a node's load before it is changed, and that its place in the lanes has to follow.
+    pub(crate) fn save_load(&mut self, node: NodeIx) {
         let nodes = self.fleet.nodes.len();
         let journal = &mut self.journal;
         journal.saved.resize(nodes, false);
@@ -110,16 +123,110 @@ impl View {
         made
     }
 
-    /// A slot of a watched group is closed by this pass: whoever keeps away from it need not any more.
-    pub(crate) fn depart(&mut self, group: GroupIx, slot: &SlotKey) {
-        self.journal.departed.insert((group, slot.clone()));
+    /// Keeps room on a node for a group: it counts as taken for whoever is decided next.
+    pub(crate) fn claim(&mut self, ask: &Ask, node: NodeIx) {
+        self.load_claim(Claim { group: ask.group, node, terms: Arc::clone(&ask.terms) });
     }
 
-    /// Supposes, until the pass ends, that a generation no longer occupies its node.
-    pub(crate) fn suppose_gone(&mut self, node: NodeIx, terms: &Arc<Terms>) {
+    /// Groups that room is kept for.
+    pub(crate) fn claimants(&self) -> impl Iterator<Item = GroupIx> {
+        self.journal.claims.iter().map(|claim| claim.group)
+    }
+
+    /// Gives up the room kept for some groups; gives back what was kept.
+    pub(crate) fn lift_claims(&mut self, whose: impl Fn(GroupIx) -> bool) -> Vec<Claim> {
+        let claims = std::mem::take(&mut self.journal.claims);
+        let (lifted, kept): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| whose(claim.group));
+        self.journal.claims = kept;
+        for claim in &lifted {
+            self.save_load(claim.node);
+            occupancy::unload(&mut self.fleet, claim.node, &claim.terms);
+        }
+        self.settle_lanes();
+        lifted
+    }
+
+    /// Keeps again what was given up, but for one group, which was answered anew.
+    pub(crate) fn put_back_claims(&mut self, claims: Vec<Claim>, but_for: GroupIx) {
+        let (old, others): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.group == but_for);
+        let nodes = |claims: &[Claim]| -> Vec<NodeIx> {
+            let own = claims.iter().filter(|claim| claim.group == but_for);
+            own.map(|claim| claim.node).collect()
+        };
+        if nodes(&old) != nodes(&self.journal.claims) {
+            self.journal.shifts += 1;
+        }
+        for claim in others {
+            self.load_claim(claim);
+        }
+        self.settle_lanes();
+    }
+
+    fn load_claim(&mut self, claim: Claim) {
+        self.save_load(claim.node);
+        occupancy::load(&mut self.fleet, claim.node, &claim.terms);
+        self.journal.claims.push(claim);
+    }
+
+    /// Supposes, until the pass ends, that a generation was told to stop.
+    pub(crate) fn suppose_stopping(&mut self, group: GroupIx, slot: &SlotKey, generation: Generation) {
+        let key = self.group(group).key.clone();
+        let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(generation));
+        let Some(replica) = found else { return };
+        if replica.wanted == Wanted::Stop {
+            return;
+        }
+        let (node, terms, state, counted) =
+            (replica.node, Arc::clone(&replica.terms), replica.state, occupancy::counts(replica));
+        replica.wanted = Wanted::Stop;
+        // As when it is told indeed: what had ended by itself has nothing left to drain.
+        if state != ReplicaState::Completed {
+            replica.state = ReplicaState::Draining;
+        }
         self.save_load(node);
-        occupancy::unload(&mut self.fleet, node, terms);
-        self.journal.gone.push((node, Arc::clone(terms)));
+        if counted {
+            let usage = self.usage.entry(key.namespace.clone()).or_default();
+            self.journal.usage.push((key.namespace.clone(), *usage));
+            usage.subtract(&terms);
+            let load = &mut self.fleet.seats[node.at()].load;
+            load.replicas = load.replicas.saturating_sub(1);
+            self.fleet.reseat(node);
+        }
+        self.journal.stopping.push((group, slot.clone(), generation, state));
+    }
+
+    /// Supposes, until the pass ends, that slots were closed, and remembers which for the group's turn.
+    pub(crate) fn suppose_closing(&mut self, group: GroupIx, slots: BTreeSet<SlotKey>) {
+        for slot in &slots {
+            let known = self.group(group);
+            let replicas = known.slot_at(slot).map(|at| &known.slots[at].replicas);
+            let generations: Vec<Generation> = replicas.into_iter().flatten().map(|it| it.generation).collect();
+            for generation in generations {
+                self.suppose_stopping(group, slot, generation);
+            }
+        }
+        self.journal.closing.insert(group, slots);
+    }
+
+    /// The slots of a group that were found to be too many in this pass, if anybody looked.
+    pub(crate) fn closing(&self, group: GroupIx) -> Option<BTreeSet<SlotKey>> {
+        self.journal.closing.get(&group).cloned()
+    }
+
+    /// Supposes the same of a generation that somebody else decided about, and remembers that it did.
+    pub(crate) fn displace(&mut self, group: GroupIx, slot: &SlotKey, generation: Generation) {
+        self.suppose_stopping(group, slot, generation);
+        self.journal.displaced.push((group, slot.clone(), generation));
+    }
+
+    /// The generations displaced in this pass.
+    pub(crate) fn displaced(&self) -> Vec<(GroupIx, SlotKey, Generation)> {
+        self.journal.displaced.clone()
+    }
+
+    /// How many generations this pass has told to stop.
+    pub(crate) fn told_to_stop(&self) -> usize {
+        self.journal.stopping.len()
     }
 
     /// Counts a batch against its namespace's quota.
@@ -131,9 +238,10 @@ impl View {
         }
     }
 
-    /// How many replicas this pass has reserved room for; whoever was answered at a lower number may be out of date.
+    /// How often this pass has reserved room, told somebody to stop or kept other room than before; whoever was answered at
+    /// a lower number may be out of date.
     pub(crate) fn reserved(&self) -> usize {
-        self.journal.addresses.len()
+        self.journal.addresses.len() + self.journal.stopping.len() + self.journal.shifts
     }
 
     /// Where the journal is now.
@@ -193,7 +301,6 @@ impl View {
     /// Takes every reservation of the pass back.
     pub(crate) fn roll_back(&mut self) {
         let mut journal = std::mem::take(&mut self.journal);
-        journal.departed.clear();
         journal.company.clear();
         for (namespace, usage) in journal.usage.drain(..).rev() {
             self.usage.insert(namespace, usage);
@@ -210,8 +317,18 @@ impl View {
         for (node, terms) in journal.extras.drain(..).rev() {
             occupancy::unload_extras(&mut self.fleet, node, &terms);
         }
-        for (node, terms) in journal.gone.drain(..).rev() {
-            occupancy::load(&mut self.fleet, node, &terms);
+        journal.displaced.clear();
+        journal.closing.clear();
+        journal.shifts = 0;
+        for claim in journal.claims.drain(..).rev() {
+            occupancy::unload_extras(&mut self.fleet, claim.node, &claim.terms);
+        }
+        for (group, slot, generation, state) in journal.stopping.drain(..).rev() {
+            let found = self.group_mut(group).slot_mut(&slot).and_then(|slot| slot.replica_mut(generation));
+            if let Some(replica) = found {
+                replica.wanted = Wanted::Run;
+                replica.state = state;
+            }
         }
         // Loads come last: they are put back as they were, whatever the steps above did to them.
         for (node, load) in journal.loads.drain(..).rev() {

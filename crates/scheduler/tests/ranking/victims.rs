@@ -1,0 +1,168 @@
+//! Preemption at random: who may be displaced, how many, and that it ends.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    GroupKey, NodeName, PlacementSpec, Plan, PlanItem, ServiceSpec, SlotKey,
+    replica::Wanted,
+    service::{Batching, DistinctHosts},
+};
+use proptest::{collection::vec, prelude::*, sample::select};
+
+use super::cluster::{Cluster, key, node, of_priority, service, with_data};
+
+const NODES: [&str; 4] = ["a", "b", "c", "d"];
+const LOW: [&str; 3] = ["low-0", "low-1", "low-2"];
+const HIGH: [&str; 2] = ["high-0", "high-1"];
+
+#[derive(Clone, Debug)]
+struct Start {
+    memory: Vec<u64>,
+    low: Vec<ServiceSpec>,
+    high: Vec<ServiceSpec>,
+    /// In which order stops are seen.
+    luck: Vec<usize>,
+}
+
+fn plain(priorities: Vec<u8>) -> impl Strategy<Value = ServiceSpec> {
+    (select(priorities), 1_u32..5, 1_u64..6, prop::bool::weighted(0.15)).prop_map(
+        |(priority, replicas, memory, data)| {
+            let spec = of_priority(priority, service(replicas, 0, memory * 100, PlacementSpec::default()));
+            if data { with_data(spec) } else { spec }
+        },
+    )
+}
+
+fn picky(priorities: Vec<u8>) -> impl Strategy<Value = ServiceSpec> {
+    let wishes = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), prop::option::weighted(0.2, 1_u32..3));
+    (plain(priorities), wishes).prop_map(|(mut spec, (distinct, whole, max_skew))| {
+        let placement = &mut spec.placement;
+        placement.distinct_hosts = if distinct { DistinctHosts::Yes } else { DistinctHosts::No };
+        placement.batching = if whole { Batching::AllOrNothing } else { Batching::AsManyAsFit };
+        placement.max_skew = max_skew;
+        spec
+    })
+}
+
+fn start(low: Vec<u8>, high: impl Strategy<Value = Vec<ServiceSpec>>) -> impl Strategy<Value = Start> {
+    let memory = vec((2_u64..11).prop_map(|units| units * 100), 1..=NODES.len());
+    let low = vec(plain(low), 1..=LOW.len());
+    (memory, low, high, vec(0_usize..100, 30)).prop_map(|(memory, low, high, luck)| Start { memory, low, high, luck })
+}
+
+impl Start {
+    /// The low ones run, the high ones have just been asked for.
+    fn cluster(&self) -> Cluster {
+        let nodes = self.memory.iter().zip(NODES).map(|(memory, name)| node(name, 4000, *memory, &[]));
+        let mut cluster = Cluster::of(nodes);
+        cluster.allow_preemption();
+        let low: Vec<_> = LOW.into_iter().zip(self.low.iter().cloned()).collect();
+        cluster.apply(&low);
+        cluster.settle();
+        let high = HIGH.into_iter().zip(self.high.iter().cloned());
+        cluster.apply(&low.iter().cloned().chain(high).collect::<Vec<_>>());
+        cluster
+    }
+}
+
+/// What a plan stops. Nothing changes here but by preemption, so that these are its victims.
+fn victims(plan: &Plan) -> Vec<(GroupKey, SlotKey)> {
+    let stop = |group: &GroupKey, item: &PlanItem| match item {
+        PlanItem::Stop { slot, .. } => Some((group.clone(), slot.clone())),
+        _ => None,
+    };
+    plan.groups.iter().flat_map(|part| part.items.iter().filter_map(|item| stop(&part.group, item))).collect()
+}
+
+/// How many replicas of a plain service the free memory has room for, if what is told to stop has stopped, but for one.
+fn room(cluster: &Cluster, needed: u64, but_for: Option<&(GroupKey, SlotKey)>) -> u64 {
+    let mut free: BTreeMap<NodeName, u64> =
+        cluster.state.nodes().map(|node| (node.name.clone(), node.capacity.memory_bytes)).collect();
+    for (group, slot, replica) in cluster.state.replicas() {
+        let stays = but_for.is_some_and(|(other, at)| (other, at) == (group, &slot.key));
+        if replica.wanted == Wanted::Run || stays {
+            *free.get_mut(&replica.assignment.node).expect("known") -= replica.assignment.terms.memory_total();
+        }
+    }
+    free.values().map(|free| free / needed).sum()
+}
+
+fn missing(cluster: &Cluster, service: &str) -> u64 {
+    let Some(group) = cluster.state.group(&key(service)) else { return 0 };
+    let running = group.slots.values().filter(|slot| slot.replicas.iter().any(|it| it.wanted == Wanted::Run)).count();
+    u64::from(group.spec.replicas) - running as u64
+}
+
+fn limit_holds(cluster: &Cluster) -> bool {
+    let used = cluster.memory_used();
+    cluster.state.nodes().all(|node| used.get(&node.name).copied().unwrap_or(0) <= node.capacity.memory_bytes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// One plain newcomer: its victims are all at least ten below, without data, and each of them is needed.
+    #[test]
+    fn victims_matter_less_have_no_data_and_are_all_needed(
+        // No priority of the first is ten above another, so that nobody who is displaced displaces in turn.
+        start in start(vec![0, 5, 9], vec(plain(vec![10, 15, 30]), 1))
+    ) {
+        let mut cluster = start.cluster();
+        let plan = cluster.decide();
+        let victims = victims(&plan);
+        let newcomer = &start.high[0];
+        for (group, slot) in &victims {
+            let spec = &cluster.state.group(group).expect("known").spec;
+            prop_assert!(spec.priority + 10 <= newcomer.priority, "{} is displaced", slot.printed(group));
+            prop_assert!(!spec.is_stateful(), "{} has data", slot.printed(group));
+        }
+        let needed = newcomer.resources.memory_limit_bytes.unwrap_or(0);
+        let missing = missing(&cluster, HIGH[0]);
+        let with_all = room(&cluster, needed, None).min(missing);
+        for victim in &victims {
+            let without = room(&cluster, needed, Some(victim)).min(missing);
+            prop_assert!(without < with_all, "{} is displaced for nothing: {plan:?}", victim.1.printed(&victim.0));
+        }
+        let again = cluster.plan();
+        prop_assert!(again.is_empty(), "a second wave before the first has stopped: {again:?}");
+    }
+
+    /// Several newcomers with wishes, stops seen in any order with passes in between: it ends, everybody is placed or
+    /// explained, and nobody was displaced by an equal.
+    #[test]
+    fn displacing_comes_to_rest_with_everybody_placed_or_explained(
+        start in start(vec![0, 5, 20, 45], vec(picky(vec![15, 30, 50, 100]), 1..=HIGH.len()))
+    ) {
+        let mut cluster = start.cluster();
+        let highest = start.high.iter().map(|spec| spec.priority).max().unwrap_or(0);
+        let mut luck = start.luck.iter().cycle();
+        let mut rounds = 0;
+        loop {
+            let plan = cluster.decide();
+            for (group, slot) in victims(&plan) {
+                let spec = &cluster.state.group(&group).expect("known").spec;
+                prop_assert!(spec.priority + 10 <= highest, "{} is displaced", slot.printed(&group));
+                prop_assert!(!spec.is_stateful(), "{} has data", slot.printed(&group));
+            }
+            prop_assert!(limit_holds(&cluster));
+            let again = cluster.plan();
+            prop_assert!(again.is_empty(), "an applied plan leaves more to do: {again:?}");
+            cluster.run_all();
+            let stopped = cluster.stop_one(*luck.next().expect("it cycles"));
+            if plan.is_empty() && !stopped {
+                break;
+            }
+            rounds += 1;
+            prop_assert!(rounds < 200, "it never ends");
+        }
+        for (group, known) in cluster.state.groups() {
+            for slot in known.slots.values() {
+                let runs = slot.replicas.iter().any(|replica| replica.wanted == Wanted::Run);
+                prop_assert!(runs || slot.waiting.is_some(), "{} is forgotten", slot.key.printed(group));
+            }
+        }
+        let mut rebuilt = cluster.rebuilt();
+        let plan = longshore_scheduler::plan(&mut rebuilt, cluster.state.index(), cluster.now);
+        prop_assert!(plan.is_empty(), "who comes later sees more to do: {plan:?}");
+    }
+}
