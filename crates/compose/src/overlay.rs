@@ -149,7 +149,7 @@ impl OverlayReader<'_> {
     }
 
     fn replicas(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
-        let value = self.problems.count(node, format_args!("`{}`", key.name))?;
+        let value = self.problems.replicas(node, format_args!("`{}`", key.name))?;
         Some(Given { value, place: node.place.clone() })
     }
 

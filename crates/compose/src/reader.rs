@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
+use longshore_model::service::MAX_REPLICAS;
+
 use crate::{
     diagnostic::{Diagnostic, Diagnostics, one_of},
     suggest, units,
@@ -66,6 +68,18 @@ impl Diagnostics {
     /// A whole number that fits 32 bits.
     pub fn count(&mut self, node: &Node, what: impl Display) -> Option<u32> {
         self.parsed(node, what, "a whole number, zero or more", |text| whole(text)?.try_into().ok())
+    }
+
+    /// A number of replicas.
+    pub fn replicas(&mut self, node: &Node, what: impl Display) -> Option<u32> {
+        let what = what.to_string();
+        let count = self.count(node, &what)?;
+        if count > MAX_REPLICAS {
+            self.error(&node.place, format!("{what} is {count}, at most {MAX_REPLICAS} are allowed"))
+                .hint("split the service, or check the number");
+            return None;
+        }
+        Some(count)
     }
 
     /// A whole number.

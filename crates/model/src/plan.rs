@@ -120,6 +120,9 @@ pub struct Explanation {
     pub reason: Reason,
     /// Nodes looked at.
     pub nodes: u32,
+    /// Nodes no filter refuses: none, unless the service wants a node of its own or all at once.
+    #[serde(default)]
+    pub fits: u32,
     /// Nodes refused by each filter, every filter on its own over all nodes.
     pub refused: BTreeMap<Reason, u32>,
     /// The node that came closest.

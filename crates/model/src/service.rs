@@ -107,6 +107,10 @@ pub enum RouteTls {
     Off,
 }
 
+/// Replicas a service may have. A slip of the finger must not take a control plane's memory; a real service with more is
+/// better run as several.
+pub const MAX_REPLICAS: u32 = 1_000_000;
+
 /// One resolved service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {

@@ -1,7 +1,6 @@
 //! Why a replica has no node: the primary reason, refusals counted per filter over all nodes, and the nearest miss.
 //!
-//! Owns: the answer "no". It is worked out only where nothing fits, at filters × nodes, with class filters asked once
-//! per class. Must not touch: the choice.
+//! Owns: the answer "no". It is worked out only where nothing fits, at filters × nodes. Must not touch: the choice.
 //! Invariant: the primary reason is the first filter, in order, that empties what the earlier ones left.
 
 pub(crate) mod placed;
@@ -74,6 +73,7 @@ pub(crate) fn nowhere(view: &View, ask: &Ask) -> Explanation {
     Explanation {
         reason: primary(ask, &filters, &verdicts),
         nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
+        fits: u32::try_from(verdicts.iter().filter(|verdict| **verdict == 0).count()).unwrap_or(u32::MAX),
         refused: refused.collect::<BTreeMap<_, _>>(),
         nearest: nearest(view, ask, &filters, &nodes, &verdicts),
         gate: None,
@@ -86,6 +86,7 @@ pub(crate) fn gated(view: &View, refusal: Refusal) -> Explanation {
     Explanation {
         reason: refusal.reason(),
         nodes: u32::try_from(view.fleet.by_name.len()).unwrap_or(u32::MAX),
+        fits: 0,
         refused: BTreeMap::new(),
         nearest: None,
         gate: Some(refusal),
@@ -101,6 +102,7 @@ pub(crate) fn at_node(view: &View, ask: &Ask, node: NodeIx) -> Explanation {
     Explanation {
         reason: primary(ask, &filters, &verdicts),
         nodes: 1,
+        fits: 0,
         refused: refused.map(|(_, filter)| (filter.reason, 1)).collect(),
         nearest: nearest(view, ask, &filters, &[node], &verdicts),
         gate: None,

@@ -313,8 +313,12 @@ impl Chronicle {
     }
 
     fn waits(&mut self, now: Time, group: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
-        let entry = self.push(now, Kind::Waiting);
-        entry.replica = Some(slot.printed(group));
+        // The newest generation ever placed, with its node: both are away, or there is none yet.
+        let first = (group.clone(), slot.clone(), Generation(0));
+        let last = (group.clone(), slot.clone(), Generation(u32::MAX));
+        let generation =
+            self.hosts.range(first..=last).next_back().map_or(Generation(0), |((_, _, newest), _)| *newest);
+        let entry = self.push_replica(now, Kind::Waiting, group, slot, generation);
         entry.code = Some(reason.code());
         entry.details = details.clone();
     }

@@ -254,7 +254,7 @@ impl ServiceReader<'_> {
 
     pub(super) fn given_count(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
         let what = self.of(key);
-        let value = self.problems.count(node, what)?;
+        let value = self.problems.replicas(node, what)?;
         Some(Given { value, place: node.place.clone() })
     }
 

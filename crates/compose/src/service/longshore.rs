@@ -46,13 +46,21 @@ const DELAYS: [(&str, DelayFunction); 3] = [
 pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("affinities", |r, k, n| r.affinities(k, n), "list of `{match, weight}`, weight -100 to 100"),
     Rule::honoured("all_or_nothing", |r, k, n| r.all_or_nothing(k, n), "a batch is placed whole or not at all"),
-    Rule::honoured("auto_promote", |r, k, n| r.auto_promote(k, n), "healthy canaries go on by themselves"),
+    Rule::honoured(
+        "auto_promote",
+        |r, k, n| r.auto_promote(k, n),
+        "healthy canaries go on by themselves; read and checked, not acted on yet",
+    ),
     Rule::honoured(
         "away_from",
         |r, k, n| r.spec.placement.away_from = r.companions(k, n, "away_from"),
         "services not to share a node with; `{service, weight}` is a wish",
     ),
-    Rule::honoured("canary", |r, k, n| r.canary(k, n), "slots tried first and held until promoted"),
+    Rule::honoured(
+        "canary",
+        |r, k, n| r.canary(k, n),
+        "slots tried first and held until promoted; read and checked, not acted on yet",
+    ),
     Rule::honoured(
         "disconnect",
         |r, k, n| r.disconnect(k, n),
@@ -70,7 +78,11 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
         "`docker`, `exec` or `microvm`",
     ),
     Rule::honoured("hosts", |r, k, n| r.hosts(k, n), "nodes for `placement: hosts`; one not known yet is waited for"),
-    Rule::honoured("max_concurrent", |r, k, n| r.max_concurrent(k, n), "replicas of a job that run at once"),
+    Rule::honoured(
+        "max_concurrent",
+        |r, k, n| r.max_concurrent(k, n),
+        "replicas of a job that run at once; read and checked, not acted on yet",
+    ),
     Rule::honoured("max_skew", |r, k, n| r.max_skew(k, n), "largest difference between branches of each spread level"),
     Rule::honoured(
         "near",
@@ -80,7 +92,11 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("placement", |r, k, n| r.strategy(k, n), "`spread`, `pack`, `hosts`, `global`, `binpack`, `hash`"),
     Rule::honoured("pool", |r, k, n| r.pool(k, n), "only nodes of that pool; `all` is any"),
     Rule::honoured("priority", |r, k, n| r.priority(k, n), "0 to 100, 50 unless said; higher is placed first"),
-    Rule::honoured("rebalance", |r, k, n| r.rebalance(k, n), "`on`, `off`, `on-join`"),
+    Rule::honoured(
+        "rebalance",
+        |r, k, n| r.rebalance(k, n),
+        "`on`, `off`, `on-join`; read and checked, not acted on yet",
+    ),
     Rule::honoured(
         "reschedule",
         |r, k, n| r.reschedule(k, n),

@@ -134,15 +134,21 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     gone
 }
 
-/// Why each waiting node's replica waits.
+/// Why each waiting node's replica waits: the reason and the miss are its node's, the counts those of all nodes.
 pub(crate) fn explain_each(view: &View, ask: &Ask, unplaced: Vec<Vacancy>) -> Vec<(Vec<SlotKey>, Explanation)> {
     let mut fates: Vec<(Vec<SlotKey>, Explanation)> = Vec::new();
+    let everywhere = explain::nowhere(view, ask);
     for slot in unplaced.into_iter().map(|vacancy| vacancy.slot) {
         let SlotKey::Node(name) = &slot else { continue };
         let Some(&node) = view.fleet.by_name.get(name) else { continue };
         let why = match gates::check(view, ask, 1) {
             gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } => explain::gated(view, refusal),
-            gates::Gate::Open => explain::at_node(view, ask, node),
+            gates::Gate::Open => Explanation {
+                nodes: everywhere.nodes,
+                fits: everywhere.fits,
+                refused: everywhere.refused.clone(),
+                ..explain::at_node(view, ask, node)
+            },
         };
         fates.push((vec![slot], why));
     }

@@ -137,6 +137,7 @@ pub(crate) fn home_is_away(view: &View, ask: &Ask) -> Explanation {
     why.reason = Reason::VolumeHomeNodeOffline;
     // A bind mount has no volume to ask the filters about, yet its data is as far from every node.
     why.refused.insert(why.reason, why.nodes);
+    why.fits = 0;
     why
 }
 

@@ -53,12 +53,12 @@ fn sentence(explanation: &Explanation) -> String {
     if let Some(hosts) = hosts_missing(explanation) {
         return hosts;
     }
-    let nodes = explanation.nodes;
+    let (nodes, fits) = (explanation.nodes, explanation.fits);
     let plural = if nodes == 1 { "node" } else { "nodes" };
     match (&explanation.nearest, nodes) {
         (_, 0) => "there are no nodes".to_owned(),
-        (Some(nearest), _) => format!("0 of {nodes} {plural} fit: {}", miss(nearest)),
-        (None, _) => format!("0 of {nodes} {plural} fit"),
+        (Some(nearest), _) => format!("{fits} of {nodes} {plural} fit: {}", miss(nearest)),
+        (None, _) => format!("{fits} of {nodes} {plural} fit"),
     }
 }
 

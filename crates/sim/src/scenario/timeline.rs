@@ -107,7 +107,7 @@ fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let mapping = problems.mapping(value, "`scale`")?;
     let mut actions = Vec::new();
     for (key, count) in mapping.iter() {
-        let replicas = problems.count(count, "the number of replicas")?;
+        let replicas = problems.replicas(count, "the number of replicas")?;
         let Some((deployment, service)) = key.name.split_once('/').filter(|(a, b)| !a.is_empty() && !b.is_empty())
         else {
             problems
