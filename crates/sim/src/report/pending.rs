@@ -99,6 +99,7 @@ mod tests {
         Explanation {
             reason: Reason::NoCapacityMemory,
             nodes,
+            fits: 0,
             refused: BTreeMap::new(),
             nearest: (!lacks.is_empty()).then(|| NearMiss { node: "n3".into(), lacks }),
             gate: None,
