@@ -48,7 +48,8 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let mut answered = Vec::new();
     let mut leaving = Leaving::default();
     let mut turns = Turns::new(view);
-    preempt::close_first(view, &turns.queue);
+    scale::close_first(view, &turns.queue);
+    turns.add_relieved(view);
     while let Some(group) = turns.next() {
         let pass = Pass::new(view, now);
         let ask = Ask::new(pass.view, group, now, counts);
@@ -68,6 +69,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
             // part, is simply made again.
             view.dirty.insert(group);
             suppose_told(view, group, &changes.items[..told]);
+            turns.add_relieved(view);
             plan.groups.push(changes);
         }
     }
@@ -106,11 +108,13 @@ fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
 struct Turns {
     queue: VecDeque<GroupIx>,
     had: BTreeSet<GroupIx>,
+    /// How many had been told to stop when it was last asked.
+    told: usize,
 }
 
 impl Turns {
     fn new(view: &mut View) -> Self {
-        Self { queue: view.take_dirty().into(), had: BTreeSet::new() }
+        Self { queue: view.take_dirty().into(), had: BTreeSet::new(), told: 0 }
     }
 
     fn next(&mut self) -> Option<GroupIx> {
@@ -123,12 +127,29 @@ impl Turns {
     fn add(&mut self, view: &View, lost: Vec<(GroupIx, SlotKey)>) -> Vec<(GroupIx, SlotKey)> {
         let (late, early): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(group, _)| self.had.contains(group));
         for (group, _) in early {
-            if !self.queue.contains(&group) {
-                let before = self.queue.iter().position(|other| view.precedes(group, *other));
-                self.queue.insert(before.unwrap_or(self.queue.len()), group);
-            }
+            self.insert(view, group);
         }
         late
+    }
+
+    /// Adds whoever waits in a namespace with a quota, once somebody was told to stop: that gives some of it back.
+    fn add_relieved(&mut self, view: &View) {
+        if view.quotas.is_empty() || view.told_to_stop() == self.told {
+            return;
+        }
+        self.told = view.told_to_stop();
+        for group in view.waiting.iter().filter(|group| view.quotas.contains_key(&view.group(**group).key.namespace)) {
+            if !self.had.contains(group) {
+                self.insert(view, *group);
+            }
+        }
+    }
+
+    fn insert(&mut self, view: &View, group: GroupIx) {
+        if !self.queue.contains(&group) {
+            let before = self.queue.iter().position(|other| view.precedes(group, *other));
+            self.queue.insert(before.unwrap_or(self.queue.len()), group);
+        }
     }
 }
 

@@ -18,16 +18,16 @@
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     sync::Arc,
 };
 
 use longshore_model::{
     Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Strategy, Terms, Time,
-    config::Preemption, replica::Wanted, service::Batching,
+    replica::Wanted, service::Batching,
 };
 
-use super::{attempt::attempt, scale, slots};
+use super::{attempt::attempt, slots};
 use crate::{
     ask::{Ask, Counts},
     feasibility,
@@ -58,23 +58,6 @@ struct Victim {
     generation: Generation,
     terms: Arc<Terms>,
     priority: u8,
-}
-
-/// What is about to be closed makes room before anybody is displaced, whoever's turn comes first.
-pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
-    if view.config.preemption == Preemption::Off {
-        return;
-    }
-    for group in due {
-        let known = view.group(*group);
-        let closing = match known.wanted {
-            Wanted::Stop => known.wanted_slots().map(|slot| slot.key.clone()).collect(),
-            Wanted::Run => scale::surplus(known),
-        };
-        if !closing.is_empty() {
-            view.suppose_closing(*group, closing);
-        }
-    }
 }
 
 /// Keeps room for slots that fit nowhere, displacing others where there is no other way. Gives back the slots that lost
@@ -144,6 +127,8 @@ pub(crate) fn keep_room_of_those_before(view: &mut View, group: GroupIx, now: Ti
         let mut ask = Ask::new(view, other, now, Counts::default());
         let mut unmet = super::unplaced(view, other);
         if !ask.spec.kind.is_per_node() {
+            unmet.extend(slots::movers(view, &ask));
+            unmet.sort_by(|a, b| a.slot.cmp(&b.slot));
             for vacancy in &unmet {
                 ask.counts.remove_from(slots::counts_on(view, other, &vacancy.slot));
             }

@@ -3,15 +3,15 @@
 //! Owns: the order of scaling down: not running first, then from the node with most of the service, counting what this
 //! pass already takes away, then the highest index.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, replica::Wanted};
+use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, config::Preemption, replica::Wanted};
 
 use super::Pass;
 use crate::{
     placement::Vacancy,
     view::{
-        GroupIx, NodeIx,
+        GroupIx, NodeIx, View,
         groups::{Group, Slot},
     },
 };
@@ -23,6 +23,24 @@ pub(super) fn close_all(pass: &mut Pass<'_>, group: GroupIx) {
     pass.items.extend(open.into_iter().map(PlanItem::Close));
 }
 
+/// What is about to be closed gives its share of a quota back, and makes room before anybody is displaced, whoever's turn
+/// comes first.
+pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
+    if view.config.preemption == Preemption::Off && view.quotas.is_empty() {
+        return;
+    }
+    for group in due {
+        let known = view.group(*group);
+        let closing = match known.wanted {
+            Wanted::Stop => known.wanted_slots().map(|slot| slot.key.clone()).collect(),
+            Wanted::Run => surplus(known),
+        };
+        if !closing.is_empty() {
+            view.suppose_closing(*group, closing);
+        }
+    }
+}
+
 /// Closes the slots beyond the count; gives back which.
 pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
     let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view.group(group)));
@@ -31,7 +49,7 @@ pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<Slo
 }
 
 /// The slots of a group beyond its count.
-pub(super) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
+fn surplus(known: &Group) -> BTreeSet<SlotKey> {
     if known.spec.kind.is_per_node() {
         return BTreeSet::new();
     }

@@ -21,8 +21,9 @@ use crate::{
     view::{GroupIx, NodeIx, View},
 };
 
-/// Looks are repeated while they place somebody. Only services that name each other in a circle need a third.
-const MOST_LOOKS: usize = 4;
+/// Looks are repeated while they place somebody. Only services that name each other in a circle need a third, and those
+/// that move under a quota, where each that is stopped lets the next one in, one each.
+const MOST_LOOKS: usize = 12;
 
 /// What a turn left without a node, with what is needed to ask again.
 #[derive(Default)]
@@ -145,6 +146,8 @@ fn answer_anew(
     let Pass { items, left, unmet, .. } = pass;
     let lost = preempt::make_room(view, &mut ask, &unmet, leaving);
     view.put_back_claims(lifted, answer.group);
+    let told = if left.vacancies.is_empty() { items.len() } else { left.answers_from };
+    super::suppose_told(view, answer.group, &items[..told]);
     let kept = answer.place.map(|place| &mut plan.groups[place].items);
     answer.left = Leftover { answers_from: answers_from + left.answers_from, ..left };
     match kept {
