@@ -37,6 +37,16 @@ const CASES: &[Case] = &[
         arguments: "--nodes 10000 --services 100000 --replicas 100000 --repeat 3",
         bars: &[("decide_ms", 2_000.0)],
     },
+    Case {
+        title: "binpack: 1,000 services x 100 on 10,000 nodes",
+        arguments: "--strategy binpack --nodes 10000 --services 1000 --replicas 100000 --repeat 3",
+        bars: &[("decide_ms", 2_000.0)],
+    },
+    Case {
+        title: "binpack with spread targets: 1,200 replicas over 75 racks of 1,000 nodes",
+        arguments: "--strategy binpack --zones 75 --nodes 1000 --services 1 --replicas 1200 --repeat 21",
+        bars: &[("decide_ms", 5.0)],
+    },
 ];
 
 /// Small enough to run in seconds at the fiftieth part of the speed.

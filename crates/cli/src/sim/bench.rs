@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Replicas, over all services.
     #[arg(long, value_name = "R", value_parser = at_most(MOST_REPLICAS))]
     replicas: u32,
-    /// Zones to spread every service over.
+    /// Zones to spread every service over; with binpack, as even spread targets.
     #[arg(long, value_name = "Z", value_parser = at_most(MOST_NODES))]
     zones: Option<u32>,
     /// Let services ask for memory, so that the cluster is about 80 % full.

@@ -9,9 +9,9 @@ use std::{
 
 use longshore_model::{
     Attribute, Capacity, ClusterConfig, Driver, Event, GroupKey, Health, Intent, NamespaceName, Node, NodeNumber,
-    PlacementSpec, Platform, PoolName, RevisionNumber, Role, ServiceSpec, SlotIndex,
+    PlacementSpec, Platform, PoolName, RevisionNumber, Role, ServiceSpec, SlotIndex, Strategy,
     node::{Overlay, UseDegraded},
-    service::Resources,
+    service::{Resources, SpreadTarget},
     units::MIB,
 };
 use longshore_scheduler::View;
@@ -100,7 +100,14 @@ fn cycled<const N: usize>(sequence: [u64; N], number: u32) -> u64 {
 fn service(options: &Options, number: u32) -> Service {
     let extra = u32::from(number < options.replicas % options.services);
     let memory = (options.memory == Memory::Counted).then(|| cycled(MEMORY_MIB, number) * MIB);
-    let preferences = if options.zones > 0 { vec![Attribute::Label("zone".to_owned())] } else { Vec::new() };
+    let zone = (options.zones > 0).then(|| Attribute::Label("zone".to_owned()));
+    // What others call a preference is an even target to `binpack`.
+    let (preferences, spread_targets) = match options.strategy {
+        Strategy::Binpack => (Vec::new(), zone.map(evenly).into_iter().collect()),
+        Strategy::Spread | Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Hash => {
+            (zone.into_iter().collect(), Vec::new())
+        }
+    };
     let spec = ServiceSpec {
         replicas: options.replicas / options.services + extra,
         resources: Resources {
@@ -108,7 +115,12 @@ fn service(options: &Options, number: u32) -> Service {
             memory_limit_bytes: memory,
             ..Resources::default()
         },
-        placement: PlacementSpec { strategy: options.strategy, preferences, ..PlacementSpec::default() },
+        placement: PlacementSpec {
+            strategy: options.strategy,
+            preferences,
+            spread_targets,
+            ..PlacementSpec::default()
+        },
         ..ServiceSpec::default()
     };
     let group = GroupKey {
@@ -117,6 +129,10 @@ fn service(options: &Options, number: u32) -> Service {
         service: format!("s-{:02}", number % SERVICES_PER_DEPLOYMENT).as_str().into(),
     };
     Service { group, spec: Arc::new(spec) }
+}
+
+fn evenly(over: Attribute) -> SpreadTarget {
+    SpreadTarget { over, weight: 50, percent: BTreeMap::new() }
 }
 
 /// Memory of the smallest node, so that the whole is about as full as it should be and any one request fits well.
