@@ -5,6 +5,7 @@
 mod bench;
 mod draw;
 mod run;
+mod why;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub(crate) enum Command {
         /// Print one JSON object instead of a drawing.
         #[arg(long)]
         json: bool,
+        /// Say why a replica is where it is in the end, or why it has no node: the candidates and what was compared.
+        #[arg(long, value_name = "REPLICA")]
+        why: Option<String>,
     },
     /// Measure how long the scheduler takes to decide about a made-up cluster.
     Bench(bench::Options),
@@ -31,7 +35,10 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
-        Command::Run { file, json } => run::run(&file, if json { run::Format::Json } else { run::Format::Drawing }),
+        Command::Run { file, json, why } => {
+            let format = if json { run::Format::Json } else { run::Format::Drawing };
+            run::run(&file, format, why.as_deref())
+        }
         Command::Bench(options) => bench::run(&options),
     }
 }

@@ -118,3 +118,50 @@ fn what_a_benchmark_cannot_do_yet_is_said() {
         Some(2)
     );
 }
+
+const THREE: &str = "nodes:
+  - { name: a, cpu: 4, memory: 4GiB }
+  - { name: b, cpu: 4, memory: 2GiB }
+  - { name: c, cpu: 4, memory: 256MiB }
+deployments:
+  shop: |
+    services:
+      web: { image: w, x-longshore: { placement: binpack }, deploy: { replicas: 2, resources: { limits: { memory: 1g } } } }
+      big: { image: b, deploy: { resources: { limits: { memory: 64g } } } }
+until: 10s
+";
+
+#[test]
+fn why_shows_the_candidates_who_was_refused_and_what_was_compared() {
+    let file = Scratch::new("why.yaml", THREE.as_bytes());
+    let output = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "shop-web-0"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r"
+    shop-web-0 is on b: binpack, 2 of 3 nodes fit
+    refused: no_capacity_memory 1
+
+      node  score      best_fit  anti_affinity
+    > b     0.379873   0.379873
+      a     -0.310063  0.379873  -1.000000
+    ");
+    let waiting = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "shop-big-0"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&waiting.stdout), @r"
+    it waits: no_capacity_memory
+    0 of 3 nodes fit: needs 64 GiB, best has 3 GiB free on a
+    ");
+    let json = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "shop-web-0", "--json"]);
+    let object: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    assert_eq!((&object["node"], &object["candidates"]), (&"b".into(), &2.into()));
+    assert_eq!(object["best"][0]["keys"][0][0], "score");
+}
+
+#[test]
+fn why_of_a_replica_that_is_not_there_exits_with_2_and_shows_how_they_are_named() {
+    let file = Scratch::new("why-not.yaml", GOOD.as_bytes());
+    let output = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "web"]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
+    no replica `web` exists in the end, or it is on its way out
+
+    hint: replicas are named like `shop-web-0`
+    ");
+}

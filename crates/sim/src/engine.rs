@@ -32,6 +32,7 @@ use crate::{
     queue::Queue,
     report::{Report, Stats},
     scenario::{Action, Image, Scenario},
+    why::{self, Why},
 };
 
 /// Passes that run whatever happens, so that nothing overlooked stays overlooked.
@@ -75,17 +76,28 @@ pub(crate) struct Engine<'s> {
 
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario) -> Report {
-    let mut engine = Engine::new(scenario);
-    engine.found();
-    while let Some((at, tick)) = engine.queue.pop_until(scenario.until) {
-        engine.now = at;
-        engine.happen(tick);
-    }
-    engine.now = scenario.until;
-    engine.finish()
+    Engine::at_the_end_of(scenario).finish()
+}
+
+/// Runs a scenario to its end and asks why a replica is where it is then; nothing where there is no such replica.
+pub fn run_and_ask(scenario: &Scenario, replica: &str) -> (Report, Option<Why>) {
+    let mut engine = Engine::at_the_end_of(scenario);
+    let why = why::of(&engine.state, &mut engine.view, engine.now, replica);
+    (engine.finish(), why)
 }
 
 impl<'s> Engine<'s> {
+    fn at_the_end_of(scenario: &'s Scenario) -> Self {
+        let mut engine = Self::new(scenario);
+        engine.found();
+        while let Some((at, tick)) = engine.queue.pop_until(scenario.until) {
+            engine.now = at;
+            engine.happen(tick);
+        }
+        engine.now = scenario.until;
+        engine
+    }
+
     fn new(scenario: &'s Scenario) -> Self {
         let mut queue = Queue::new();
         // Steps go in first, so that at any instant they come before ticks.

@@ -12,8 +12,9 @@ mod machine;
 mod queue;
 pub mod report;
 pub mod scenario;
+pub mod why;
 
-pub use engine::run;
+pub use engine::{run, run_and_ask};
 pub use invariants::Violation;
 pub use report::Report;
 pub use scenario::Scenario;

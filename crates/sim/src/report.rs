@@ -14,6 +14,7 @@ use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
+pub(crate) use self::pending::of_slot as waits;
 pub use self::{
     pending::Pending,
     rows::{DeploymentRow, NodeRow, ReplicaRow},

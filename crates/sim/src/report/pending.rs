@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Explanation, GroupKey, NearMiss, NodeName, Reason, Time};
+use longshore_model::{Explanation, GroupKey, NearMiss, NodeName, Reason, SlotKey, Time};
 use longshore_scheduler::View;
 use serde::Serialize;
 
@@ -30,17 +30,30 @@ pub struct Pending {
 pub(super) fn of_group(view: &mut View, key: &GroupKey, now: Time) -> Vec<Pending> {
     let mut by_reason: BTreeMap<Reason, Pending> = BTreeMap::new();
     for (slots, explanation) in longshore_scheduler::explain(view, key, now) {
-        let pending = by_reason.entry(explanation.reason).or_insert_with(|| Pending {
+        let pending = by_reason.entry(explanation.reason).or_insert_with(|| Pending::new(key, &explanation));
+        pending.count += slots.len();
+    }
+    by_reason.into_values().collect()
+}
+
+/// Why one slot has no node.
+pub(crate) fn of_slot(view: &mut View, key: &GroupKey, slot: &SlotKey, now: Time) -> Option<Pending> {
+    let mut fates = longshore_scheduler::explain(view, key, now).into_iter();
+    let (_, explanation) = fates.find(|(slots, _)| slots.contains(slot))?;
+    Some(Pending { count: 1, ..Pending::new(key, &explanation) })
+}
+
+impl Pending {
+    fn new(key: &GroupKey, explanation: &Explanation) -> Self {
+        Self {
             deployment: key.deployment.to_string(),
             service: key.service.to_string(),
             count: 0,
             reason: explanation.reason,
             refused: explanation.refused.clone(),
-            explain: sentence(&explanation),
-        });
-        pending.count += slots.len();
+            explain: sentence(explanation),
+        }
     }
-    by_reason.into_values().collect()
 }
 
 fn sentence(explanation: &Explanation) -> String {
