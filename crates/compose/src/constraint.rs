@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use longshore_model::{Attribute, Constraint, Operator};
+use longshore_model::{Attribute, Constraint, Operator, service::DeviceConstraint};
 
 use crate::{diagnostic::one_of, suggest};
 
@@ -52,6 +52,12 @@ pub enum ConstraintError {
     /// No key, or one with characters a key cannot have.
     #[error("`{expression}` does not begin with a key such as `node.labels.zone`")]
     Key {
+        /// The whole expression.
+        expression: String,
+    },
+    /// No attribute of a device to compare.
+    #[error("`{expression}` does not begin with an attribute of a device, such as `memory`")]
+    DeviceKey {
         /// The whole expression.
         expression: String,
     },
@@ -106,6 +112,7 @@ impl ConstraintError {
                 Some("equality is written `==`".to_owned())
             }
             Self::Key { .. }
+            | Self::DeviceKey { .. }
             | Self::UnknownKey { meant: None, .. }
             | Self::Operator { .. }
             | Self::ValueMissing { .. }
@@ -121,20 +128,44 @@ fn operators() -> impl Iterator<Item = &'static str> {
 
 /// Reads `key operator value`.
 pub fn parse(expression: &str) -> Result<Constraint, ConstraintError> {
-    let text = expression.trim();
-    let end = text.find(|c: char| !is_key_char(c)).unwrap_or(text.len());
-    let (key, rest) = text.split_at(end);
+    let (key, rest) = split_key(expression);
     if !is_key(key) {
         return Err(ConstraintError::Key { expression: expression.to_owned() });
     }
     let attribute = parse_attribute(key)?;
+    let (operator, value) = parse_comparison(expression, key, rest, &attribute)?;
+    Ok(Constraint { attribute, operator, value })
+}
+
+/// Reads `attribute operator value` about a device. Which attributes there are is up to the nodes.
+pub fn parse_device(expression: &str) -> Result<DeviceConstraint, ConstraintError> {
+    let (key, rest) = split_key(expression);
+    if key.is_empty() {
+        return Err(ConstraintError::DeviceKey { expression: expression.to_owned() });
+    }
+    // A device knows texts under names, as labels are.
+    let (operator, value) = parse_comparison(expression, key, rest, &Attribute::Label(key.to_owned()))?;
+    Ok(DeviceConstraint { attribute: key.to_owned(), operator, value })
+}
+
+fn split_key(expression: &str) -> (&str, &str) {
+    let text = expression.trim();
+    text.split_at(text.find(|c: char| !is_key_char(c)).unwrap_or(text.len()))
+}
+
+fn parse_comparison(
+    expression: &str,
+    key: &str,
+    rest: &str,
+    attribute: &Attribute,
+) -> Result<(Operator, String), ConstraintError> {
     let Some((operator, value)) = split_operator(rest.trim_start()) else {
         return Err(ConstraintError::Operator { expression: expression.to_owned(), key: key.to_owned() });
     };
     let value = value.trim();
     check_presence(expression, operator, value)?;
-    check_value(&attribute, operator, value)?;
-    Ok(Constraint { attribute, operator, value: value.to_owned() })
+    check_value(attribute, operator, value)?;
+    Ok((operator, value.to_owned()))
 }
 
 /// Reads a key alone, as `spread` and `distinct_property` take it.

@@ -77,6 +77,54 @@ volumes: {d: , e: {external: true, name: real}, f: {name: mine, driver: nfs, x-l
 }
 
 #[test]
+fn devices_are_asked_for_by_type_maker_model_and_attributes() {
+    let spec = service(
+        "x-longshore:
+  devices:
+    - {device: nvidia/gpu/a100, count: 2, constraints: ['memory >= 40', 'cuda version >= 12.0']}
+    - {device: nvidia/gpu}
+    - {device: fpga}",
+    );
+    let asked = spec.resources.device_requests.iter().map(|request| format!("{} {request}", request.count));
+    let asked: Vec<String> = asked.collect();
+    let model = "2 nvidia/gpu/a100 with cuda version >= 12.0 and memory >= 40";
+    assert_eq!(asked, ["1 fpga", "1 nvidia/gpu", model]);
+    assert!(spec.resources.devices.is_empty(), "a plain count is another thing");
+}
+
+#[test]
+fn mistakes_in_devices_are_told_each_at_its_place() {
+    let problems = refused(
+        "services:
+  web:
+    image: a
+    x-longshore:
+      devices:
+        - {count: 1}
+        - {device: nvidia//a100}
+        - {device: a/b/c/d}
+        - {device: gpu, count: 0}
+        - {device: gpu, constraints: ['>= 40', memory, 'memory = 40', 'memory is_set 4']}
+        - {device: gpu, model: t4}
+        - gpu
+",
+    );
+    let places: Vec<(u32, u32)> = problems.iter().map(|found| (found.place.line, found.place.column)).collect();
+    let constraints = [(10, 39), (10, 48), (10, 56), (10, 71)];
+    assert_eq!(places[..4], [(6, 11), (7, 20), (8, 20), (9, 32)], "{problems}");
+    assert_eq!(places[4..8], constraints, "{problems}");
+    assert_eq!(places[8..], [(11, 25), (12, 11)], "{problems}");
+    let text = problems.to_string();
+    for said in [
+        "`nvidia//a100` names no device",
+        "hint: write `type`, `vendor/type` or `vendor/type/name`, for instance `nvidia/gpu/a100`",
+        "`>= 40` does not begin with an attribute of a device, such as `memory`",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
 fn every_wish_of_x_longshore_is_read() {
     let spec = service(
         "deploy: {mode: replicated-job, replicas: 4}

@@ -8,6 +8,7 @@ pub mod command;
 pub mod config;
 pub mod constraint;
 pub mod container;
+pub mod device;
 pub mod event;
 pub mod ids;
 pub mod node;

@@ -10,6 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::device::DeviceGroup;
+
 use crate::{NodeName, NodeNumber, PoolName};
 
 /// A machine that can run replicas.
@@ -65,6 +67,19 @@ impl Node {
     pub fn usable_cpu_millis(&self) -> u64 {
         self.capacity.cpu_millis.saturating_sub(self.reserved.cpu_millis)
     }
+
+    /// The groups of devices the scheduler may give out, by identity, each with how many. Of two that claim one identity
+    /// the first counts: what is on top of it would be given out without knowing which is meant.
+    pub fn allocatable_groups(&self) -> BTreeMap<String, (&DeviceGroup, u64)> {
+        let mut groups = BTreeMap::new();
+        for group in &self.capacity.device_groups {
+            let id = group.id();
+            let kept = self.reserved.device_groups.iter().filter(|kept| kept.id() == id).map(|kept| kept.count);
+            let left = kept.fold(group.count, u64::saturating_sub);
+            groups.entry(id).or_insert((group, left));
+        }
+        groups
+    }
 }
 
 /// Amounts of what a node has or keeps back.
@@ -78,6 +93,9 @@ pub struct Capacity {
     pub disk_bytes: Option<u64>,
     /// Countable devices and generic resources, by kind.
     pub devices: BTreeMap<String, u64>,
+    /// Devices with a maker, a model and attributes, in groups of equal ones.
+    #[serde(default)]
+    pub device_groups: Vec<DeviceGroup>,
     /// How many overlay addresses the node can hold; `None` is unlimited.
     pub addresses: Option<u64>,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, Generation, GroupKey, NodeName, Reason, RuntimeCode, SlotKey, StateIndex, Terms, Time, VolumeKey,
-    reason_text::Refusal, replica::Details,
+    device::TakenDevices, reason_text::Refusal, replica::Details,
 };
 
 /// One pass of decisions.
@@ -100,6 +100,9 @@ pub struct Placement {
     pub address: Ipv6Addr,
     /// Volumes that come to exist, on this node, with this placement.
     pub new_volumes: Vec<VolumeKey>,
+    /// The groups of devices taken, and how many of each.
+    #[serde(default)]
+    pub devices: TakenDevices,
 }
 
 /// Slots that have no node, and why.

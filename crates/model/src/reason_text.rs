@@ -158,6 +158,15 @@ pub enum Refusal {
         /// Free.
         free: u64,
     },
+    /// Devices are there, but not such ones.
+    DeviceUnlike {
+        /// The kind asked for.
+        kind: String,
+        /// Needed.
+        needed: u64,
+        /// What does not hold of them.
+        constraint: String,
+    },
     /// No address left.
     Addresses {
         /// How many the node can hold.
@@ -208,7 +217,7 @@ impl Refusal {
             Self::Skew { .. } => Reason::MaxSkew,
             Self::Memory { .. } => Reason::NoCapacityMemory,
             Self::Disk { .. } => Reason::NoCapacityDisk,
-            Self::Device { .. } => Reason::NoCapacityDevice,
+            Self::Device { .. } | Self::DeviceUnlike { .. } => Reason::NoCapacityDevice,
             Self::Addresses { .. } => Reason::IpamExhausted,
             Self::Batch { .. } => Reason::BatchIncomplete,
         }
@@ -220,6 +229,7 @@ impl Refusal {
             Self::Memory { needed, free } | Self::Disk { needed, free } | Self::Device { needed, free, .. } => {
                 needed.saturating_sub(*free)
             }
+            Self::DeviceUnlike { needed, .. } => *needed,
             Self::Quota { limit, used, needed, .. } => used.saturating_add(*needed).saturating_sub(*limit),
             Self::Skew { limit, would_be } => would_be.saturating_sub(*limit) as u64,
             Self::Batch { fits, wanted } => wanted.saturating_sub(*fits) as u64,
@@ -305,6 +315,9 @@ impl fmt::Display for Refusal {
                 write!(f, "has {} of disk free, needs {}", units::bytes(*free), units::bytes(*needed))
             }
             Self::Device { kind, needed, free } => write!(f, "has {free} {kind} free, needs {needed}"),
+            Self::DeviceUnlike { kind, needed, constraint } => {
+                write!(f, "has no {kind} with {constraint}, needs {needed}")
+            }
             Self::Addresses { limit } => write!(f, "has none of its {limit} addresses left"),
             Self::Batch { fits, wanted } => write!(f, "only {fits} of {wanted} fit, and it wants all or nothing"),
         }

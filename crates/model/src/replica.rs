@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
+    device::{DeviceRequest, TakenDevices},
     service::{Protocol, ServiceKind, SpecHash},
 };
 
@@ -91,6 +92,9 @@ pub struct Assignment {
     pub placed_at: Time,
     /// What it was promised; shared by the replicas of one batch.
     pub terms: Arc<Terms>,
+    /// Which groups of devices answer `terms.device_requests`, and how many of each were taken.
+    #[serde(default)]
+    pub devices: TakenDevices,
 }
 
 /// What a generation occupies on its node, as of its decision. Later changes of settings do not move it.
@@ -113,6 +117,9 @@ pub struct Terms {
     pub disk_bytes: u64,
     /// Devices, by kind.
     pub devices: BTreeMap<String, u64>,
+    /// Devices asked for by maker, model or attributes.
+    #[serde(default)]
+    pub device_requests: Vec<DeviceRequest>,
     /// Ports taken on the node.
     pub host_ports: Vec<HostPort>,
     /// Named volumes held.

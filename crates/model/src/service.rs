@@ -12,6 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::device::{DeviceConstraint, DeviceRequest};
 pub use crate::policy::{
     Canary, DelayFunction, Disconnect, FailureAction, Promotion, Rebalance, Reconcile, Replace, Reschedule,
     RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
@@ -259,6 +260,9 @@ pub struct Resources {
     pub memory_reservation_bytes: Option<u64>,
     /// Devices and generic resources, by kind.
     pub devices: BTreeMap<String, u64>,
+    /// Devices of a certain kind, maker or model, or with certain attributes.
+    #[serde(default)]
+    pub device_requests: Vec<DeviceRequest>,
 }
 
 impl Resources {

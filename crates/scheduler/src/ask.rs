@@ -176,6 +176,7 @@ fn terms(view: &View, group: &Group) -> Terms {
         overhead_bytes: config.overhead_bytes(spec.driver),
         disk_bytes: config.default_ephemeral_disk_bytes,
         devices: resources.devices.clone(),
+        device_requests: resources.device_requests.clone(),
         host_ports: host_ports(spec),
         volumes: volumes(spec),
         secret_versions: secrets.collect(),

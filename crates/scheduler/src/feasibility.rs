@@ -8,7 +8,7 @@
 mod addresses;
 mod companions;
 pub(crate) mod constraints;
-mod devices;
+pub(crate) mod devices;
 mod disk;
 mod distinct_hosts;
 mod distinct_property;

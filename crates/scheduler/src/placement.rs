@@ -47,6 +47,7 @@ impl Batch<'_> {
             node: known.name.clone(),
             address: address::address(self.view.config.cluster_prefix, known.number, reserved.host),
             new_volumes: reserved.new_volumes,
+            devices: reserved.devices,
         });
     }
 

@@ -137,7 +137,7 @@ pub struct Promise {
     pub overhead_bytes: u64,
     /// Scratch disk.
     pub disk_bytes: u64,
-    /// Devices, by kind.
+    /// Devices, by kind, or by group where a certain one was asked for.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u64>,
     /// Ports taken on the node.
@@ -162,7 +162,12 @@ impl Promise {
             memory_bytes: terms.memory_bytes,
             overhead_bytes: terms.overhead_bytes,
             disk_bytes: terms.disk_bytes,
-            devices: terms.devices.clone(),
+            devices: terms
+                .devices
+                .iter()
+                .chain(&assignment.devices)
+                .map(|(kind, count)| (kind.clone(), *count))
+                .collect(),
             host_ports: terms.host_ports.clone(),
             volumes: terms.volumes.iter().map(|held| held.key.clone()).collect(),
             secret_versions: terms.secret_versions.clone(),

@@ -35,6 +35,7 @@ impl State {
                         address: placement.address,
                         placed_at: at,
                         terms: terms.clone(),
+                        devices: placement.devices.clone(),
                     };
                     self.place(&key, placement, assignment, events);
                 }

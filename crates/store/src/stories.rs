@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attempt, Capacity, ClusterConfig, Command, DeploymentName, DeploymentSpec, DeploymentStatus, Event, Generation,
-    GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, NodeName, NodeNumber, Observation, Placement, Plan,
-    PlanItem, Platform, PoolName, Reason, ReplicaState, Role, RuntimeCode, ServiceKind, ServiceName, ServiceSpec,
+    Assignment, Attempt, Capacity, ClusterConfig, Command, DeploymentName, DeploymentSpec, DeploymentStatus, Event,
+    Generation, GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, NodeName, NodeNumber, Observation, Placement,
+    Plan, PlanItem, Platform, PoolName, Reason, ReplicaState, Role, RuntimeCode, ServiceKind, ServiceName, ServiceSpec,
     SlotIndex, SlotKey, Terms, Time, VolumeKey, VolumeName, Wait,
     node::{Overlay, UseDegraded},
     replica::Details,
@@ -69,6 +69,7 @@ fn place(index: u32, generation: u32, node: &str) -> PlanItem {
         node: node.into(),
         address: Ipv6Addr::from(u128::from(index * 100 + generation)),
         new_volumes: Vec::new(),
+        devices: [(format!("acme/gpu/{node}"), 1)].into(),
     })
 }
 
@@ -151,6 +152,19 @@ fn a_plan_committed_twice_changes_nothing_the_second_time() {
     let before = state.clone();
     assert_eq!(state.apply(once), Ok(Vec::new()));
     assert_eq!(state, before);
+}
+
+#[test]
+fn the_devices_of_a_placement_stay_with_its_generation_and_are_told_again() {
+    let (state, web) = shop();
+    let decided = |assignment: &Assignment| (assignment.node.clone(), assignment.devices.clone());
+    let told = state.events().into_iter().find_map(|event| match event {
+        Event::Placed { group, slot: at, assignment, .. } if (&group, &at) == (&web, &slot(0)) => Some(assignment),
+        _ => None,
+    });
+    let kept = &state.group(&web).unwrap().slots[&slot(0)].replicas[0].assignment;
+    assert_eq!(decided(kept), ("a".into(), [("acme/gpu/a".to_owned(), 1)].into()));
+    assert_eq!(told.as_ref().map(decided), Some(decided(kept)));
 }
 
 #[test]

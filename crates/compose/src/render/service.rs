@@ -258,8 +258,15 @@ fn placement(spec: &ServiceSpec) -> Value {
 }
 
 fn resources(spec: &ServiceSpec) -> Value {
-    let Resources { cpu_limit_millis, cpu_reservation_millis, memory_limit_bytes, memory_reservation_bytes, devices } =
-        &spec.resources;
+    // Requests by maker, model and attributes are Longshore's own and stand in `x-longshore`.
+    let Resources {
+        cpu_limit_millis,
+        cpu_reservation_millis,
+        memory_limit_bytes,
+        memory_reservation_bytes,
+        devices,
+        device_requests: _,
+    } = &spec.resources;
     let cores = |millis: u64| fraction(millis / 1000, &format!("{:03}", millis % 1000));
     let mut limits = Section::default();
     limits.put("cpus", cpu_limit_millis.map(cores)).put("memory", memory_limit_bytes.map(|bytes| bytes.to_string()));

@@ -1,5 +1,7 @@
 //! `x-longshore` on a service: what Compose has no word for.
 
+mod devices;
+
 use std::collections::BTreeMap;
 
 use longshore_model::{
@@ -60,6 +62,11 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
         "canary",
         |r, k, n| r.canary(k, n),
         "slots tried first and held until promoted; read and checked, not acted on yet",
+    ),
+    Rule::honoured(
+        "devices",
+        |r, k, n| r.wanted_devices(k, n),
+        "list of `{device, count, constraints}`, e.g. `nvidia/gpu`, 1 and `memory >= 40`: all of one group of equal devices",
     ),
     Rule::honoured(
         "disconnect",

@@ -21,8 +21,8 @@ mod order;
 mod version;
 
 use longshore_model::{
-    Attribute, Constraint, Node, Operator, PlacementSpec, Reason, Refusal, constraint::PATTERN_LIMIT_BYTES,
-    node::canonical_arch,
+    Attribute, Constraint, Node, Operator, Reason, Refusal, ServiceSpec, constraint::PATTERN_LIMIT_BYTES,
+    node::canonical_arch, service::DeviceConstraint,
 };
 use regex::{Regex, RegexBuilder};
 
@@ -58,20 +58,25 @@ fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
     Refusal::Constraint { constraint: broken.to_string(), found: value(site.node, &broken.attribute) }
 }
 
-/// The constraints and affinities of a placement, ready to be put to nodes.
+/// The constraints and affinities of a service, ready to be put to nodes and their devices.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) constraints: Vec<Rule>,
     /// With their weights.
     pub(crate) affinities: Vec<(Rule, i64)>,
+    /// What each request for devices demands of a group.
+    pub(crate) devices: Vec<Vec<Rule>>,
 }
 
 impl Rules {
-    pub(crate) fn of(placement: &PlacementSpec) -> Self {
+    pub(crate) fn of(spec: &ServiceSpec) -> Self {
+        let placement = &spec.placement;
         let affinities = placement.affinities.iter();
+        let requests = spec.resources.device_requests.iter();
         Self {
             constraints: placement.constraints.iter().map(Rule::new).collect(),
             affinities: affinities.map(|like| (Rule::new(&like.matches), i64::from(like.weight))).collect(),
+            devices: requests.map(|request| request.constraints.iter().map(Rule::of_devices).collect()).collect(),
         }
     }
 }
@@ -102,6 +107,17 @@ enum Test {
 impl Rule {
     pub(crate) fn new(constraint: &Constraint) -> Self {
         Self { test: Test::of(constraint), constraint: constraint.clone() }
+    }
+
+    /// The same question about a device: what is known of a device is a text under a name, as a label is.
+    fn of_devices(asked: &DeviceConstraint) -> Self {
+        let attribute = Attribute::Label(asked.attribute.clone());
+        Self::new(&Constraint { attribute, operator: asked.operator, value: asked.value.clone() })
+    }
+
+    /// Whether what was found under its name satisfies it.
+    pub(crate) fn holds_for(&self, found: Option<&str>) -> bool {
+        self.test.holds(found, &self.constraint.value)
     }
 
     /// Whether a node satisfies it.

@@ -1,6 +1,7 @@
 //! Filters told as stories, on the real state machine: what an operator asks for, and where it lands or why not.
 
 mod company;
+mod devices;
 mod distinct;
 mod mixed;
 

@@ -136,8 +136,8 @@ impl View {
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
         }
-        if group.spec.placement != spec.placement {
-            group.rules = Arc::new(Rules::of(&spec.placement));
+        if group.spec.placement != spec.placement || group.spec.resources != spec.resources {
+            group.rules = Arc::new(Rules::of(spec));
         }
         group.spec = Arc::clone(spec);
         group.revision = revision;
@@ -156,7 +156,7 @@ impl View {
         self.groups.push(Some(Group {
             key: key.clone(),
             spec: Arc::clone(spec),
-            rules: Arc::new(Rules::of(&spec.placement)),
+            rules: Arc::new(Rules::of(spec)),
             revision: RevisionNumber(0),
             wanted: Wanted::Run,
             next_index: 0,
@@ -230,6 +230,7 @@ impl View {
             node,
             address: assignment.address,
             terms: Arc::clone(&assignment.terms),
+            devices: assignment.devices.clone(),
             wanted: Wanted::Run,
             state: ReplicaState::Pending,
             code: None,

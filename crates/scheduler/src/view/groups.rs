@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 use longshore_model::{
     Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
     Time,
+    device::TakenDevices,
     replica::{Details, Wanted},
 };
 use smallvec::SmallVec;
@@ -51,6 +52,8 @@ pub(crate) struct Replica {
     pub(crate) node: NodeIx,
     pub(crate) address: Ipv6Addr,
     pub(crate) terms: Arc<Terms>,
+    /// Groups of devices taken for it.
+    pub(crate) devices: TakenDevices,
     pub(crate) wanted: Wanted,
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,

@@ -3,7 +3,7 @@
 //! Owns: which states hold resources, and the sums that follow. The scheduler, the check before a commit and the
 //! rebalancer all ask here, so they cannot disagree.
 
-use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, replica::Wanted};
+use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, device::TakenDevices, replica::Wanted};
 
 use super::{GroupIx, NodeIx, RoomAppeared, View, fleet::Fleet, groups::Replica, volumes::Holder};
 
@@ -60,12 +60,30 @@ pub(crate) fn unload_extras(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
         }
     }
     for (kind, amount) in &terms.devices {
-        let key = (node, kind.clone());
-        if let Some(used) = fleet.devices.get_mut(&key) {
-            *used = used.saturating_sub(*amount);
-            if *used == 0 {
-                fleet.devices.remove(&key);
-            }
+        free_device(fleet, node, kind, *amount);
+    }
+}
+
+/// Takes groups of devices on a node.
+pub(crate) fn take_devices(fleet: &mut Fleet, node: NodeIx, devices: &TakenDevices) {
+    for (group, amount) in devices {
+        *fleet.devices.entry((node, group.clone())).or_default() += amount;
+    }
+}
+
+/// Gives groups of devices on a node back.
+pub(crate) fn free_devices(fleet: &mut Fleet, node: NodeIx, devices: &TakenDevices) {
+    for (group, amount) in devices {
+        free_device(fleet, node, group, *amount);
+    }
+}
+
+fn free_device(fleet: &mut Fleet, node: NodeIx, kind: &str, amount: u64) {
+    let key = (node, kind.to_owned());
+    if let Some(used) = fleet.devices.get_mut(&key) {
+        *used = used.saturating_sub(amount);
+        if *used == 0 {
+            fleet.devices.remove(&key);
         }
     }
 }
@@ -74,6 +92,7 @@ impl View {
     /// A generation begins to occupy its node.
     pub(crate) fn occupy(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
         load(&mut self.fleet, replica.node, &replica.terms);
+        take_devices(&mut self.fleet, replica.node, &replica.devices);
         for held in &replica.terms.volumes {
             let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
             self.volumes.hold(&held.key, holder);
@@ -84,6 +103,7 @@ impl View {
     /// A generation no longer occupies its node.
     pub(crate) fn vacate(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
         unload(&mut self.fleet, replica.node, &replica.terms);
+        free_devices(&mut self.fleet, replica.node, &replica.devices);
         for held in &replica.terms.volumes {
             let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
             self.volumes.release(&held.key, &holder);

@@ -10,10 +10,12 @@ use std::{
     sync::Arc,
 };
 
-use longshore_model::{Generation, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, replica::Wanted};
+use longshore_model::{
+    Generation, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, device::TakenDevices, replica::Wanted,
+};
 
 use super::{GroupIx, NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
-use crate::ask::Ask;
+use crate::{ask::Ask, feasibility::devices};
 
 /// What a pass changed, in order.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Journal {
     moving: Vec<bool>,
     addresses: Vec<(NodeIx, u64)>,
     extras: Vec<(NodeIx, Arc<Terms>)>,
+    /// Groups of devices taken.
+    devices: Vec<(NodeIx, TakenDevices)>,
     holders: Vec<(VolumeKey, Holder)>,
     homes: Vec<VolumeKey>,
     usage: Vec<(NamespaceName, Usage)>,
@@ -63,6 +67,7 @@ impl Journal {
 pub(crate) struct Mark {
     addresses: usize,
     extras: usize,
+    devices: usize,
     holders: usize,
     homes: usize,
     usage: usize,
@@ -73,13 +78,19 @@ pub(crate) struct Mark {
 pub(crate) struct Reserved {
     pub(crate) host: u64,
     pub(crate) new_volumes: Vec<VolumeKey>,
+    pub(crate) devices: TakenDevices,
 }
 
 impl View {
     /// Takes room for one replica on a node.
     pub(crate) fn reserve(&mut self, ask: &Ask, slot: &SlotKey, generation: Generation, node: NodeIx) -> Reserved {
         self.save_load(node);
+        let devices = devices::allocate(ask, &self.fleet, node).expect("only nodes that have the devices are taken");
         occupancy::load(&mut self.fleet, node, &ask.terms);
+        if !devices.is_empty() {
+            occupancy::take_devices(&mut self.fleet, node, &devices);
+            self.journal.devices.push((node, devices.clone()));
+        }
         self.fleet.seats[node.at()].load.replicas += 1;
         if !ask.terms.host_ports.is_empty() || !ask.terms.devices.is_empty() {
             self.journal.extras.push((node, Arc::clone(&ask.terms)));
@@ -90,7 +101,7 @@ impl View {
             self.journal.company.push((ask.group, slot.clone(), node));
         }
         let new_volumes = self.reserve_volumes(ask, slot, generation, node);
-        Reserved { host, new_volumes }
+        Reserved { host, new_volumes, devices }
     }
 
     /// Remembers a node's load before it is changed, and that its place in the lanes has to follow.
@@ -250,6 +261,7 @@ impl View {
         Mark {
             addresses: journal.addresses.len(),
             extras: journal.extras.len(),
+            devices: journal.devices.len(),
             holders: journal.holders.len(),
             homes: journal.homes.len(),
             usage: journal.usage.len(),
@@ -269,6 +281,9 @@ impl View {
         }
         for key in journal.homes.drain(mark.homes..).rev() {
             self.volumes.unsettle(&key);
+        }
+        for (node, devices) in journal.devices.drain(mark.devices..).rev() {
+            occupancy::free_devices(&mut self.fleet, node, &devices);
         }
         for (node, terms) in journal.extras.drain(mark.extras..).rev() {
             occupancy::unload_extras(&mut self.fleet, node, &terms);
@@ -313,6 +328,9 @@ impl View {
         }
         for (node, host) in journal.addresses.drain(..).rev() {
             self.fleet.addresses[node.at()].free(host);
+        }
+        for (node, devices) in journal.devices.drain(..).rev() {
+            occupancy::free_devices(&mut self.fleet, node, &devices);
         }
         for (node, terms) in journal.extras.drain(..).rev() {
             occupancy::unload_extras(&mut self.fleet, node, &terms);

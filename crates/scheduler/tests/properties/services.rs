@@ -161,6 +161,7 @@ fn resources() -> impl Strategy<Value = Resources> {
             memory_limit_bytes: limit,
             memory_reservation_bytes: reservation,
             devices: gpus.map(|gpus| ("gpu".to_owned(), gpus)).into_iter().collect(),
+            ..Resources::default()
         }
     })
 }

@@ -111,6 +111,7 @@ pub(super) fn node() -> impl Strategy<Value = Node> {
                 memory_bytes: memory_mib * MIB,
                 disk_bytes: disk_gib.map(|disk| disk * GIB),
                 devices: BTreeMap::from([("gpu".to_owned(), gpus)]),
+                device_groups: Vec::new(),
                 addresses,
             },
             reserved: Capacity { memory_bytes: reserved_mib * MIB, ..Capacity::default() },

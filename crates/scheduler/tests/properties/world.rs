@@ -192,6 +192,7 @@ impl World {
                 node: name.clone(),
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
+                devices: BTreeMap::new(),
             }));
         }
         let groups = vec![GroupPlan { group: group.clone(), terms: Arc::clone(terms), items }];

@@ -28,8 +28,8 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
                     tell(Event::VolumeMade(Volume { key, owner, home }));
                 }
-                let (node, address) = (placement.node, placement.address);
-                let assignment = Assignment { node, address, placed_at: at, terms: terms.clone() };
+                let (node, address, devices) = (placement.node, placement.address, placement.devices);
+                let assignment = Assignment { node, address, placed_at: at, terms: terms.clone(), devices };
                 let generation = placement.generation;
                 tell(Event::Placed { group: group.clone(), slot, generation, assignment });
             }

@@ -1,4 +1,4 @@
-//! No device of a node is given out twice.
+//! No device of a node is given out twice, whether counted by kind or by group.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,16 @@ pub(super) const NAME: &str = "devices";
 
 pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();
-    for (kind, amount) in tenants.values().flat_map(|terms| &terms.devices) {
+    let given = tenants.values().flat_map(|tenant| tenant.terms.devices.iter().chain(&tenant.devices));
+    for (kind, amount) in given {
         let sum = used.entry(kind).or_default();
         *sum = sum.saturating_add(*amount);
     }
-    let has = |kind: &str| node.capacity.devices.get(kind).copied().unwrap_or(0);
+    let groups = node.allocatable_groups();
+    let has = |kind: &str| {
+        let counted = node.capacity.devices.get(kind).copied();
+        counted.or_else(|| groups.get(kind).map(|(_, count)| *count)).unwrap_or(0)
+    };
     used.into_iter()
         .filter(|(kind, used)| *used > has(kind))
         .map(|(kind, used)| format!("{} gives out {used} of {} {kind}", node.name, has(kind)))

@@ -11,8 +11,8 @@ pub(super) const NAME: &str = "host_ports";
 pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
     let mut holders: BTreeMap<HostPort, &Tenant> = BTreeMap::new();
     let mut messages = Vec::new();
-    for (tenant, terms) in tenants {
-        for port in &terms.host_ports {
+    for (tenant, assignment) in tenants {
+        for port in &assignment.terms.host_ports {
             if let Some(holder) = holders.insert(*port, tenant) {
                 let (port, protocol) = (port.port, port.protocol.as_str());
                 let (first, second) = (holder.printed(), tenant.printed());

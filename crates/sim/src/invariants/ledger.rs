@@ -6,12 +6,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
-    sync::Arc,
 };
 
 use longshore_model::{
-    Assignment, Event, Generation, GroupKey, NodeName, ReplicaState, SlotIndex, SlotKey, Terms, VolumeKey,
-    volume::Sharing,
+    Assignment, Event, Generation, GroupKey, NodeName, ReplicaState, SlotIndex, SlotKey, VolumeKey, volume::Sharing,
 };
 use longshore_scheduler::occupies;
 use longshore_store::State;
@@ -31,7 +29,7 @@ impl Tenant {
 }
 
 /// What occupies a node, and with what.
-pub(super) type Tenants = BTreeMap<Tenant, Arc<Terms>>;
+pub(super) type Tenants = BTreeMap<Tenant, Assignment>;
 
 /// The books.
 #[derive(Debug, Default)]
@@ -104,7 +102,7 @@ impl Ledger {
 
     fn move_in(&mut self, tenant: Tenant, assignment: &Assignment) {
         let node = &assignment.node;
-        self.tenants.entry(node.clone()).or_default().insert(tenant.clone(), Arc::clone(&assignment.terms));
+        self.tenants.entry(node.clone()).or_default().insert(tenant.clone(), assignment.clone());
         self.addresses.entry(assignment.address).or_default().insert(tenant.clone());
         *self.addresses_by_node.entry(node.clone()).or_default().entry(assignment.address).or_default() += 1;
         for held in &assignment.terms.volumes {

@@ -9,7 +9,7 @@ use super::Tenants;
 pub(super) const NAME: &str = "memory";
 
 pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
-    let used = tenants.values().fold(0, |sum: u64, terms| sum.saturating_add(terms.memory_total()));
+    let used = tenants.values().fold(0, |sum: u64, tenant| sum.saturating_add(tenant.terms.memory_total()));
     let room = node.allocatable_memory();
     if used <= room {
         return Vec::new();

@@ -5,6 +5,7 @@ use std::{net::Ipv6Addr, sync::Arc};
 use longshore_model::{
     Command, Generation, GroupPlan, Health, NamespaceName, Placement, Plan, PlanItem, SlotIndex, SlotKey, Terms, Time,
     VolumeKey,
+    device::TakenDevices,
     replica::{HeldVolume, HostPort},
     service::Protocol,
     volume::Sharing,
@@ -24,7 +25,7 @@ deployments:
 "#;
 
 /// A cluster, and a placement of both replicas on one node that a scheduler gone mad might make.
-fn broken(terms: Terms, addresses: [u16; 2]) -> Vec<(&'static str, String)> {
+fn broken(plan: Plan) -> Vec<(&'static str, String)> {
     let scenario = Scenario::parse("x.yaml", CLUSTER).unwrap();
     let mut state = State::default();
     let mut ledger = Ledger::default();
@@ -35,7 +36,7 @@ fn broken(terms: Terms, addresses: [u16; 2]) -> Vec<(&'static str, String)> {
             commands.push(Command::clone(command));
         }
     }
-    commands.push(Command::Commit(Box::new(plan(terms, addresses))));
+    commands.push(Command::Commit(Box::new(plan)));
     for command in commands {
         for event in state.apply(command).unwrap() {
             ledger.take(&event, &state);
@@ -46,6 +47,10 @@ fn broken(terms: Terms, addresses: [u16; 2]) -> Vec<(&'static str, String)> {
 }
 
 fn plan(terms: Terms, addresses: [u16; 2]) -> Plan {
+    plan_taking(&TakenDevices::new(), terms, addresses)
+}
+
+fn plan_taking(groups: &TakenDevices, terms: Terms, addresses: [u16; 2]) -> Plan {
     let group =
         longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     let place = |index: u32, last: u16| {
@@ -55,6 +60,7 @@ fn plan(terms: Terms, addresses: [u16; 2]) -> Plan {
             node: "a".into(),
             address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
             new_volumes: Vec::new(),
+            devices: groups.clone(),
         })
     };
     let items = vec![place(0, addresses[0]), place(1, addresses[1])];
@@ -73,7 +79,8 @@ fn two_tenants_too_many_break_every_rule_of_a_node() {
         volumes: vec![HeldVolume { key, sharing: Sharing::Exclusive }],
         ..Terms::default()
     };
-    let said: Vec<String> = broken(terms, [1, 1]).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
+    let said: Vec<String> =
+        broken(plan(terms, [1, 1])).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
     insta::assert_snapshot!(said.join("\n"), @r"
     memory: a gives out 1200 MiB of 1 GiB
     disk: a gives out 10 GiB of 8 GiB of disk
@@ -90,11 +97,18 @@ fn two_tenants_too_many_break_every_rule_of_a_node() {
 #[test]
 fn more_addresses_than_a_node_holds_are_noticed() {
     let said: Vec<String> =
-        broken(Terms::default(), [1, 2]).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
+        broken(plan(Terms::default(), [1, 2])).iter().map(|(rule, message)| format!("{rule}: {message}")).collect();
     insta::assert_snapshot!(said.join("\n"), @r"
     address: a holds 2 of 1 addresses
     max_per_node: a has 2 of shop-web, at most 1 are allowed
     ");
+}
+
+#[test]
+fn a_device_of_a_group_the_node_does_not_have_is_noticed() {
+    let groups = TakenDevices::from([("acme/gpu/x".to_owned(), 1)]);
+    let said = broken(plan_taking(&groups, Terms::default(), [1, 1]));
+    assert!(said.contains(&("devices", "a gives out 2 of 0 acme/gpu/x".to_owned())), "{said:?}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Owns: the keys of a node, their defaults, and the names `count` makes.
 //! Invariant: no two nodes of the list have one name.
 
+mod devices;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -141,6 +143,11 @@ fn read_count(node: &Yaml, problems: &mut Diagnostics) -> Option<usize> {
 
 fn read_capacity(entry: &Yaml, problems: &mut Diagnostics) -> Capacity {
     let part = |key: &str| entry.get(key).filter(|node| !node.is_null());
+    let (devices, device_groups) = match part("devices") {
+        Some(node) if node.as_sequence().is_some() => (BTreeMap::new(), devices::read_groups(node, problems)),
+        Some(node) => (devices::read_counts(node, problems), Vec::new()),
+        None => (BTreeMap::new(), Vec::new()),
+    };
     Capacity {
         cpu_millis: problems
             .required(entry, "cpu", "a node")
@@ -151,7 +158,8 @@ fn read_capacity(entry: &Yaml, problems: &mut Diagnostics) -> Capacity {
             .and_then(|node| problems.bytes(node, "`memory`"))
             .unwrap_or_default(),
         disk_bytes: part("disk").and_then(|node| problems.bytes(node, "`disk`")),
-        devices: part("devices").map_or_else(BTreeMap::new, |node| read_devices(node, problems)),
+        devices,
+        device_groups,
         addresses: part("addresses").and_then(|node| problems.unsigned(node, "`addresses`")),
     }
 }
@@ -181,17 +189,6 @@ fn check_reserved(capacity: &Capacity, reserved: &Capacity, entry: &Yaml, proble
             problems.error(&value.place, format!("`reserved.{key}` is more than the node has"));
         }
     }
-}
-
-fn read_devices(node: &Yaml, problems: &mut Diagnostics) -> BTreeMap<String, u64> {
-    let Some(mapping) = problems.mapping(node, "`devices`") else { return BTreeMap::new() };
-    mapping
-        .iter()
-        .filter_map(|(key, value)| {
-            let count = problems.unsigned(value, format_args!("the number of `{}`", key.name))?;
-            Some((key.name.to_string(), count))
-        })
-        .collect()
 }
 
 pub(super) fn texts_by_name(node: &Yaml, what: &str, problems: &mut Diagnostics) -> BTreeMap<String, String> {

@@ -3,8 +3,8 @@
 use longshore_model::{
     Driver, ServiceSpec,
     service::{
-        Batching, Companion, DelayFunction, Disconnect, DistinctHosts, PoolWanted, Promotion, Rebalance, Reconcile,
-        Replace, Reschedule, Strength,
+        Batching, Companion, DelayFunction, DeviceRequest, Disconnect, DistinctHosts, PoolWanted, Promotion, Rebalance,
+        Reconcile, Replace, Reschedule, Strength,
     },
 };
 use serde_json::{Value, json};
@@ -53,6 +53,7 @@ fn wishes(spec: &ServiceSpec, out: &mut Section) {
     let distinct = placement.distinct_property.iter();
     let distinct: Vec<Value> =
         distinct.map(|rule| json!({ "attribute": rule.attribute.to_string(), "limit": rule.limit })).collect();
+    out.put("devices", spec.resources.device_requests.iter().map(device).collect::<Vec<_>>());
     out.put("affinities", affinities).put("spread", targets).put("distinct_property", distinct);
     if placement.distinct_hosts == DistinctHosts::Yes {
         out.put("distinct_hosts", true);
@@ -65,6 +66,13 @@ fn wishes(spec: &ServiceSpec, out: &mut Section) {
     if placement.batching == Batching::AllOrNothing {
         out.put("all_or_nothing", true);
     }
+}
+
+fn device(request: &DeviceRequest) -> Value {
+    let mut out = Section::default();
+    out.put("device", request.id()).put("count", request.count);
+    out.put("constraints", request.constraints.iter().map(ToString::to_string).collect::<Vec<_>>());
+    out.done()
 }
 
 fn companion(companion: &Companion) -> Value {

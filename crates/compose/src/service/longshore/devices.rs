@@ -1,0 +1,78 @@
+//! `x-longshore.devices`: devices by type, maker, model and attributes.
+//!
+//! Owns: from text to requests. Must not touch: plain counts, which `gpus` and `deploy` ask for.
+//! Invariant: the requests are in order, so that the order in the file does not change the service.
+
+use longshore_model::service::{DeviceConstraint, DeviceRequest};
+
+use super::{Extensions, Key, Node, ServiceReader, constraint};
+
+/// The scheduler deals the requests of a replica out to the groups of each node; nobody needs more unlike ones than this.
+const MOST_REQUESTS: usize = 8;
+
+impl ServiceReader<'_> {
+    pub(super) fn wanted_devices(&mut self, key: &Key, node: &Node) {
+        let what = self.of(key);
+        let Some(items) = self.problems.sequence(node, &what) else { return };
+        if items.len() > MOST_REQUESTS {
+            self.problems
+                .error(&key.place, format!("{what} has more than {MOST_REQUESTS} entries"))
+                .hint("ask for several equal devices with one `count`");
+            return;
+        }
+        let what = format!("an entry of {what}");
+        let requests: Vec<DeviceRequest> = items.iter().filter_map(|item| self.wanted_device(item, &what)).collect();
+        self.spec.resources.device_requests.extend(requests);
+        self.spec.resources.device_requests.sort();
+    }
+
+    fn wanted_device(&mut self, item: &Node, what: &str) -> Option<DeviceRequest> {
+        let mapping = self.problems.mapping(item, what)?;
+        self.problems.known_keys(mapping, what, &["device", "count", "constraints"], Extensions::Refused);
+        let device = self.problems.required(item, "device", what)?;
+        let named = self.device_named(device, what);
+        let count = match mapping.entry("count") {
+            Some((key, node)) => self.positive(key, node),
+            None => Some(1),
+        };
+        let constraints =
+            mapping.get("constraints").map(|node| self.device_constraints(node, what)).unwrap_or_default();
+        let request = named?;
+        Some(DeviceRequest { count: u64::from(count?), constraints, ..request })
+    }
+
+    /// `type`, `vendor/type` or `vendor/type/name`.
+    fn device_named(&mut self, node: &Node, what: &str) -> Option<DeviceRequest> {
+        let text = self.problems.text(node, format_args!("`device` of {what}"))?;
+        let parts: Vec<&str> = text.split('/').map(str::trim).collect();
+        let owned = |part: &str| Some(part.to_owned());
+        let (vendor, kind, name) = match parts.as_slice() {
+            [kind] => (None, *kind, None),
+            [vendor, kind] => (owned(vendor), *kind, None),
+            [vendor, kind, name] => (owned(vendor), *kind, owned(name)),
+            _ => (None, "", None),
+        };
+        if kind.is_empty() || parts.iter().any(|part| part.is_empty()) {
+            self.problems
+                .error(&node.place, format!("`{}` names no device", crate::reader::shorten(text)))
+                .hint("write `type`, `vendor/type` or `vendor/type/name`, for instance `nvidia/gpu/a100`");
+            return None;
+        }
+        Some(DeviceRequest { vendor, kind: kind.to_owned(), name, ..DeviceRequest::default() })
+    }
+
+    fn device_constraints(&mut self, node: &Node, what: &str) -> Vec<DeviceConstraint> {
+        let what = format!("`constraints` of {what}");
+        let mut constraints = Vec::new();
+        for item in self.problems.sequence(node, &what).unwrap_or_default() {
+            let Some(text) = self.problems.text(item, &what) else { continue };
+            match constraint::parse_device(text) {
+                Ok(constraint) => constraints.push(constraint),
+                Err(error) => self.refuse(&error, &item.place),
+            }
+        }
+        constraints.sort();
+        constraints.dedup();
+        constraints
+    }
+}
