@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify gate fix bench setup-bench
+.PHONY: help setup demo setup-test test verify gate fix bench setup-bench
 
 export CARGO_TERM_COLOR ?= auto
 RUSTDOCFLAGS_STRICT := -D warnings
@@ -64,7 +64,11 @@ gate:
 	  echo "!! hint: cargo install --locked cargo-deny"; \
 	fi
 
-test: setup gate
+# The reference our reading of Compose files is compared with.
+setup-test: setup
+	$(call need,docker-compose,docker-compose)
+
+test: setup-test gate
 
 verify: test
 
