@@ -21,6 +21,7 @@ pub mod service;
 pub mod time;
 pub mod units;
 pub mod volume;
+pub mod work;
 
 pub use command::{Command, Observation};
 pub use config::ClusterConfig;
@@ -37,3 +38,4 @@ pub use reason_text::Refusal;
 pub use replica::{Assignment, DeploymentStatus, ReplicaState, Slot, Terms};
 pub use service::{DeploymentSpec, PlacementSpec, ServiceKind, ServiceSpec, Strategy};
 pub use time::Time;
+pub use work::{Cursor, Desired, Heartbeat, Report, Sighting, Work, WorkFeed, WorkKey};
