@@ -12,6 +12,7 @@
 //! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
 
 pub(crate) mod attempt;
+mod foresight;
 pub(crate) mod global;
 pub(crate) mod preempt;
 mod restart;
@@ -41,9 +42,16 @@ use crate::{
 
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
+    let changes = pass(view, now);
+    let groups = foresight::complete(view, changes, now);
+    Plan { made_from, made_at: now, groups, wake_at: next_wake(view) }
+}
+
+/// Decides once about every group that is due, the most important first.
+fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
     view.advance(now);
     view.fleet.refresh();
-    let mut plan = Plan { made_from, made_at: now, ..Plan::default() };
+    let mut plan = Plan::default();
     let mut counts = std::mem::take(&mut view.counts);
     let mut answered = Vec::new();
     let mut leaving = Leaving::default();
@@ -77,8 +85,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     second_look::look_again(view, &mut plan, &mut answered, &mut leaving, now);
     preempt::displace(view, &mut plan);
     view.roll_back();
-    plan.wake_at = next_wake(view);
-    plan
+    plan.groups
 }
 
 /// What a turn tells to stop counts as told for the rest of the pass: it gives its share of a quota back.

@@ -11,6 +11,7 @@ pub(crate) mod groups;
 pub(crate) mod ladder;
 pub(crate) mod occupancy;
 pub(crate) mod reservation;
+mod supposed;
 pub(crate) mod usage;
 pub(crate) mod volumes;
 
@@ -125,9 +126,14 @@ impl View {
 
     /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.
     pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
-        let mut due: Vec<GroupIx> = std::mem::take(&mut self.dirty).into_iter().collect();
-        due.sort_by(|a, b| self.order(*a, *b));
-        self.behind_companions(due)
+        let due = std::mem::take(&mut self.dirty).into_iter().collect();
+        self.in_turn(due)
+    }
+
+    /// Groups in the order in which they are decided, whoever else is.
+    pub(crate) fn in_turn(&self, mut groups: Vec<GroupIx>) -> Vec<GroupIx> {
+        groups.sort_by(|a, b| self.order(*a, *b));
+        self.behind_companions(groups)
     }
 
     /// By priority, then by name.

@@ -110,6 +110,8 @@ impl View {
         self.resting.retain(|(_, node, _)| *node != ix);
         self.dirty.extend(self.fleet.tenants[ix.at()].keys());
         self.dirty.extend(&self.per_node);
+        // No room came of it, but what was said of those that wait was said of this node too.
+        self.room_appeared = RoomAppeared::Yes;
         for group in self.groups.iter_mut().flatten() {
             group.failures.remove(&ix);
         }
@@ -332,13 +334,7 @@ impl View {
         if occupancy::counts(&replica) {
             self.uncount(key, replica.node, &replica.terms);
         }
-        let tenants = &mut self.fleet.tenants[replica.node.at()];
-        if let Some(count) = tenants.get_mut(&ix) {
-            *count -= 1;
-            if *count == 0 {
-                tenants.remove(&ix);
-            }
-        }
+        self.fleet.leave(replica.node, ix);
         self.dirty.insert(ix);
         self.tell_watchers(key);
         self.room_appeared = RoomAppeared::Yes;

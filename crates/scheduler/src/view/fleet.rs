@@ -137,6 +137,17 @@ impl Fleet {
         Some(ix)
     }
 
+    /// A generation of a group is no longer on a node.
+    pub(crate) fn leave(&mut self, node: NodeIx, group: GroupIx) {
+        let tenants = &mut self.tenants[node.at()];
+        if let Some(count) = tenants.get_mut(&group) {
+            *count -= 1;
+            if *count == 0 {
+                tenants.remove(&group);
+            }
+        }
+    }
+
     /// Makes ranks, classes and lanes sound. Costs nodes × log nodes, and only after a node joined or left or a
     /// service asked about a label nobody asked about before.
     pub(crate) fn refresh(&mut self) {

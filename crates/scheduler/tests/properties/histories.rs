@@ -63,6 +63,20 @@ pub(super) fn history(steps: usize) -> impl Strategy<Value = Vec<Step>> {
         .prop_map(|(machines, manifests, life)| machines.into_iter().chain(manifests).chain(life).collect())
 }
 
+/// The same where others may be displaced and a namespace has a ceiling, from the start and in turns: there one change
+/// leads to the next.
+pub(super) fn tight_history(steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![12 => step(), 1 => quota(), 1 => settings()];
+    let settings = settings().prop_map(|step| match step {
+        Step::Configure { default_memory_bytes, cpu_overcommit_millionths, .. } => {
+            Step::Configure { default_memory_bytes, cpu_overcommit_millionths, preemption: Preemption::On }
+        }
+        other => other,
+    });
+    (settings, quota(), history(steps / 2), vec(step, 0..steps / 2))
+        .prop_map(|(settings, quota, early, late)| [settings, quota].into_iter().chain(early).chain(late).collect())
+}
+
 fn apply() -> impl Strategy<Value = Step> {
     let services = vec((0..SERVICES.len(), service().prop_map(Terse)), 0..3);
     (0..DEPLOYMENTS.len(), services).prop_map(|(deployment, services)| Step::Apply(deployment, services))
@@ -115,17 +129,19 @@ fn of_nodes() -> impl Strategy<Value = Step> {
 
 fn of_operators() -> impl Strategy<Value = Step> {
     let replicas = prop_oneof![6 => 0_u32..6, 1 => 6_u32..41];
-    let memory = option::of(select(vec![0, 100 * MIB, 1000 * MIB]));
-    let quota = (option::of(0_u64..20), memory, option::of(select(vec![0_u64, 500, 5000])));
     prop_oneof![
         5 => (0..DEPLOYMENTS.len(), 0..SERVICES.len(), replicas).prop_map(|(d, s, n)| Step::Scale(d, s, n)),
         1 => (0..DEPLOYMENTS.len()).prop_map(Step::Remove),
         2 => (0..SECRETS.len(), 1_u64..4).prop_map(|(name, version)| Step::Secret(name, version)),
-        1 => quota.prop_map(|(replicas, memory_bytes, cpu_millis)| {
-            Step::Quota(Quota { replicas, memory_bytes, cpu_millis })
-        }),
+        1 => quota(),
         1 => settings(),
     ]
+}
+
+fn quota() -> impl Strategy<Value = Step> {
+    let memory = option::of(select(vec![0, 100 * MIB, 1000 * MIB]));
+    let quota = (option::of(0_u64..20), memory, option::of(select(vec![0_u64, 500, 5000])));
+    quota.prop_map(|(replicas, memory_bytes, cpu_millis)| Step::Quota(Quota { replicas, memory_bytes, cpu_millis }))
 }
 
 fn settings() -> impl Strategy<Value = Step> {

@@ -236,8 +236,45 @@ fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::QuotaExceeded));
     world.act(&Step::Remove(0));
-    let placed = world.decide().0.placements() + world.decide().0.placements();
-    assert_eq!(placed, 1);
+    assert_eq!(world.decide().0.placements(), 1);
+}
+
+#[test]
+fn what_follows_from_a_plan_is_part_of_it_and_in_the_same_order_however_often_it_is_made() {
+    let mut world = cluster(1);
+    let memory = |mib: u64, priority: u8| {
+        let mut spec = ServiceSpec { priority, ..ServiceSpec::default() };
+        spec.resources.memory_limit_bytes = Some(mib * MIB);
+        spec
+    };
+    let quota = Quota { memory_bytes: Some(100 * MIB), ..Quota::default() };
+    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
+    world.apply("wiki", &web(memory(0, 50)));
+    world.apply("blog", &web(memory(80, 50)));
+    world.apply("shop", &web(memory(90, 60)));
+    world.decide();
+    world.apply("wiki", &web(ServiceSpec { spec_hash: SpecHash("changed".into()), ..memory(64, 50) }));
+    let plan = world.plan();
+    assert_eq!(plan, world.plan());
+    world.tell(Command::Commit(Box::new(plan)));
+    assert_eq!(world.plan().groups, []);
+}
+
+#[test]
+fn what_is_said_of_those_that_wait_follows_a_node_that_is_removed() {
+    let mut world = World::default();
+    world.join(0, &plain_node());
+    let cramped = Capacity { memory_bytes: 1000 * MIB, ..plain_node().capacity };
+    world.join(1, &Node { capacity: cramped, ..plain_node() });
+    let mut spec = ServiceSpec { replicas: 2, ..large() };
+    spec.placement.max_replicas_per_node = Some(1);
+    world.apply("shop", &web(spec));
+    world.decide();
+    let waits = |world: &World| slots(world, "shop")[1].waiting;
+    assert_eq!(waits(&world), Some(Reason::NoCapacityMemory));
+    intend(&mut world, 1, Intent::Removed);
+    world.decide();
+    assert_eq!(waits(&world), Some(Reason::MaxReplicasPerNode));
 }
 
 #[test]

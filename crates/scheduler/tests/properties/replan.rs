@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use longshore_model::{Command, Event, Plan, PlanItem, command::Quota, config::Preemption};
+use longshore_model::Command;
 use proptest::prelude::*;
 
 use super::{
-    histories::{Step, history},
+    histories::{Step, history, tight_history},
     shapes::cases,
     world::World,
 };
@@ -16,26 +16,12 @@ proptest! {
 
     #[test]
     fn planning_twice_gives_the_same_plan_and_an_applied_plan_leaves_nothing_to_do(steps in history(60)) {
-        let mut world = World::default();
-        for step in &steps {
-            if !matches!(step, Step::Decide) {
-                world.act(step);
-                continue;
-            }
-            let plan = world.plan();
-            prop_assert_eq!(&plan, &world.plan(), "the first plan changed the view");
-            let stops = items(&plan).any(|item| matches!(item, PlanItem::Stop { .. }));
-            world.tell(Command::Commit(Box::new(plan)));
-            // What is told to stop no longer counts against a quota, and what was only just placed can be displaced:
-            // there a plan may make room for the next one.
-            for _ in 0..rounds_allowed(&world) {
-                world.decide();
-            }
-            let again = world.plan();
-            // A slot between two generations does not ask for a node, which can change the reason of its siblings.
-            let reworded = stops && items(&again).all(|item| matches!(item, PlanItem::Wait(_)));
-            prop_assert!(again.is_empty() || reworded, "there is more to do: {:#?}", again);
-        }
+        live(&steps)?;
+    }
+
+    #[test]
+    fn the_same_where_others_are_displaced_and_a_quota_binds(steps in tight_history(60)) {
+        live(&steps)?;
     }
 
     #[test]
@@ -61,12 +47,19 @@ proptest! {
     }
 }
 
-fn items(plan: &Plan) -> impl Iterator<Item = &PlanItem> {
-    plan.groups.iter().flat_map(|group| &group.items)
-}
-
-fn rounds_allowed(world: &World) -> usize {
-    let limited = |event: &Event| matches!(event, Event::QuotaSet { quota, .. } if *quota != Quota::default());
-    let displacing = world.state.config().preemption == Preemption::On;
-    if displacing || world.state.events().iter().any(limited) { 5 } else { 0 }
+/// Lives through a history, and asks twice and once more after each decision.
+fn live(steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut world = World::default();
+    for step in steps {
+        if !matches!(step, Step::Decide) {
+            world.act(step);
+            continue;
+        }
+        let plan = world.plan();
+        prop_assert_eq!(&plan, &world.plan(), "the first plan changed the view");
+        world.tell(Command::Commit(Box::new(plan)));
+        let again = world.plan();
+        prop_assert!(again.is_empty(), "there is more to do: {:#?}", again);
+    }
+    Ok(())
 }

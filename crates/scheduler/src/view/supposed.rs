@@ -1,0 +1,225 @@
+//! A plan taken for carried out, until it is taken back.
+//!
+//! What follows from a plan is found by looking at the cluster as the plan will leave it. The changes go through the same
+//! events as when the plan is committed, so that what is seen here is what will be seen then; only the way back is its
+//! own. Copying the view was refused: it would cost the cluster where this costs what the plan touches.
+//!
+//! Owns: the events a plan will have, and the slots as they were before them.
+//! Invariant: after [`View::take_back`] the view is what it was; before, it is what committing the plan will make it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use longshore_model::{
+    Assignment, Event, Generation, GroupKey, GroupPlan, Placement, PlanItem, ReplicaState, RuntimeCode, SlotKey, Time,
+    VolumeKey,
+    replica::{Details, Wanted},
+    volume::Volume,
+};
+
+use super::{
+    GroupIx, RoomAppeared, View,
+    groups::{Replica, Slot, is_live},
+    occupancy,
+};
+use crate::address;
+
+/// What is needed to take plans back.
+#[derive(Debug)]
+pub(crate) struct Supposed {
+    dirty: BTreeSet<GroupIx>,
+    waiting: BTreeSet<GroupIx>,
+    /// Slots as they were before the first change to each; `None` where there was none.
+    slots: BTreeMap<(GroupIx, SlotKey), Option<Slot>>,
+    counters: BTreeMap<GroupIx, u32>,
+    homes: Vec<VolumeKey>,
+}
+
+impl View {
+    /// Begins to suppose.
+    pub(crate) fn suppose(&self) -> Supposed {
+        Supposed {
+            dirty: self.dirty.clone(),
+            waiting: self.waiting.clone(),
+            slots: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            homes: Vec::new(),
+        }
+    }
+
+    /// Takes changes for carried out.
+    pub(crate) fn carry_out(&mut self, changes: &[GroupPlan], at: Time, supposed: &mut Supposed) {
+        for part in changes {
+            let Some(&group) = self.group_ids.get(&part.group) else { continue };
+            supposed.counters.entry(group).or_insert(self.group(group).next_index);
+            for item in &part.items {
+                self.carry_out_item(group, part, item, at, supposed);
+            }
+        }
+    }
+
+    fn carry_out_item(&mut self, group: GroupIx, part: &GroupPlan, item: &PlanItem, at: Time, supposed: &mut Supposed) {
+        for slot in named(item) {
+            supposed.keep(self, group, slot);
+        }
+        let events = match item {
+            PlanItem::Open(slot) => vec![opened(&part.group, slot)],
+            PlanItem::Place(placement) => {
+                supposed.homes.extend(placement.new_volumes.iter().cloned());
+                placed(part, placement, at)
+            }
+            PlanItem::Wait(wait) => {
+                let waits = wait.slots.iter().filter(|slot| self.may_wait(group, slot));
+                let event = |slot: &SlotKey| {
+                    let (group, slot, details) = (part.group.clone(), slot.clone(), wait.details.clone());
+                    Event::SlotWaits { group, slot, reason: wait.reason, details }
+                };
+                waits.map(event).collect()
+            }
+            PlanItem::Stop { slot, generation } => vec![stopping(&part.group, slot, *generation)],
+            PlanItem::Close(slot) => self.closing_events(group, &part.group, slot),
+            PlanItem::Restart { slot, generation, attempt } => {
+                let (group, slot) = (part.group.clone(), slot.clone());
+                vec![Event::Restarting { group, slot, generation: *generation, attempt: *attempt }]
+            }
+            PlanItem::GiveUp { slot, generation, code } => {
+                let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation));
+                found.map(|replica| given_up(&part.group, slot, replica, *code, at)).into_iter().collect()
+            }
+        };
+        for event in &events {
+            self.apply(event);
+        }
+    }
+
+    fn may_wait(&self, group: GroupIx, slot: &SlotKey) -> bool {
+        let known = self.group(group);
+        known.slot_at(slot).is_ok_and(|at| !known.slots[at].replicas.iter().any(is_live))
+    }
+
+    fn closing_events(&self, group: GroupIx, key: &GroupKey, slot: &SlotKey) -> Vec<Event> {
+        let known = self.group(group);
+        let Ok(at) = known.slot_at(slot) else { return Vec::new() };
+        let replicas = &known.slots[at].replicas;
+        if replicas.is_empty() {
+            return vec![Event::SlotGone { group: key.clone(), slot: slot.clone() }];
+        }
+        let stops = replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
+        let stops = stops.map(|replica| stopping(key, slot, replica.generation));
+        std::iter::once(Event::SlotClosing { group: key.clone(), slot: slot.clone() }).chain(stops).collect()
+    }
+
+    /// Takes everything back that was supposed.
+    pub(crate) fn take_back(&mut self, supposed: Supposed) {
+        for ((group, key), before) in supposed.slots {
+            self.put_back(group, &key, before);
+        }
+        for (group, next_index) in supposed.counters {
+            self.group_mut(group).next_index = next_index;
+        }
+        for key in &supposed.homes {
+            self.volumes.unsettle(key);
+        }
+        self.dirty = supposed.dirty;
+        self.waiting = supposed.waiting;
+        self.room_appeared = RoomAppeared::No;
+    }
+
+    fn put_back(&mut self, group: GroupIx, key: &SlotKey, before: Option<Slot>) {
+        let known = self.group_mut(group);
+        let after = known.slot_at(key).ok().map(|at| known.slots.remove(at));
+        let was = |generation: Generation| {
+            before.iter().flat_map(|slot| &slot.replicas).find(|replica| replica.generation == generation)
+        };
+        let owner = known.key.clone();
+        for replica in after.iter().flat_map(|slot| &slot.replicas) {
+            match was(replica.generation) {
+                Some(before) if occupancy::counts(before) && !occupancy::counts(replica) => {
+                    self.count(&owner, before.node, &before.terms);
+                }
+                Some(_) => {}
+                None => self.unplace(group, key, replica),
+            }
+        }
+        let known = self.group_mut(group);
+        if let (Some(slot), Err(at)) = (before, known.slot_at(key)) {
+            known.slots.insert(at, slot);
+        }
+    }
+
+    /// A generation that was only supposed is gone without a trace.
+    fn unplace(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
+        self.vacate(group, slot, replica);
+        if occupancy::counts(replica) {
+            let key = self.group(group).key.clone();
+            self.uncount(&key, replica.node, &replica.terms);
+        }
+        self.fleet.leave(replica.node, group);
+        self.fleet.addresses[replica.node.at()].free(address::host(replica.address));
+    }
+}
+
+impl Supposed {
+    /// Remembers a slot as it is, unless it was changed before.
+    fn keep(&mut self, view: &View, group: GroupIx, slot: &SlotKey) {
+        let known = view.group(group);
+        let as_it_is = || known.slot_at(slot).ok().map(|at| known.slots[at].clone());
+        self.slots.entry((group, slot.clone())).or_insert_with(as_it_is);
+    }
+}
+
+/// The slots an item changes.
+fn named(item: &PlanItem) -> &[SlotKey] {
+    match item {
+        PlanItem::Open(slot)
+        | PlanItem::Close(slot)
+        | PlanItem::Place(Placement { slot, .. })
+        | PlanItem::Stop { slot, .. }
+        | PlanItem::Restart { slot, .. }
+        | PlanItem::GiveUp { slot, .. } => std::slice::from_ref(slot),
+        PlanItem::Wait(wait) => &wait.slots,
+    }
+}
+
+fn opened(group: &GroupKey, slot: &SlotKey) -> Event {
+    Event::SlotOpened { group: group.clone(), slot: slot.clone(), newest: Generation(0) }
+}
+
+fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {
+    let assignment = Assignment {
+        node: placement.node.clone(),
+        address: placement.address,
+        placed_at: at,
+        terms: Arc::clone(&part.terms),
+        devices: placement.devices.clone(),
+    };
+    let (group, slot, generation) = (part.group.clone(), placement.slot.clone(), placement.generation);
+    let volume = |key: &VolumeKey| {
+        let (owner, home) = (part.group.deployment.clone(), placement.node.clone());
+        Event::VolumeMade(Volume { key: key.clone(), owner, home })
+    };
+    let mut events = vec![opened(&part.group, &placement.slot)];
+    events.extend(placement.new_volumes.iter().map(volume));
+    events.push(Event::Placed { group, slot, generation, assignment });
+    events
+}
+
+fn stopping(group: &GroupKey, slot: &SlotKey, generation: Generation) -> Event {
+    Event::Stopping { group: group.clone(), slot: slot.clone(), generation }
+}
+
+fn given_up(group: &GroupKey, slot: &SlotKey, replica: &Replica, code: RuntimeCode, at: Time) -> Event {
+    Event::Observed {
+        group: group.clone(),
+        slot: slot.clone(),
+        generation: replica.generation,
+        attempt: replica.attempt,
+        state: ReplicaState::Failed,
+        code: Some(code),
+        details: Details::new(),
+        failures: replica.failures,
+        at,
+    }
+}
