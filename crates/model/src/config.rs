@@ -39,6 +39,12 @@ pub struct ClusterConfig {
     pub faulty_after_failures: u32,
     /// Time in which they must fall.
     pub faulty_window: Duration,
+    /// How long a job's replica that has ended stays visible.
+    #[serde(default = "gc_finished")]
+    pub gc_finished: Duration,
+    /// How long a node that was removed stays visible.
+    #[serde(default = "gc_nodes")]
+    pub gc_nodes: Duration,
     /// Whether higher priorities may displace lower ones.
     pub preemption: Preemption,
 }
@@ -58,9 +64,19 @@ impl Default for ClusterConfig {
             address_cooldown: Duration::from_hours(1),
             faulty_after_failures: 5,
             faulty_window: Duration::from_mins(5),
+            gc_finished: gc_finished(),
+            gc_nodes: gc_nodes(),
             preemption: Preemption::Off,
         }
     }
+}
+
+const fn gc_finished() -> Duration {
+    Duration::from_hours(1)
+}
+
+const fn gc_nodes() -> Duration {
+    Duration::from_hours(24)
 }
 
 impl ClusterConfig {

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Assignment, Attempt, ClusterConfig, Generation, GroupKey, NamespaceName, Node, NodeName, Reason, ReplicaState,
-    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey, command::Quota,
-    replica::Details, volume::Volume,
+    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey,
+    command::Quota,
+    replica::{Collected, Details, Rescheduled},
+    volume::Volume,
 };
 
 /// One change that happened.
@@ -103,6 +105,22 @@ pub enum Event {
         generation: Generation,
         /// The attempt that begins.
         attempt: Attempt,
+    },
+    /// A slot's moves after used-up restarts, all that still count.
+    Rescheduled {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// The moves, oldest first; none once they are forgiven.
+        moves: Vec<Rescheduled>,
+    },
+    /// What is no longer kept of a job's replicas.
+    Collected {
+        /// The group.
+        group: GroupKey,
+        /// All of it.
+        collected: Collected,
     },
     /// A generation was seen in another state.
     Observed {

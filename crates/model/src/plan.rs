@@ -3,7 +3,7 @@
 //! Owns: the shape of a decision and of the answer "no".
 //! Invariant: applying a plan twice is harmless; each item names the generation it makes or ends.
 
-use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,22 @@ pub enum PlanItem {
         generation: Generation,
         /// The attempt that begins.
         attempt: Attempt,
+    },
+    /// A generation that used up its restarts leaves its node: it shall stop, and the slot is placed elsewhere.
+    Reschedule {
+        /// The slot.
+        slot: SlotKey,
+        /// The generation.
+        generation: Generation,
+        /// How long it waited for this.
+        delay: Duration,
+    },
+    /// A job's replica that has ended is no longer kept, and not run again.
+    Collect {
+        /// The slot.
+        slot: SlotKey,
+        /// The generation that ended.
+        generation: Generation,
     },
     /// A generation is given up.
     GiveUp {

@@ -3,7 +3,7 @@
 //! Owns: what is planned and observed of a replica.
 //! Invariant: an observation belongs to one generation and attempt, and says nothing about any other.
 
-use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,45 @@ pub struct Replica {
     pub failures: u32,
     /// Restarts in this generation.
     pub restarts: u32,
+}
+
+/// A move to another node because restarts on the old one were used up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rescheduled {
+    /// When.
+    pub at: Time,
+    /// The node it left; it is the last choice from then on.
+    pub from: NodeName,
+    /// How long it had waited for the move. The next pause grows from this one.
+    pub delay: Duration,
+}
+
+/// Replicas of a job that ended and are no longer shown. They are done, so nobody takes their place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    /// How many ended well.
+    pub completed: u32,
+    /// How many were given up.
+    pub failed: u32,
+    /// Nodes on which a job with one replica per node is done, and how it ended there.
+    pub nodes: BTreeMap<NodeName, Ending>,
+}
+
+impl Collected {
+    /// How many there are.
+    pub const fn total(&self) -> u32 {
+        self.completed.saturating_add(self.failed)
+    }
+}
+
+/// How a job's replica ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// Well.
+    Completed,
+    /// It was given up.
+    Failed,
 }
 
 /// Particulars of a code, by name.

@@ -91,7 +91,7 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
 /// What a turn tells to stop counts as told for the rest of the pass: it gives its share of a quota back.
 fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
     let closed = items.iter().filter_map(|item| match item {
-        PlanItem::Close(slot) => Some(slot.clone()),
+        PlanItem::Close(slot) | PlanItem::Collect { slot, .. } => Some(slot.clone()),
         _ => None,
     });
     let closed: BTreeSet<SlotKey> = closed.collect();
@@ -100,8 +100,11 @@ fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
     }
     for item in items {
         match item {
-            PlanItem::Stop { slot, generation } => view.suppose_stopping(group, slot, *generation),
+            PlanItem::Stop { slot, generation } | PlanItem::Reschedule { slot, generation, .. } => {
+                view.suppose_stopping(group, slot, *generation);
+            }
             PlanItem::Close(_)
+            | PlanItem::Collect { .. }
             | PlanItem::Open(_)
             | PlanItem::Place(_)
             | PlanItem::Wait(_)

@@ -92,6 +92,8 @@ pub enum Kind {
     NodeDraining,
     /// A command was refused.
     Refused,
+    /// A step of the scenario found nothing it could happen to.
+    InVain,
 }
 
 impl Kind {
@@ -116,6 +118,7 @@ impl Kind {
             Self::NodePaused => "node_paused",
             Self::NodeDraining => "node_draining",
             Self::Refused => "refused",
+            Self::InVain => "in_vain",
         }
     }
 }
@@ -197,6 +200,12 @@ impl Chronicle {
         entry.message = Some(refused.to_string());
     }
 
+    pub(crate) fn in_vain(&mut self, now: Time, replica: &str) {
+        let entry = self.push(now, Kind::InVain);
+        entry.replica = Some(replica.to_owned());
+        entry.message = Some("there is no such replica with a process".to_owned());
+    }
+
     pub(crate) fn record(&mut self, now: Time, event: &Event, stats: &mut Stats) {
         match event {
             Event::NodeChanged(node) => self.node_changed(now, node),
@@ -232,6 +241,8 @@ impl Chronicle {
             | Event::SlotOpened { .. }
             | Event::SlotClosing { .. }
             | Event::Stopping { .. }
+            | Event::Rescheduled { .. }
+            | Event::Collected { .. }
             | Event::FailureCounted { .. }
             | Event::AddressResting { .. }
             | Event::VolumeMade(_)

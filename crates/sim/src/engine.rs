@@ -155,6 +155,7 @@ impl<'s> Engine<'s> {
             Action::Fail(node) => self.fail(node),
             Action::Return(node) => self.boot(node),
             Action::Degrade(node) => self.degrade(node),
+            Action::Befall(replica, mishap) => self.befall(replica, *mishap),
         }
     }
 

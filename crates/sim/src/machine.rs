@@ -24,7 +24,7 @@ use longshore_model::{
 };
 
 use self::{container::Container, pulling::PullState};
-use crate::scenario::Image;
+use crate::scenario::{Image, Mishap};
 
 /// Time from the order to stop to the container being gone.
 const STOPPING: Duration = Duration::from_secs(1);
@@ -69,6 +69,13 @@ pub(crate) enum Alarm {
 pub(crate) struct Outbox {
     pub(crate) reports: Vec<Report>,
     pub(crate) alarms: Vec<(Time, Alarm)>,
+}
+
+/// Whether there was a process for something to happen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Felt {
+    Yes,
+    No,
 }
 
 /// Whether a machine is on.
@@ -151,7 +158,10 @@ impl Machine {
 
     /// A generation shall run.
     pub(crate) fn run(&mut self, id: &ContainerId, attempt: Attempt, spec: &ServiceSpec, now: Time, out: &mut Outbox) {
-        let container = Container::new(attempt, spec);
+        let mut container = Container::new(attempt, spec);
+        if let Some(before) = self.containers.get(id) {
+            container.inherit(before);
+        }
         let image = Arc::clone(&container.image);
         self.containers.insert(id.clone(), container);
         if self.images.contains(&image) {
@@ -184,6 +194,16 @@ impl Machine {
         let container = self.containers.entry(id.clone()).or_insert_with(|| Container::gone(attempt));
         container.end();
         out.alarms.push((now.after(STOPPING), Alarm::StopEnds(id.clone())));
+    }
+
+    /// Something happens to a container.
+    pub(crate) fn befall(&mut self, id: &ContainerId, mishap: Mishap, out: &mut Outbox) -> Felt {
+        match mishap {
+            Mishap::Crash => self.ended(id, 1, out),
+            Mishap::Complete => self.ended(id, 0, out),
+            Mishap::Unhealthy => self.fall_ill(id, out),
+            Mishap::Heal => self.recover(id, out),
+        }
     }
 
     /// Something the machine was waiting for has happened.

@@ -67,6 +67,21 @@ pub enum Action {
     Return(NodeName),
     /// A node reports itself unfit for new work.
     Degrade(NodeName),
+    /// Something happens to a replica, named by its printed id.
+    Befall(String, Mishap),
+}
+
+/// What can happen to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// Its process ends with an error.
+    Crash,
+    /// Its check fails from now on, restarts on the same node included.
+    Unhealthy,
+    /// Its check passes again.
+    Heal,
+    /// Its process ends well.
+    Complete,
 }
 
 impl Scenario {

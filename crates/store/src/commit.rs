@@ -45,6 +45,10 @@ impl State {
                 PlanItem::Restart { slot, generation, attempt } => {
                     self.restart(&key, &slot, generation, attempt, at, events);
                 }
+                PlanItem::Reschedule { slot, generation, delay } => {
+                    self.reschedule(&key, &slot, generation, (at, delay), events);
+                }
+                PlanItem::Collect { slot, generation } => self.collect(&key, &slot, generation, events),
                 PlanItem::GiveUp { slot, generation, code } => {
                     self.give_up(&key, &slot, generation, code, at, events);
                 }
@@ -127,7 +131,7 @@ impl State {
         }
     }
 
-    fn close(&mut self, key: &GroupKey, slot_key: &SlotKey, events: &mut Vec<Event>) {
+    pub(crate) fn close(&mut self, key: &GroupKey, slot_key: &SlotKey, events: &mut Vec<Event>) {
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
             return;
         };
@@ -241,6 +245,7 @@ impl State {
         let done = |slot: &Slot| slot.wanted == Wanted::Stop && slot.replicas.is_empty();
         if group.slots.get(slot_key).is_some_and(done) {
             group.slots.remove(slot_key);
+            group.reschedules.remove(slot_key);
             events.push(Event::SlotGone { group: key.clone(), slot: slot_key.clone() });
             self.forget_group_if_done(key, events);
         }
@@ -294,7 +299,7 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
 }
 
 /// A lost one stays lost: nobody has heard it being told to stop. One that completed has nothing left to drain.
-fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica, events: &mut Vec<Event>) {
+pub(crate) fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica, events: &mut Vec<Event>) {
     if replica.wanted == Wanted::Stop {
         return;
     }

@@ -12,12 +12,14 @@ use std::{
 
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
-    ServiceName, ServiceSpec, SlotIndex, replica::Wanted,
+    ServiceName, ServiceSpec, SlotIndex,
+    replica::{Collected, Wanted},
 };
 
 use crate::{
-    CommandError, State, conflicts,
+    CommandError, State, conflicts, finished,
     replay::observed,
+    reschedules,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
 };
 
@@ -45,7 +47,12 @@ impl State {
         let groups = self.groups.iter_mut().filter(|(key, group)| {
             (&key.namespace, &key.deployment) == (namespace, deployment) && group.wanted == Wanted::Run
         });
-        for (key, slot) in groups.flat_map(|(key, group)| group.slots.values_mut().map(move |slot| (key, slot))) {
+        let slots = groups.flat_map(|(key, group)| {
+            reschedules::forgive(key, group, events);
+            events.extend(finished::forgive(key, group));
+            group.slots.values_mut().map(move |slot| (key, slot))
+        });
+        for (key, slot) in slots.collect::<Vec<_>>() {
             for replica in &mut slot.replicas {
                 if replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted) {
                     let node = nodes.get(&replica.assignment.node);
@@ -117,7 +124,7 @@ impl State {
         }
         for (service, spec) in spec.services {
             let key = GroupKey { namespace: namespace.clone(), deployment: name.clone(), service };
-            events.push(self.want(key, number, spec));
+            self.want(key, number, spec, &mut events);
         }
         events
     }
@@ -142,7 +149,7 @@ impl State {
         number
     }
 
-    fn want(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>) -> Event {
+    fn want(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>, events: &mut Vec<Event>) {
         let retired = self
             .deployments
             .get_mut(&(key.namespace.clone(), key.deployment.clone()))
@@ -153,16 +160,20 @@ impl State {
             next_index: retired.unwrap_or(SlotIndex(0)),
             slots: BTreeMap::new(),
             wanted: Wanted::Run,
+            reschedules: BTreeMap::new(),
+            collected: Collected::default(),
             failures: BTreeMap::new(),
         });
         // Another program may well run where the last one failed.
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
         }
+        let run_again = finished::run_again(&key, group, &spec);
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.wanted = Wanted::Run;
-        Event::GroupChanged { group: key, revision, spec, next_index: group.next_index }
+        events.push(Event::GroupChanged { group: key, revision, spec, next_index: group.next_index });
+        events.extend(run_again);
     }
 
     fn unwant(&mut self, key: &GroupKey, events: &mut Vec<Event>) {

@@ -9,10 +9,12 @@ mod commit;
 mod conflicts;
 mod deployments;
 mod error;
+mod finished;
 mod nodes;
 mod observe;
 mod quota;
 mod replay;
+mod reschedules;
 mod state;
 mod status;
 

@@ -6,12 +6,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    Event, GroupKey, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, ServiceKind, SlotKey, Time,
-    node::UseDegraded,
-    replica::{Details, Replica},
+    Event, GroupKey, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, SlotKey, Time,
+    node::UseDegraded, replica::Details,
 };
 
-use crate::{CommandError, State, conflicts, replay::observed};
+use crate::{CommandError, State, conflicts, finished, replay::observed};
 
 impl State {
     pub(crate) fn join(&mut self, node: Node) -> Result<Vec<Event>, CommandError> {
@@ -96,7 +95,7 @@ impl State {
         for (key, group) in &mut self.groups {
             for slot in group.slots.values_mut() {
                 for replica in slot.replicas.iter_mut().filter(|replica| replica.assignment.node == *node) {
-                    if has_ended_for_good(replica) || replica.state == ReplicaState::Lost {
+                    if finished::ending(&group.spec, replica).is_some() || replica.state == ReplicaState::Lost {
                         continue;
                     }
                     replica.state = ReplicaState::Lost;
@@ -123,28 +122,16 @@ impl State {
         // The command carries no time and needs none: the addresses released belong to a range that is never given
         // out again, as node numbers are not reused.
         for (group, slot, generation) in on_it {
+            // Work that was done there stays done.
+            self.collect(&group, &slot, generation, &mut events);
             self.release(&group, &slot, generation, Time::default(), &mut events);
         }
         self.resting.retain(|_, node| node != name);
         for group in self.groups.values_mut() {
             group.failures.remove(name);
+            group.collected.nodes.remove(name);
         }
         events.push(Event::NodeGone(name.clone()));
         Ok(events)
-    }
-}
-
-fn has_ended_for_good(replica: &Replica) -> bool {
-    match replica.state {
-        ReplicaState::Completed => matches!(replica.assignment.terms.kind, ServiceKind::Batch | ServiceKind::Sysbatch),
-        ReplicaState::Failed => replica.code == Some(RuntimeCode::RestartExhausted),
-        ReplicaState::Pending
-        | ReplicaState::Pulling
-        | ReplicaState::Starting
-        | ReplicaState::Running
-        | ReplicaState::Degraded
-        | ReplicaState::Draining
-        | ReplicaState::Stopped
-        | ReplicaState::Lost => false,
     }
 }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use longshore_model::{
     Attempt, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
-    replica::{Replica, Wanted},
+    replica::{Collected, Replica, Wanted},
 };
 
 use crate::{State, state::Group};
@@ -60,6 +60,14 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
     });
     for (node, times) in &group.failures {
         events.extend(times.iter().map(|at| Event::FailureCounted { group: key.clone(), node: node.clone(), at: *at }));
+    }
+    events.extend(group.reschedules.iter().map(|(slot, moves)| Event::Rescheduled {
+        group: key.clone(),
+        slot: slot.clone(),
+        moves: moves.clone(),
+    }));
+    if group.collected != Collected::default() {
+        events.push(Event::Collected { group: key.clone(), collected: group.collected.clone() });
     }
     for slot in group.slots.values() {
         tell_slot(key, slot, events);

@@ -14,7 +14,7 @@ use longshore_model::{
     ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, Node, NodeName, RevisionNumber, SecretName,
     ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
     command::Quota,
-    replica::{Replica, Wanted},
+    replica::{Collected, Replica, Rescheduled, Wanted},
     volume::Volume,
 };
 
@@ -78,6 +78,10 @@ pub struct Group {
     pub slots: BTreeMap<SlotKey, Slot>,
     /// Whether it is still in the manifest.
     pub wanted: Wanted,
+    /// Moves of its slots after used-up restarts.
+    pub(crate) reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
+    /// Replicas of a job that are done and no longer kept.
+    pub collected: Collected,
     /// When it failed of late, by node; what is older than the cluster's window is forgotten.
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
 }

@@ -131,6 +131,8 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::VolumeGone(_) => "volume gone",
             Event::SecretSet { .. } => "secret set",
             Event::QuotaSet { .. } => "quota set",
+            Event::Rescheduled { .. } => "rescheduled",
+            Event::Collected { .. } => "collected",
         })
         .collect()
 }

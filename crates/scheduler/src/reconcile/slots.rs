@@ -92,9 +92,13 @@ pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     if !stops.is_empty() {
         pass.items.retain(|item| match item {
             PlanItem::Restart { slot, .. } | PlanItem::GiveUp { slot, .. } => !stops.contains_key(slot),
-            PlanItem::Open(_) | PlanItem::Place(_) | PlanItem::Wait(_) | PlanItem::Stop { .. } | PlanItem::Close(_) => {
-                true
-            }
+            PlanItem::Open(_)
+            | PlanItem::Place(_)
+            | PlanItem::Wait(_)
+            | PlanItem::Stop { .. }
+            | PlanItem::Close(_)
+            | PlanItem::Reschedule { .. }
+            | PlanItem::Collect { .. } => true,
         });
     }
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));

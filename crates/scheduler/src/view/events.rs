@@ -8,7 +8,7 @@ use std::sync::Arc;
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
     ServiceSpec, SlotIndex, SlotKey,
-    replica::{Details, Wanted},
+    replica::{Collected, Details, Wanted},
 };
 
 use super::{
@@ -50,6 +50,14 @@ impl View {
             Event::Restarting { group, slot, generation, attempt } => {
                 self.restarting(group, slot, *generation, *attempt);
             }
+            Event::Rescheduled { group, slot, moves } => self.in_group(group, |known| {
+                if moves.is_empty() {
+                    known.reschedules.remove(slot);
+                } else {
+                    known.reschedules.insert(slot.clone(), moves.clone());
+                }
+            }),
+            Event::Collected { group, collected } => self.in_group(group, |known| known.collected = collected.clone()),
             Event::Observed { .. } => self.observed(event),
             Event::Released { group, slot, generation, .. } => self.released(group, slot, *generation),
             Event::FailureCounted { group, node, at } => {
@@ -114,6 +122,7 @@ impl View {
         self.room_appeared = RoomAppeared::Yes;
         for group in self.groups.iter_mut().flatten() {
             group.failures.remove(&ix);
+            group.collected.nodes.remove(name);
         }
     }
 
@@ -163,6 +172,8 @@ impl View {
             wanted: Wanted::Run,
             next_index: 0,
             slots: Vec::new(),
+            reschedules: std::collections::BTreeMap::new(),
+            collected: Collected::default(),
             failures: std::collections::BTreeMap::new(),
         }));
         self.group_ids.insert(key.clone(), ix);
@@ -209,6 +220,7 @@ impl View {
         self.in_group(key, |known| {
             if let Ok(at) = known.slot_at(slot) {
                 known.slots.remove(at);
+                known.reschedules.remove(slot);
             }
         });
     }

@@ -8,7 +8,7 @@ use longshore_model::{
     Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
     Time,
     device::TakenDevices,
-    replica::{Details, Wanted},
+    replica::{Collected, Details, Rescheduled, Wanted},
 };
 use smallvec::SmallVec;
 
@@ -27,6 +27,10 @@ pub(crate) struct Group {
     pub(crate) next_index: u32,
     /// Sorted by key.
     pub(crate) slots: Vec<Slot>,
+    /// Moves of its slots after used-up restarts.
+    pub(crate) reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
+    /// Replicas of a job that are done and no longer kept.
+    pub(crate) collected: Collected,
     /// Recent failures by node.
     pub(crate) failures: BTreeMap<NodeIx, Vec<Time>>,
 }

@@ -254,6 +254,8 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::Stop { .. }
             | PlanItem::Close(_)
             | PlanItem::Restart { .. }
+            | PlanItem::Reschedule { .. }
+            | PlanItem::Collect { .. }
             | PlanItem::GiveUp { .. } => None,
         })
         .collect()

@@ -41,7 +41,11 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
             }
             PlanItem::Stop { slot, generation } => tell(Event::Stopping { group: group.clone(), slot, generation }),
             // None of these can follow from services that only grow and never run.
-            PlanItem::Close(_) | PlanItem::Restart { .. } | PlanItem::GiveUp { .. } => {}
+            PlanItem::Close(_)
+            | PlanItem::Restart { .. }
+            | PlanItem::Reschedule { .. }
+            | PlanItem::Collect { .. }
+            | PlanItem::GiveUp { .. } => {}
         }
     }
 }

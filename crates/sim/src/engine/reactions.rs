@@ -10,7 +10,10 @@ use longshore_model::{
 };
 
 use super::{Engine, Tick};
-use crate::machine::{Alarm, ContainerId, Machine, Outbox, Power};
+use crate::{
+    machine::{Alarm, ContainerId, Felt, Machine, Outbox, Power},
+    scenario::Mishap,
+};
 
 impl Engine<'_> {
     pub(super) fn react(&mut self, event: &Event) {
@@ -39,6 +42,8 @@ impl Engine<'_> {
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }
             | Event::SlotGone { .. }
+            | Event::Rescheduled { .. }
+            | Event::Collected { .. }
             | Event::Observed { .. }
             | Event::Released { .. }
             | Event::FailureCounted { .. }
@@ -72,6 +77,31 @@ impl Engine<'_> {
         let mut out = Outbox::default();
         carry_out(machine, &replica, &spec, self.now, &mut out);
         self.send(&node, out);
+    }
+
+    /// Something happens to a replica's newest generation. Where it has no process there is nothing it could happen to,
+    /// and the timeline says so.
+    pub(super) fn befall(&mut self, replica: &str, mishap: Mishap) {
+        let found = self.newest(replica);
+        let mut out = Outbox::default();
+        let felt = found.as_ref().map_or(Felt::No, |(id, node)| {
+            let machine = self.machines.get_mut(node).filter(|machine| machine.power() == Power::On);
+            machine.map_or(Felt::No, |machine| machine.befall(id, mishap, &mut out))
+        });
+        match (felt, found) {
+            (Felt::Yes, Some((_, node))) => self.send(&node, out),
+            (Felt::No | Felt::Yes, _) => self.chronicle.in_vain(self.now, replica),
+        }
+        self.deliver();
+    }
+
+    /// The newest generation of a replica, by its printed id, and its node.
+    fn newest(&self, replica: &str) -> Option<(ContainerId, NodeName)> {
+        let slots = self.state.groups().flat_map(|(key, group)| group.slots.values().map(move |slot| (key, slot)));
+        let (key, slot) = slots.into_iter().find(|(key, slot)| slot.key.printed(key) == replica)?;
+        let newest = slot.replicas.last()?;
+        let id = ContainerId { group: key.clone(), slot: slot.key.clone(), generation: newest.generation };
+        Some((id, newest.assignment.node.clone()))
     }
 
     pub(super) fn alarm(&mut self, node: &NodeName, boots: u32, alarm: Alarm) {

@@ -96,6 +96,8 @@ impl Ledger {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::Rescheduled { .. }
+            | Event::Collected { .. }
             | Event::QuotaSet { .. } => {}
         }
     }

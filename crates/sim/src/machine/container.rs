@@ -10,7 +10,7 @@ use longshore_model::{
     replica::{Detail, Details},
 };
 
-use super::{Alarm, ContainerId, Machine, Outbox, Report};
+use super::{Alarm, ContainerId, Felt, Machine, Outbox, Report};
 use crate::scenario::{Check, Image};
 
 /// Time a failing check is given before it counts.
@@ -23,6 +23,15 @@ pub(super) struct Container {
     attempt: Attempt,
     kind: ServiceKind,
     phase: Phase,
+    /// Whether its check was made to fail, whatever its image says.
+    illness: Illness,
+}
+
+/// Whether a container's check was made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Illness {
+    None,
+    Ill,
 }
 
 /// How far a container is.
@@ -45,12 +54,13 @@ enum Then {
 impl Container {
     pub(super) fn new(attempt: Attempt, spec: &ServiceSpec) -> Self {
         let image = spec.container.image.as_str().into();
-        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage }
+        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage, illness: Illness::None }
     }
 
     /// What is left of a container the machine does not know.
     pub(super) fn gone(attempt: Attempt) -> Self {
-        Self { image: "".into(), attempt, kind: ServiceKind::Service, phase: Phase::Ended }
+        let (kind, phase) = (ServiceKind::Service, Phase::Ended);
+        Self { image: "".into(), attempt, kind, phase, illness: Illness::None }
     }
 
     pub(super) fn has_process(&self) -> bool {
@@ -69,6 +79,15 @@ impl Container {
         self.phase = Phase::Stopping(Then::Gone);
     }
 
+    /// What was made to fail goes on failing when it is started once more.
+    pub(super) fn inherit(&mut self, before: &Self) {
+        self.illness = before.illness;
+    }
+
+    fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Up)
+    }
+
     fn is(&self, attempt: Attempt, phases: &[Phase]) -> bool {
         self.attempt == attempt && phases.contains(&self.phase)
     }
@@ -82,8 +101,9 @@ impl Machine {
             return;
         }
         container.phase = Phase::Starting;
-        let (attempt, image) = (container.attempt, Arc::clone(&container.image));
+        let (attempt, image, illness) = (container.attempt, Arc::clone(&container.image), container.illness);
         let Image { start, health, .. } = self.behaviour(&image);
+        let health = if illness == Illness::Ill { Check::Fails } else { health };
         match health {
             Check::Passes => out.alarms.push((now.after(start), Alarm::Started(id.clone(), attempt))),
             Check::Fails => {
@@ -100,9 +120,12 @@ impl Machine {
             return;
         };
         container.phase = Phase::Up;
-        let image = Arc::clone(&container.image);
+        let (image, illness) = (Arc::clone(&container.image), container.illness);
         self.exit_later(id, attempt, &image, now, out);
-        self.report(id, ReplicaState::Running, None, Details::new(), out);
+        match illness {
+            Illness::None => self.report(id, ReplicaState::Running, None, Details::new(), out),
+            Illness::Ill => self.report_ill(id, out),
+        }
     }
 
     fn exit_later(&self, id: &ContainerId, attempt: Attempt, image: &str, started: Time, out: &mut Outbox) {
@@ -111,19 +134,36 @@ impl Machine {
         }
     }
 
+    /// The check has had its time. One that was mended meanwhile passes it.
     pub(super) fn unhealthy(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
-        if let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) {
-            container.phase = Phase::Up;
-            self.report(id, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), Details::new(), out);
+        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) else {
+            return;
+        };
+        container.phase = Phase::Up;
+        let (image, illness) = (Arc::clone(&container.image), container.illness);
+        match (self.behaviour(&image).health, illness) {
+            (Check::Passes, Illness::None) => self.report(id, ReplicaState::Running, None, Details::new(), out),
+            (Check::Fails, _) | (_, Illness::Ill) => self.report_ill(id, out),
         }
     }
 
+    fn report_ill(&self, id: &ContainerId, out: &mut Outbox) {
+        self.report(id, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), Details::new(), out);
+    }
+
+    /// The time has come at which the image's process ends.
     pub(super) fn exited(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
-        let running = [Phase::Starting, Phase::Up];
-        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &running)) else { return };
+        let Some(container) = self.containers.get(id).filter(|known| known.attempt == attempt) else { return };
+        if let Some((code, _)) = self.behaviour(&container.image).exit {
+            self.ended(id, code, out);
+        }
+    }
+
+    /// The process of a container ends, if it has one.
+    pub(super) fn ended(&mut self, id: &ContainerId, code: u8, out: &mut Outbox) -> Felt {
+        let Some(container) = self.containers.get_mut(id).filter(|known| known.runs()) else { return Felt::No };
         container.phase = Phase::Ended;
-        let (kind, image) = (container.kind, Arc::clone(&container.image));
-        let Some((code, _)) = self.behaviour(&image).exit else { return };
+        let kind = container.kind;
         let details = Details::from([("exit_code".to_owned(), Detail::Number(u64::from(code)))]);
         let is_job = matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
         if is_job && code == 0 {
@@ -131,6 +171,27 @@ impl Machine {
         } else {
             self.report(id, ReplicaState::Failed, Some(RuntimeCode::Exited), details, out);
         }
+        Felt::Yes
+    }
+
+    /// The check of a container fails from now on. One that is only starting is found out when its time is up.
+    pub(super) fn fall_ill(&mut self, id: &ContainerId, out: &mut Outbox) -> Felt {
+        let Some(container) = self.containers.get_mut(id).filter(|known| known.runs()) else { return Felt::No };
+        container.illness = Illness::Ill;
+        if container.phase == Phase::Up {
+            self.report_ill(id, out);
+        }
+        Felt::Yes
+    }
+
+    /// The check of a container passes again.
+    pub(super) fn recover(&mut self, id: &ContainerId, out: &mut Outbox) -> Felt {
+        let Some(container) = self.containers.get_mut(id) else { return Felt::No };
+        container.illness = Illness::None;
+        if container.phase == Phase::Up {
+            self.report(id, ReplicaState::Running, None, Details::new(), out);
+        }
+        Felt::Yes
     }
 
     pub(super) fn stop_ended(&mut self, id: &ContainerId, now: Time, out: &mut Outbox) {

@@ -21,6 +21,8 @@ const KEYS: &[&str] = &[
     "address_cooldown",
     "faulty_after_failures",
     "faulty_window",
+    "gc_finished",
+    "gc_nodes",
     "preemption",
 ];
 
@@ -45,6 +47,8 @@ pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> ClusterConfig {
             "address_cooldown" => set(&mut config.address_cooldown, problems.duration(value, what)),
             "faulty_after_failures" => set(&mut config.faulty_after_failures, problems.count(value, what)),
             "faulty_window" => set(&mut config.faulty_window, problems.duration(value, what)),
+            "gc_finished" => set(&mut config.gc_finished, problems.duration(value, what)),
+            "gc_nodes" => set(&mut config.gc_nodes, problems.duration(value, what)),
             "preemption" => {
                 let words = [("on", Preemption::On), ("off", Preemption::Off)];
                 set(&mut config.preemption, problems.choice(value, what, &words))

@@ -20,6 +20,8 @@ pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
     for step in &scenario.steps {
         let outcome = match &step.action {
             Action::Ask(command) => state.apply(Command::clone(command)).map(drop),
+            // Which replicas there will be is not known before the run.
+            Action::Befall(..) => Ok(()),
             Action::Fail(node) | Action::Return(node) | Action::Degrade(node) => known(&state, node),
         };
         if let Err(refused) = outcome {

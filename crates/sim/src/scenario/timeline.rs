@@ -12,14 +12,19 @@ use longshore_compose::{
 };
 use longshore_model::{Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded};
 
-use super::{Action, Step, machine, manifest};
+use super::{Action, Mishap, Step, machine, manifest};
 
 /// Verbs that are a key of their own.
-const VERBS: &[&str] = &["apply", "scale", "join", "node", "secret", "quota", "remove"];
+const VERBS: &[&str] = &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove"];
 /// Verbs of the format that come in a later version.
-const LATER: &[&str] =
-    &["replica", "pressure", "rollback", "promote", "pause", "resume", "restart", "leader", "rebalance"];
+const LATER: &[&str] = &["pressure", "rollback", "promote", "pause", "resume", "restart", "leader", "rebalance"];
 const NODE_VERBS: &[&str] = &["fail", "return", "pause", "activate", "drain", "degrade", "override"];
+const REPLICA_VERBS: &[(&str, Mishap)] = &[
+    ("crash", Mishap::Crash),
+    ("unhealthy", Mishap::Unhealthy),
+    ("heal", Mishap::Heal),
+    ("complete", Mishap::Complete),
+];
 const NODE_VERBS_LATER: &[&str] = &["isolate", "heal", "remove", "lost"];
 
 pub(super) fn read(list: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
@@ -38,13 +43,18 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     let mapping = problems.mapping(entry, what)?;
     let at = problems.required(entry, "at", what).and_then(|node| problems.duration(node, "`at`"));
     let (verb, value) = the_verb(entry, mapping, problems)?;
-    let companions: &[&str] = if verb == "node" { &["at", "node", "do", "label"] } else { &["at", verb] };
+    let companions: &[&str] = match verb {
+        "node" => &["at", "node", "do", "label"],
+        "replica" => &["at", "replica", "do"],
+        _ => &["at", verb],
+    };
     problems.known_keys(mapping, format_args!("an entry with `{verb}`"), companions, Extensions::Refused);
     let actions = match verb {
         "apply" => return Some(manifest::read_applied(value, Time::default().after(at?), problems)),
         "scale" => read_scale(value, problems),
         "join" => read_join(value, problems),
         "node" => read_node(entry, value, problems),
+        "replica" => read_replica(entry, value, problems),
         "secret" => read_secret(value, problems),
         "quota" => read_quota(value, problems),
         "remove" => read_remove(value, problems),
@@ -183,6 +193,13 @@ fn read_node_verb(verb: &Yaml, node: NodeName, problems: &mut Diagnostics) -> Op
             None
         }
     }
+}
+
+fn read_replica(entry: &Yaml, value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    let replica = problems.text(value, "`replica`")?.to_owned();
+    let mishap = problems.required(entry, "do", "an entry with `replica`")?;
+    let mishap = problems.choice(mishap, "`do`", REPLICA_VERBS)?;
+    Some(vec![(value.place.clone(), Action::Befall(replica, mishap))])
 }
 
 fn namespace(value: &Yaml, problems: &mut Diagnostics) -> NamespaceName {
