@@ -54,7 +54,7 @@ pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> V
 /// without was told so in the same pass.
 fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
     let limited = !view.quotas.is_empty() || view.config.preemption == Preemption::On;
-    let stops = |item: &PlanItem| matches!(item, PlanItem::Stop { .. });
+    let stops = |item: &PlanItem| matches!(item, PlanItem::Stop { .. } | PlanItem::Reschedule { .. });
     !changes.is_empty() && (limited || changes.iter().flat_map(|part| &part.items).any(stops))
 }
 
@@ -79,6 +79,8 @@ fn answers(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Stop { .. }
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
+        | PlanItem::Reschedule { .. }
+        | PlanItem::Collect { .. }
         | PlanItem::GiveUp { .. } => &[],
     }
 }

@@ -10,18 +10,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use longshore_model::{
     Assignment, Event, Generation, GroupKey, GroupPlan, Placement, PlanItem, ReplicaState, RuntimeCode, SlotKey, Time,
     VolumeKey,
-    replica::{Details, Wanted},
+    replica::{Collected, Details, Ending, Rescheduled, Wanted},
     volume::Volume,
 };
 
 use super::{
     GroupIx, RoomAppeared, View,
-    groups::{Replica, Slot, is_live},
+    groups::{Group, Replica, Slot, is_live},
     occupancy,
 };
 use crate::address;
@@ -33,8 +34,24 @@ pub(crate) struct Supposed {
     waiting: BTreeSet<GroupIx>,
     /// Slots as they were before the first change to each; `None` where there was none.
     slots: BTreeMap<(GroupIx, SlotKey), Option<Slot>>,
-    counters: BTreeMap<GroupIx, u32>,
+    /// What is known of whole groups, as it was.
+    records: BTreeMap<GroupIx, Records>,
     homes: Vec<VolumeKey>,
+}
+
+/// What a plan can change of a group beside its slots.
+#[derive(Debug)]
+struct Records {
+    next_index: u32,
+    reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
+    collected: Collected,
+}
+
+impl Records {
+    fn of(group: &Group) -> Self {
+        let (reschedules, collected) = (group.reschedules.clone(), group.collected.clone());
+        Self { next_index: group.next_index, reschedules, collected }
+    }
 }
 
 impl View {
@@ -44,7 +61,7 @@ impl View {
             dirty: self.dirty.clone(),
             waiting: self.waiting.clone(),
             slots: BTreeMap::new(),
-            counters: BTreeMap::new(),
+            records: BTreeMap::new(),
             homes: Vec::new(),
         }
     }
@@ -53,7 +70,7 @@ impl View {
     pub(crate) fn carry_out(&mut self, changes: &[GroupPlan], at: Time, supposed: &mut Supposed) {
         for part in changes {
             let Some(&group) = self.group_ids.get(&part.group) else { continue };
-            supposed.counters.entry(group).or_insert(self.group(group).next_index);
+            supposed.records.entry(group).or_insert_with(|| Records::of(self.group(group)));
             for item in &part.items {
                 self.carry_out_item(group, part, item, at, supposed);
             }
@@ -84,6 +101,10 @@ impl View {
                 let (group, slot) = (part.group.clone(), slot.clone());
                 vec![Event::Restarting { group, slot, generation: *generation, attempt: *attempt }]
             }
+            PlanItem::Reschedule { slot, generation, delay } => {
+                self.rescheduling_events(group, slot, *generation, (at, *delay))
+            }
+            PlanItem::Collect { slot, generation } => self.collecting_events(group, slot, *generation),
             PlanItem::GiveUp { slot, generation, code } => {
                 let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation));
                 found.map(|replica| given_up(&part.group, slot, replica, *code, at)).into_iter().collect()
@@ -111,13 +132,51 @@ impl View {
         std::iter::once(Event::SlotClosing { group: key.clone(), slot: slot.clone() }).chain(stops).collect()
     }
 
+    fn rescheduling_events(
+        &self,
+        group: GroupIx,
+        slot: &SlotKey,
+        generation: Generation,
+        (at, delay): (Time, Duration),
+    ) -> Vec<Event> {
+        let known = self.group(group);
+        let replicas = known.slot_at(slot).ok().map(|at| &known.slots[at].replicas);
+        let replica = replicas.into_iter().flatten().find(|replica| replica.generation == generation);
+        let Some(replica) = replica else { return Vec::new() };
+        let from = self.fleet.node(replica.node).name.clone();
+        let mut moves = known.reschedules.get(slot).cloned().unwrap_or_default();
+        moves.push(Rescheduled { at, from, delay });
+        let moved = Event::Rescheduled { group: known.key.clone(), slot: slot.clone(), moves };
+        vec![moved, stopping(&known.key, slot, generation)]
+    }
+
+    fn collecting_events(&self, group: GroupIx, slot: &SlotKey, generation: Generation) -> Vec<Event> {
+        let known = self.group(group);
+        let replicas = known.slot_at(slot).ok().map(|at| &known.slots[at].replicas);
+        let replica = replicas.into_iter().flatten().find(|replica| replica.generation == generation);
+        let Some(replica) = replica else { return Vec::new() };
+        let mut collected = known.collected.clone();
+        let ending = if replica.state == ReplicaState::Completed { Ending::Completed } else { Ending::Failed };
+        match ending {
+            Ending::Completed => collected.completed += 1,
+            Ending::Failed => collected.failed += 1,
+        }
+        if let SlotKey::Node(node) = slot {
+            collected.nodes.insert(node.clone(), ending);
+        }
+        let mut events = vec![Event::Collected { group: known.key.clone(), collected }];
+        events.extend(self.closing_events(group, &known.key, slot));
+        events
+    }
+
     /// Takes everything back that was supposed.
     pub(crate) fn take_back(&mut self, supposed: Supposed) {
         for ((group, key), before) in supposed.slots {
             self.put_back(group, &key, before);
         }
-        for (group, next_index) in supposed.counters {
-            self.group_mut(group).next_index = next_index;
+        for (group, Records { next_index, reschedules, collected }) in supposed.records {
+            let group = self.group_mut(group);
+            (group.next_index, group.reschedules, group.collected) = (next_index, reschedules, collected);
         }
         for key in &supposed.homes {
             self.volumes.unsettle(key);
@@ -178,6 +237,8 @@ fn named(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Place(Placement { slot, .. })
         | PlanItem::Stop { slot, .. }
         | PlanItem::Restart { slot, .. }
+        | PlanItem::Reschedule { slot, .. }
+        | PlanItem::Collect { slot, .. }
         | PlanItem::GiveUp { slot, .. } => std::slice::from_ref(slot),
         PlanItem::Wait(wait) => &wait.slots,
     }
