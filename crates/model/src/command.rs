@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent, NamespaceName, Node,
-    NodeName, Plan, ReplicaState, RuntimeCode, SecretName, SlotKey, Time, node::UseDegraded, replica::Details,
+    AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
+    NamespaceName, Node, NodeName, Plan, ReplicaState, RuntimeCode, SecretName, SlotKey, Time, node::UseDegraded,
+    replica::Details,
 };
 
 /// One change asked for.
@@ -31,8 +32,28 @@ pub enum Command {
     SetIntent {
         /// The node.
         node: NodeName,
-        /// The wish.
+        /// The wish. To remove a node this way asks nobody to leave it first.
         intent: Intent,
+        /// When.
+        at: Time,
+    },
+    /// A node shall be emptied, and perhaps leave.
+    Drain {
+        /// The node.
+        node: NodeName,
+        /// Until when jobs may finish.
+        deadline: Option<Time>,
+        /// What follows.
+        then: AfterDrain,
+        /// When.
+        at: Time,
+    },
+    /// An operator says that a node that is away is gone for good.
+    ConfirmLost {
+        /// The node.
+        node: NodeName,
+        /// When.
+        at: Time,
     },
     /// What was detected of a node.
     SetHealth {

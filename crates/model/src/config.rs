@@ -47,6 +47,13 @@ pub struct ClusterConfig {
     pub gc_nodes: Duration,
     /// Whether higher priorities may displace lower ones.
     pub preemption: Preemption,
+    /// Time a replica has to leave a node that is drained.
+    #[serde(default = "default_drain_timeout")]
+    pub drain_timeout: Duration,
+}
+
+const fn default_drain_timeout() -> Duration {
+    Duration::from_mins(5)
 }
 
 impl Default for ClusterConfig {
@@ -67,6 +74,7 @@ impl Default for ClusterConfig {
             gc_finished: gc_finished(),
             gc_nodes: gc_nodes(),
             preemption: Preemption::Off,
+            drain_timeout: default_drain_timeout(),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::{net::Ipv6Addr, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, Attempt, ClusterConfig, Generation, GroupKey, NamespaceName, Node, NodeName, Reason, ReplicaState,
-    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey,
+    Assignment, Attempt, ClusterConfig, Evacuation, Generation, GroupKey, NamespaceName, Node, NodeName, Reason,
+    ReplicaState, RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey,
     command::Quota,
     replica::{Collected, Details, Rescheduled},
     volume::Volume,
@@ -25,6 +25,8 @@ pub enum Event {
     NodeChanged(Arc<Node>),
     /// A node is gone for good.
     NodeGone(NodeName),
+    /// Work is no longer taken off nodes that are down, or is again.
+    EvacuationChanged(Evacuation),
     /// A service is new, or its spec changed.
     GroupChanged {
         /// Which.

@@ -9,6 +9,7 @@ pub mod config;
 pub mod constraint;
 pub mod container;
 pub mod device;
+pub mod drain;
 pub mod event;
 pub mod ids;
 pub mod node;
@@ -26,6 +27,7 @@ pub mod work;
 pub use command::{Command, Observation};
 pub use config::ClusterConfig;
 pub use constraint::{Attribute, Constraint, Operator};
+pub use drain::{AfterDrain, Drain, DrainOutcome, Evacuation, NodePlan};
 pub use event::Event;
 pub use ids::{
     Attempt, DeploymentName, Generation, GroupKey, NamespaceName, NodeName, NodeNumber, PoolName, RevisionNumber,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::device::DeviceGroup;
 
-use crate::{NodeName, NodeNumber, PoolName};
+use crate::{NodeName, NodeNumber, PoolName, Time, drain::Drain};
 
 /// A machine that can run replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,18 @@ pub struct Node {
     pub use_degraded: UseDegraded,
     /// Whether it can reach its overlay peers.
     pub overlay: Overlay,
+    /// When its health last changed.
+    #[serde(default)]
+    pub health_since: Time,
+    /// When an operator said that it is gone for good; forgotten when it is heard of again.
+    #[serde(default)]
+    pub confirmed_lost: Option<Time>,
+    /// How it is being emptied, while it is, and afterwards until it is wanted again.
+    #[serde(default)]
+    pub drain: Option<Drain>,
+    /// When it left the cluster.
+    #[serde(default)]
+    pub removed_at: Option<Time>,
 }
 
 impl Node {

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, Generation, GroupKey, NodeName, Reason, RuntimeCode, SlotKey, StateIndex, Terms, Time, VolumeKey,
-    device::TakenDevices, reason_text::Refusal, replica::Details,
+    Attempt, Generation, GroupKey, NodeName, NodePlan, Reason, RuntimeCode, SlotKey, StateIndex, Terms, Time,
+    VolumeKey, device::TakenDevices, reason_text::Refusal, replica::Details,
 };
 
 /// One pass of decisions.
@@ -21,6 +21,9 @@ pub struct Plan {
     pub made_at: Time,
     /// What changes, group by group in the order decided.
     pub groups: Vec<GroupPlan>,
+    /// What changes about nodes, after the groups.
+    #[serde(default)]
+    pub nodes: Vec<NodePlan>,
     /// When the answer could change without any event.
     pub wake_at: Option<Time>,
 }
@@ -28,7 +31,7 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.nodes.is_empty()
     }
 
     /// How many replicas get a node.

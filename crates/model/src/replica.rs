@@ -53,6 +53,10 @@ pub struct Replica {
     pub failures: u32,
     /// Restarts in this generation.
     pub restarts: u32,
+    /// What it was seen doing, and since when, before its node went out of sight. Still doing that when it is heard of
+    /// again, it has done so all along.
+    #[serde(default)]
+    pub before_loss: Option<(ReplicaState, Time)>,
 }
 
 /// A move to another node because restarts on the old one were used up.

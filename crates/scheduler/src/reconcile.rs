@@ -44,7 +44,7 @@ use crate::{
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
     let groups = foresight::complete(view, changes, now);
-    Plan { made_from, made_at: now, groups, wake_at: next_wake(view) }
+    Plan { made_from, made_at: now, groups, nodes: Vec::new(), wake_at: next_wake(view) }
 }
 
 /// Decides once about every group that is due, the most important first.

@@ -20,7 +20,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use longshore_model::{ClusterConfig, GroupKey, NamespaceName, SecretName, Time, command::Quota, config::Preemption};
+use longshore_model::{
+    ClusterConfig, Evacuation, GroupKey, NamespaceName, SecretName, Time, command::Quota, config::Preemption,
+};
 
 use crate::ask::Counts;
 
@@ -71,6 +73,8 @@ pub struct View {
     pub(crate) alarms: BTreeSet<(Time, GroupIx)>,
     /// Whether room may have appeared somewhere, so that what waits is tried again.
     pub(crate) room_appeared: RoomAppeared,
+    /// Whether work is taken off nodes that are down, as last told.
+    pub(crate) evacuation: Evacuation,
     pub(crate) journal: Journal,
     /// A column lent to each ask in turn, kept for its allocation.
     pub(crate) counts: Counts,

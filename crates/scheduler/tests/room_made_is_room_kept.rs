@@ -40,6 +40,10 @@ impl World {
             health: Health::Ready,
             use_degraded: longshore_model::node::UseDegraded::No,
             overlay: longshore_model::node::Overlay::Reachable,
+            health_since: longshore_model::Time::default(),
+            confirmed_lost: None,
+            drain: None,
+            removed_at: None,
         })));
         world
     }

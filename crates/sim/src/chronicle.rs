@@ -3,11 +3,13 @@
 //! Owns: which events become entries and what each entry says.
 //! Must not touch: the run. Reading the chronicle or not changes nothing.
 
-use std::collections::BTreeMap;
+mod nodes;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupKey, Health, Intent, Node, NodeName, Reason, ReplicaState,
-    RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
+    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
+    RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
     replica::{Details, HostPort},
     service::SpecHash,
 };
@@ -89,7 +91,25 @@ pub enum Kind {
     /// An operator keeps new work away from a node.
     NodePaused,
     /// An operator wants a node empty.
-    NodeDraining,
+    DrainStarted,
+    /// An operator wants a node to go on as before.
+    DrainCancelled,
+    /// Nothing is left on a node that was to be emptied.
+    DrainCompleted,
+    /// It took too long to empty a node.
+    DrainTimeout,
+    /// Something on a node that is to be emptied cannot leave it.
+    DrainBlocked,
+    /// A node left the cluster.
+    NodeRemoved,
+    /// An operator gave a node up.
+    NodeLost,
+    /// Too many nodes are gone at once to take work off them.
+    EvacuationPaused,
+    /// Work is taken off nodes that are down again.
+    EvacuationResumed,
+    /// A new leader took over.
+    LeaderChanged,
     /// A command was refused.
     Refused,
     /// A step of the scenario found nothing it could happen to.
@@ -116,7 +136,16 @@ impl Kind {
             Self::NodeDown => "node_down",
             Self::NodeDegraded => "node_degraded",
             Self::NodePaused => "node_paused",
-            Self::NodeDraining => "node_draining",
+            Self::DrainStarted => "drain_started",
+            Self::DrainCancelled => "drain_cancelled",
+            Self::DrainCompleted => "drain_completed",
+            Self::DrainTimeout => "drain_timeout",
+            Self::DrainBlocked => "drain_blocked",
+            Self::NodeRemoved => "node_removed",
+            Self::NodeLost => "node_lost",
+            Self::EvacuationPaused => "evacuation_paused",
+            Self::EvacuationResumed => "evacuation_resumed",
+            Self::LeaderChanged => "leader_changed",
             Self::Refused => "refused",
             Self::InVain => "in_vain",
         }
@@ -186,7 +215,7 @@ pub(crate) struct Chronicle {
     whereabouts: BTreeMap<(GroupKey, SlotKey), NodeName>,
     /// Where each generation is, as a report of its end comes when the state has forgotten it.
     hosts: BTreeMap<(GroupKey, SlotKey, Generation), NodeName>,
-    nodes: BTreeMap<NodeName, (Intent, Health)>,
+    nodes: BTreeMap<NodeName, Arc<Node>>,
 }
 
 impl Chronicle {
@@ -209,9 +238,8 @@ impl Chronicle {
     pub(crate) fn record(&mut self, now: Time, event: &Event, stats: &mut Stats) {
         match event {
             Event::NodeChanged(node) => self.node_changed(now, node),
-            Event::NodeGone(node) => {
-                self.nodes.remove(node);
-            }
+            Event::NodeGone(node) => self.node_gone(now, node),
+            Event::EvacuationChanged(evacuation) => self.evacuation_changed(now, evacuation),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(now, group, slot, *generation, assignment, stats);
             }
@@ -284,28 +312,6 @@ impl Chronicle {
         entry.generation = Some(generation);
         entry.node = node;
         entry
-    }
-
-    fn node_changed(&mut self, now: Time, node: &Node) {
-        let before = self.nodes.insert(node.name.clone(), (node.intent, node.health));
-        if before.map(|(_, health)| health) != Some(node.health) {
-            let kind = match node.health {
-                Health::Ready => Kind::NodeReady,
-                Health::Suspect => Kind::NodeSuspect,
-                Health::Down => Kind::NodeDown,
-                Health::Degraded => Kind::NodeDegraded,
-            };
-            self.push(now, kind).node = Some(node.name.clone());
-        }
-        if before.is_some_and(|(intent, _)| intent != node.intent) {
-            let kind = match node.intent {
-                Intent::Active => Kind::NodeReady,
-                Intent::Paused => Kind::NodePaused,
-                Intent::Draining => Kind::NodeDraining,
-                Intent::Removed => return,
-            };
-            self.push(now, kind).node = Some(node.name.clone());
-        }
     }
 
     fn placed(

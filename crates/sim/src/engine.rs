@@ -11,8 +11,10 @@
 //! Invariant: the same scenario gives the same run, `decide_us` aside.
 
 mod beats;
+mod leaders;
 mod passes;
 mod reactions;
+mod returning;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -154,6 +156,9 @@ impl<'s> Engine<'s> {
             Action::Ask(command) => self.tell(Command::clone(command)),
             Action::Fail(node) => self.fail(node),
             Action::Return(node) => self.boot(node),
+            Action::Isolate(node) => self.isolate(node),
+            Action::Heal(node) => self.heal(node),
+            Action::NewLeader => self.change_leader(),
             Action::Degrade(node) => self.degrade(node),
             Action::Befall(replica, mishap) => self.befall(replica, *mishap),
         }

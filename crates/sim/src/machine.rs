@@ -9,6 +9,7 @@
 //! Must not touch: placement and the state machine. It hears orders and answers with reports.
 //! Invariant: nothing that was set in motion before a machine went off is heard of after it has booted.
 
+mod adoption;
 mod container;
 mod pulling;
 
@@ -23,6 +24,7 @@ use longshore_model::{
     replica::Details,
 };
 
+pub(crate) use self::adoption::Due;
 use self::{container::Container, pulling::PullState};
 use crate::scenario::{Image, Mishap};
 
@@ -85,11 +87,21 @@ pub(crate) enum Power {
     Off,
 }
 
+/// Whether messages get through to a machine and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Up,
+    Cut,
+    /// Messages get through again, and it first lets go of what is no longer its own.
+    Returning,
+}
+
 /// One virtual machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     name: NodeName,
     power: Power,
+    link: Link,
     boots: u32,
     /// What it says of itself while it is on.
     fitness: Health,
@@ -106,6 +118,7 @@ impl Machine {
         Self {
             name,
             power: Power::On,
+            link: Link::Up,
             boots: 0,
             fitness: Health::Ready,
             missed: 0,
@@ -118,6 +131,19 @@ impl Machine {
 
     pub(crate) fn power(&self) -> Power {
         self.power
+    }
+
+    /// Whether it hears orders and its reports are heard.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.power == Power::On && self.link != Link::Cut
+    }
+
+    pub(crate) fn link(&self) -> Link {
+        self.link
+    }
+
+    pub(crate) fn set_link(&mut self, link: Link) {
+        self.link = link;
     }
 
     /// How often it was switched; an alarm of an earlier life is not for this one.
@@ -144,16 +170,17 @@ impl Machine {
     pub(crate) fn boot(&mut self) {
         self.power = Power::On;
         self.fitness = Health::Ready;
-        self.missed = 0;
     }
 
     /// A heartbeat is due. How many were missed in a row, with this one.
     pub(crate) fn beat(&mut self) -> u32 {
-        self.missed = match self.power {
-            Power::On => 0,
-            Power::Off => self.missed.saturating_add(1),
-        };
+        self.missed = if self.is_reachable() { 0 } else { self.missed.saturating_add(1) };
         self.missed
+    }
+
+    /// A new leader has not counted any beats.
+    pub(crate) fn forget_missed(&mut self) {
+        self.missed = 0;
     }
 
     /// A generation shall run.

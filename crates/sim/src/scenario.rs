@@ -65,6 +65,12 @@ pub enum Action {
     Fail(NodeName),
     /// A machine boots with nothing running.
     Return(NodeName),
+    /// A machine is cut off: no message comes or goes, its containers run on.
+    Isolate(NodeName),
+    /// A machine that was cut off can be talked to again.
+    Heal(NodeName),
+    /// A new leader takes over, from the replicated state alone.
+    NewLeader,
     /// A node reports itself unfit for new work.
     Degrade(NodeName),
     /// Something happens to a replica, named by its printed id.

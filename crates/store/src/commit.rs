@@ -21,6 +21,7 @@ impl State {
         for part in plan.groups {
             self.commit_group(part, plan.made_at, &mut events);
         }
+        self.commit_nodes(plan.nodes, plan.made_at, &mut events);
         events
     }
 
@@ -295,6 +296,7 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
         details: Details::new(),
         failures: 0,
         restarts: 0,
+        before_loss: None,
     }
 }
 

@@ -30,6 +30,9 @@ pub enum CommandError {
     /// A living node has that name already.
     #[error("a node named `{0}` is already part of the cluster")]
     DuplicateNode(NodeName),
+    /// A node that is heard of cannot be given up.
+    #[error("node `{0}` is heard of and cannot be given up for lost")]
+    NodeIsHeardOf(NodeName),
     /// A count for a service that has none.
     #[error("service \"{0}\" uses placement=global; remove replicas (global runs one replica per ready node)")]
     ScaleOfGlobal(ServiceName),
@@ -132,6 +135,7 @@ impl CommandError {
             Self::UnknownDeployment(_) => "unknown_deployment",
             Self::UnknownService { .. } => "unknown_service",
             Self::DuplicateNode(_) => "duplicate_node",
+            Self::NodeIsHeardOf(_) => "node_is_heard_of",
             Self::ScaleOfGlobal(_) => "scale_of_global",
             Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
             Self::IngressPortTaken { .. } => "ingress_port_taken",
@@ -156,6 +160,7 @@ impl CommandError {
             | Self::UnknownDeployment(_)
             | Self::UnknownService { .. }
             | Self::DuplicateNode(_)
+            | Self::NodeIsHeardOf(_)
             | Self::ScaleOfGlobal(_)
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
@@ -171,6 +176,7 @@ impl CommandError {
             Self::UnknownDeployment(_) => "apply the deployment first",
             Self::UnknownService { .. } => "name a service of the deployment's current manifest",
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
+            Self::NodeIsHeardOf(_) => "wait until the node is suspect or down; to empty one that is well, drain it",
             Self::ScaleOfGlobal(_) => "a global service follows the nodes; use constraints to choose them",
             Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",
             Self::IngressPortTaken { .. } => {

@@ -8,6 +8,7 @@ mod apply;
 mod commit;
 mod conflicts;
 mod deployments;
+mod drains;
 mod error;
 mod finished;
 mod nodes;

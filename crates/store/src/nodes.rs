@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    Event, GroupKey, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, SlotKey, Time,
-    node::UseDegraded, replica::Details,
+    AfterDrain, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time, node::UseDegraded,
+    replica::Details,
 };
 
 use crate::{CommandError, State, conflicts, finished, replay::observed};
@@ -23,11 +23,13 @@ impl State {
                 labels: known.labels.clone(),
                 intent: known.intent,
                 use_degraded: known.use_degraded,
+                drain: known.drain.clone(),
                 ..node
             },
             None => {
                 conflicts::node_keeps_printed_ids_apart(self, &node.name)?;
                 self.nodes_joined += 1;
+                self.removed.remove(&node.name);
                 Node { number: NodeNumber(self.nodes_joined), ..node }
             }
         };
@@ -52,10 +54,20 @@ impl State {
         })
     }
 
-    pub(crate) fn set_intent(&mut self, name: &NodeName, intent: Intent) -> Result<Vec<Event>, CommandError> {
+    pub(crate) fn set_intent(&mut self, name: &NodeName, intent: Intent, at: Time) -> Result<Vec<Event>, CommandError> {
+        let known = self.nodes.get(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
         match intent {
-            Intent::Active | Intent::Paused | Intent::Draining => self.change_node(name, |node| node.intent = intent),
-            Intent::Removed => self.forget_node(name),
+            Intent::Active | Intent::Paused => self.change_node(name, |node| {
+                node.intent = intent;
+                node.drain = None;
+            }),
+            Intent::Draining if known.intent == Intent::Draining => Ok(Vec::new()),
+            Intent::Draining => self.drain(name, None, AfterDrain::Keep, at),
+            Intent::Removed => {
+                let mut events = Vec::new();
+                self.forget_node(name, at, &mut events);
+                Ok(events)
+            }
         }
     }
 
@@ -68,7 +80,17 @@ impl State {
     }
 
     pub(crate) fn set_health(&mut self, name: &NodeName, health: Health, at: Time) -> Result<Vec<Event>, CommandError> {
-        let changed = self.change_node(name, |node| node.health = health)?;
+        let changed = self.change_node(name, |node| {
+            if node.health != health {
+                node.health = health;
+                node.health_since = at;
+            }
+            match health {
+                // Heard of again, it was not gone for good.
+                Health::Ready | Health::Degraded => node.confirmed_lost = None,
+                Health::Suspect | Health::Down => {}
+            }
+        })?;
         if changed.is_empty() || health != Health::Down {
             return Ok(changed);
         }
@@ -77,7 +99,11 @@ impl State {
         Ok(events)
     }
 
-    fn change_node(&mut self, name: &NodeName, change: impl FnOnce(&mut Node)) -> Result<Vec<Event>, CommandError> {
+    pub(crate) fn change_node(
+        &mut self,
+        name: &NodeName,
+        change: impl FnOnce(&mut Node),
+    ) -> Result<Vec<Event>, CommandError> {
         let known = self.nodes.get_mut(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
         let mut node = Node::clone(known);
         change(&mut node);
@@ -98,6 +124,7 @@ impl State {
                     if finished::ending(&group.spec, replica).is_some() || replica.state == ReplicaState::Lost {
                         continue;
                     }
+                    replica.before_loss = Some((replica.state, replica.since));
                     replica.state = ReplicaState::Lost;
                     replica.code = Some(RuntimeCode::NodeLost);
                     replica.details = Details::new();
@@ -107,31 +134,5 @@ impl State {
             }
         }
         events
-    }
-
-    fn forget_node(&mut self, name: &NodeName) -> Result<Vec<Event>, CommandError> {
-        if self.nodes.remove(name).is_none() {
-            return Err(CommandError::UnknownNode(name.clone()));
-        }
-        let on_it: Vec<(GroupKey, SlotKey, longshore_model::Generation)> = self
-            .replicas()
-            .filter(|(_, _, replica)| replica.assignment.node == *name)
-            .map(|(group, slot, replica)| (group.clone(), slot.key.clone(), replica.generation))
-            .collect();
-        let mut events = Vec::new();
-        // The command carries no time and needs none: the addresses released belong to a range that is never given
-        // out again, as node numbers are not reused.
-        for (group, slot, generation) in on_it {
-            // Work that was done there stays done.
-            self.collect(&group, &slot, generation, &mut events);
-            self.release(&group, &slot, generation, Time::default(), &mut events);
-        }
-        self.resting.retain(|_, node| node != name);
-        for group in self.groups.values_mut() {
-            group.failures.remove(name);
-            group.collected.nodes.remove(name);
-        }
-        events.push(Event::NodeGone(name.clone()));
-        Ok(events)
     }
 }

@@ -96,7 +96,8 @@ fn take_in(replica: &mut Replica, seen: Observation, spec: &ServiceSpec) -> News
             replica.failures = if well { 1 } else { replica.failures + 1 };
             news = News::Failure;
         }
-        replica.since = seen.at;
+        let before = replica.before_loss.take().filter(|(state, _)| *state == seen.state);
+        replica.since = before.map_or(seen.at, |(_, since)| since);
     }
     replica.state = seen.state;
     replica.code = seen.code;

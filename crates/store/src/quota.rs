@@ -47,6 +47,8 @@ impl State {
             | Command::Join(_)
             | Command::Label { .. }
             | Command::SetIntent { .. }
+            | Command::Drain { .. }
+            | Command::ConfirmLost { .. }
             | Command::SetHealth { .. }
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use longshore_model::{
-    Attempt, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
+    Attempt, Evacuation, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
     replica::{Collected, Replica, Wanted},
 };
 
@@ -17,6 +17,9 @@ impl State {
     pub fn events(&self) -> Vec<Event> {
         let mut events = vec![Event::Configured(self.config.clone())];
         events.extend(self.nodes.values().cloned().map(Event::NodeChanged));
+        if self.evacuation != Evacuation::Free {
+            events.push(Event::EvacuationChanged(self.evacuation.clone()));
+        }
         events.extend(
             self.quotas
                 .iter()

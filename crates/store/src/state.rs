@@ -11,8 +11,8 @@ use std::{
 };
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, Node, NodeName, RevisionNumber, SecretName,
-    ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
+    SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
     command::Quota,
     replica::{Collected, Replica, Rescheduled, Wanted},
     volume::Volume,
@@ -27,6 +27,9 @@ pub struct State {
     pub(crate) index: StateIndex,
     pub(crate) config: ClusterConfig,
     pub(crate) nodes: BTreeMap<NodeName, Arc<Node>>,
+    /// Nodes that have left, as they were when they did.
+    pub(crate) removed: BTreeMap<NodeName, Arc<Node>>,
+    pub(crate) evacuation: Evacuation,
     /// Nodes ever joined; the next one gets the number after it. Never goes back, as numbers pick address ranges.
     pub(crate) nodes_joined: u32,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,

@@ -33,6 +33,10 @@ fn node(name: &str) -> Node {
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }
 
@@ -133,6 +137,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::QuotaSet { .. } => "quota set",
             Event::Rescheduled { .. } => "rescheduled",
             Event::Collected { .. } => "collected",
+            Event::EvacuationChanged(_) => "evacuation changed",
         })
         .collect()
 }
@@ -285,7 +290,7 @@ fn a_lost_generation_occupies_its_node_until_it_is_seen_stopped() {
 #[test]
 fn a_node_that_is_removed_releases_everything_and_its_number_is_not_reused() {
     let (mut state, web) = shop();
-    let events = state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Removed }).unwrap();
+    let events = state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Removed, at: Time(9) }).unwrap();
     assert_eq!(kinds(&events), ["released", "address resting", "node gone"]);
     assert_eq!(state.group(&web).unwrap().slots[&slot(0)].newest, Generation(1));
     state.apply(Command::Join(Box::new(node("a")))).unwrap();
@@ -297,7 +302,7 @@ fn a_name_is_taken_while_its_node_lives_and_comes_back_with_the_operators_word()
     let (mut state, _) = shop();
     let again = || Command::Join(Box::new(node("a")));
     assert_eq!(state.apply(again()).unwrap_err().code(), "duplicate_node");
-    state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Paused }).unwrap();
+    state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Paused, at: Time(9) }).unwrap();
     state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(1) }).unwrap();
     state.apply(again()).unwrap();
     let back = state.node(&"a".into()).unwrap();
@@ -475,6 +480,7 @@ fn a_secret_only_moves_forward() {
 #[test]
 fn an_unknown_node_is_named() {
     let mut state = State::default();
-    let refused = state.apply(Command::SetIntent { node: NodeName::from("x"), intent: Intent::Paused }).unwrap_err();
+    let refused =
+        state.apply(Command::SetIntent { node: NodeName::from("x"), intent: Intent::Paused, at: Time(9) }).unwrap_err();
     assert_eq!(refused.to_string(), "there is no node `x`");
 }

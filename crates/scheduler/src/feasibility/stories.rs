@@ -145,5 +145,9 @@ fn node(name: &str, rack: &str) -> Node {
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }

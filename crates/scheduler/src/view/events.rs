@@ -27,6 +27,7 @@ impl View {
             Event::Configured(config) => self.configure(config),
             Event::NodeChanged(node) => self.node_changed(node),
             Event::NodeGone(name) => self.node_gone(name),
+            Event::EvacuationChanged(evacuation) => self.evacuation = evacuation.clone(),
             Event::GroupChanged { group, revision, spec, next_index } => {
                 self.group_changed(group, *revision, spec, *next_index);
             }

@@ -60,7 +60,7 @@ impl Fresh {
             start_by_hand(&mut world, &key_of(*at), &spec.0, start);
         }
         for (name, (_, intent)) in &self.nodes {
-            world.tell(Command::SetIntent { node: node_name(*name), intent: *intent });
+            world.tell(Command::SetIntent { node: node_name(*name), intent: *intent, at: world.now });
         }
         for (at, node) in &self.feuds {
             for _ in 0..5 {

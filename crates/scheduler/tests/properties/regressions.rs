@@ -82,7 +82,7 @@ fn fail(world: &mut World, node: u8) {
 }
 
 fn intend(world: &mut World, node: u8, intent: Intent) {
-    world.tell(Command::SetIntent { node: node_name(node), intent });
+    world.tell(Command::SetIntent { node: node_name(node), intent, at: world.now });
 }
 
 #[test]

@@ -79,6 +79,10 @@ pub(super) fn plain_node() -> Node {
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: longshore_model::Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }
 

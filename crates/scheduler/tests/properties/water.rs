@@ -65,7 +65,7 @@ proptest! {
                 world.view.apply(&Event::FailureCounted { group: key.clone(), node: node_name(*name), at: world.now });
             }
             if *paused {
-                world.tell(Command::SetIntent { node: node_name(*name), intent: Intent::Paused });
+                world.tell(Command::SetIntent { node: node_name(*name), intent: Intent::Paused, at: world.now });
             }
         }
         let (plan, _) = world.decide();

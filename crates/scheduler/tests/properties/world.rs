@@ -147,7 +147,7 @@ impl World {
                 let labels = BTreeMap::from([((*label).to_owned(), (*value).to_owned())]);
                 Command::Label { node: node_name(*node), labels }
             }
-            Step::Intend(node, intent) => Command::SetIntent { node: node_name(*node), intent: *intent },
+            Step::Intend(node, intent) => Command::SetIntent { node: node_name(*node), intent: *intent, at: self.now },
             Step::Health(node, health) => Command::SetHealth { node: node_name(*node), health: *health, at: self.now },
             Step::UseDegraded(node) => {
                 Command::SetUseDegraded { node: node_name(*node), use_degraded: UseDegraded::Yes }

@@ -246,6 +246,10 @@ pub(super) fn node(name: &str, cpu_millis: u64, memory_bytes: u64, labels: &[(&s
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: longshore_model::Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }
 

@@ -170,5 +170,9 @@ fn node(options: &Options, number: u32, smallest_memory: u64) -> Node {
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: longshore_model::Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }

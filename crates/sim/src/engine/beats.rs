@@ -1,13 +1,13 @@
-//! Machines go off and on, and the control plane notices by their heartbeats.
+//! Machines go off, and the control plane notices by their heartbeats.
 //!
-//! Owns: detection, from missed beats to `suspect` and `down`, and what a machine says when it boots.
+//! Owns: detection, from missed beats to `suspect` and `down`.
 //! Must not touch: what a lost node leads to.
 //! Invariant: all nodes beat in phase, at whole multiples of the interval.
 
-use longshore_model::{Command, Health, Node, NodeName, ReplicaState, replica::Wanted};
+use longshore_model::{Command, Health, Node, NodeName};
 
 use super::{Engine, Tick};
-use crate::machine::{ContainerId, Outbox, Power, Report};
+use crate::machine::{Link, Power};
 
 impl Engine<'_> {
     pub(super) fn beat(&mut self) {
@@ -18,9 +18,10 @@ impl Engine<'_> {
             let missed = machine.beat();
             let known = self.state.node(name).map(|node| node.health);
             let health = match known {
-                Some(Health::Suspect | Health::Down) if missed == 0 => machine.fitness(),
-                Some(_) if missed == suspect => Health::Suspect,
-                Some(_) if missed == down => Health::Down,
+                // One that is coming back says so itself, once it has let go of what is not its own.
+                Some(Health::Suspect | Health::Down) if missed == 0 && machine.link() == Link::Up => machine.fitness(),
+                Some(Health::Ready | Health::Degraded) if missed >= suspect => Health::Suspect,
+                Some(Health::Suspect) if missed >= down => Health::Down,
                 Some(_) | None => continue,
             };
             changes.push((name.clone(), health));
@@ -30,7 +31,7 @@ impl Engine<'_> {
         }
     }
 
-    fn set_health(&mut self, node: NodeName, health: Health) {
+    pub(super) fn set_health(&mut self, node: NodeName, health: Health) {
         self.tell(Command::SetHealth { node, health, at: self.now });
     }
 
@@ -40,35 +41,11 @@ impl Engine<'_> {
         }
     }
 
-    /// A machine that boots first lets go of what is no longer its own, then takes work, then goes on with what is.
-    pub(super) fn boot(&mut self, node: &NodeName) {
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.power() == Power::Off) else { return };
-        machine.boot();
-        let mut ended = Outbox::default();
-        let mut wanted = Vec::new();
-        for (group, slot, replica) in self.state.replicas().filter(|(_, _, replica)| replica.assignment.node == *node) {
-            let id = ContainerId { group: group.clone(), slot: slot.key.clone(), generation: replica.generation };
-            match replica.wanted {
-                Wanted::Stop => ended.reports.push(stopped(id, replica.attempt)),
-                Wanted::Run if restarts_by_itself(replica.state) => {
-                    wanted.push((id, replica.attempt, replica.assignment.terms.revision));
-                }
-                Wanted::Run => {}
-            }
-        }
-        self.send(node, ended);
-        self.set_health(node.clone(), Health::Ready);
-        for (id, attempt, revision) in wanted {
-            self.start(node, &id, attempt, revision);
-        }
-        self.deliver();
-    }
-
     pub(super) fn degrade(&mut self, node: &NodeName) {
         let Some(machine) = self.machines.get_mut(node) else { return };
         machine.degrade();
-        // A machine that is off cannot say so; it says so with its next beat if it is degraded again by then.
-        if machine.power() == Power::On {
+        // Out of sight it cannot say so; it says so when it is heard of again, unless it has booted by then.
+        if machine.is_reachable() {
             self.set_health(node.clone(), Health::Degraded);
         }
     }
@@ -79,24 +56,5 @@ impl Engine<'_> {
         self.machines
             .entry(node.name.clone())
             .or_insert_with(|| crate::machine::Machine::new(node.name.clone(), behaviours));
-    }
-}
-
-fn stopped(id: ContainerId, attempt: longshore_model::Attempt) -> Report {
-    let details = longshore_model::replica::Details::new();
-    Report { id, attempt, state: ReplicaState::Stopped, code: None, details }
-}
-
-/// Work that had ended waits for the scheduler's word; the rest is the agent's to bring back.
-const fn restarts_by_itself(state: ReplicaState) -> bool {
-    match state {
-        ReplicaState::Failed | ReplicaState::Completed | ReplicaState::Stopped => false,
-        ReplicaState::Pending
-        | ReplicaState::Pulling
-        | ReplicaState::Starting
-        | ReplicaState::Running
-        | ReplicaState::Degraded
-        | ReplicaState::Draining
-        | ReplicaState::Lost => true,
     }
 }

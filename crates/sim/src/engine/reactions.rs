@@ -1,17 +1,18 @@
 //! What machines make of events, and what becomes of their reports.
 //!
 //! Owns: the way from an event to the machine it concerns and back.
-//! Invariant: a machine that is off hears nothing and says nothing.
+//! Invariant: a machine that is off or cut off hears nothing, and nothing is heard of it.
 
 use std::sync::Arc;
 
 use longshore_model::{
-    Attempt, Command, Event, GroupKey, NodeName, Observation, RevisionNumber, ServiceSpec, SlotKey, replica::Replica,
+    Attempt, Command, Event, GroupKey, NodeName, Observation, ReplicaState, RevisionNumber, ServiceSpec, SlotKey,
+    replica::Replica,
 };
 
 use super::{Engine, Tick};
 use crate::{
-    machine::{Alarm, ContainerId, Felt, Machine, Outbox, Power},
+    machine::{Alarm, ContainerId, Felt, Link, Machine, Outbox, Power},
     scenario::Mishap,
 };
 
@@ -35,6 +36,7 @@ impl Engine<'_> {
                 self.order(&id, |machine, _, spec, now, out| machine.restart(id.clone(), *attempt, spec, now, out));
             }
             Event::Configured(_)
+            | Event::EvacuationChanged(_)
             | Event::GroupChanged { .. }
             | Event::GroupUnwanted(_)
             | Event::GroupGone(_)
@@ -58,7 +60,7 @@ impl Engine<'_> {
     /// A generation begins on its machine.
     pub(super) fn start(&mut self, node: &NodeName, id: &ContainerId, attempt: Attempt, revision: RevisionNumber) {
         let Some(spec) = self.spec_of(&id.group, revision) else { return };
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.power() == Power::On) else { return };
+        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.is_reachable()) else { return };
         let mut out = Outbox::default();
         machine.run(id, attempt, &spec, self.now, &mut out);
         self.send(node, out);
@@ -73,7 +75,7 @@ impl Engine<'_> {
         let Some(replica) = self.replica(&id.group, &id.slot, id).cloned() else { return };
         let Some(spec) = self.spec_of(&id.group, replica.assignment.terms.revision) else { return };
         let node = replica.assignment.node.clone();
-        let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.power() == Power::On) else { return };
+        let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.is_reachable()) else { return };
         let mut out = Outbox::default();
         carry_out(machine, &replica, &spec, self.now, &mut out);
         self.send(&node, out);
@@ -110,11 +112,19 @@ impl Engine<'_> {
         machine.ring(alarm, self.now, &mut out);
         self.send(node, out);
         self.deliver();
+        self.welcome(node);
     }
 
-    /// Reports go to the control plane, alarms into the queue.
-    pub(super) fn send(&mut self, node: &NodeName, out: Outbox) {
-        let Some(boots) = self.machines.get(node).map(Machine::boots) else { return };
+    /// Reports go to the control plane, alarms into the queue. What is said while nobody hears it is said again later.
+    pub(super) fn send(&mut self, node: &NodeName, mut out: Outbox) {
+        let Some((boots, link)) = self.machines.get(node).map(|machine| (machine.boots(), machine.link())) else {
+            return;
+        };
+        match link {
+            Link::Up => {}
+            Link::Returning => out.reports.retain(|report| report.state == ReplicaState::Stopped),
+            Link::Cut => out.reports.clear(),
+        }
         for (at, alarm) in out.alarms {
             self.queue.push(at, Tick::Alarm { node: node.clone(), boots, alarm });
         }
@@ -132,13 +142,13 @@ impl Engine<'_> {
         }
     }
 
-    fn replica(&self, group: &GroupKey, slot: &SlotKey, id: &ContainerId) -> Option<&Replica> {
+    pub(super) fn replica(&self, group: &GroupKey, slot: &SlotKey, id: &ContainerId) -> Option<&Replica> {
         let slot = self.state.group(group)?.slots.get(slot)?;
         slot.replicas.iter().find(|replica| replica.generation == id.generation)
     }
 
     /// The service as the revision has it; the newest where the revision is no longer kept.
-    fn spec_of(&self, group: &GroupKey, revision: RevisionNumber) -> Option<Arc<ServiceSpec>> {
+    pub(super) fn spec_of(&self, group: &GroupKey, revision: RevisionNumber) -> Option<Arc<ServiceSpec>> {
         let deployment = self.state.deployment(&group.namespace, &group.deployment)?;
         let kept = deployment.revisions.iter().find(|kept| kept.number == revision);
         let spec = kept.and_then(|kept| kept.spec.services.get(&group.service));

@@ -83,6 +83,7 @@ impl Ledger {
                 }
             }
             Event::NodeGone(_)
+            | Event::EvacuationChanged(_)
             | Event::Configured(_)
             | Event::GroupChanged { .. }
             | Event::GroupUnwanted(_)

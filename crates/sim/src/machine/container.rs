@@ -25,6 +25,8 @@ pub(super) struct Container {
     phase: Phase,
     /// Whether its check was made to fail, whatever its image says.
     illness: Illness,
+    /// What was last said of it, to be said again to whoever missed it.
+    last: Option<(ReplicaState, Option<RuntimeCode>, Details)>,
 }
 
 /// Whether a container's check was made to fail.
@@ -54,13 +56,13 @@ enum Then {
 impl Container {
     pub(super) fn new(attempt: Attempt, spec: &ServiceSpec) -> Self {
         let image = spec.container.image.as_str().into();
-        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage, illness: Illness::None }
+        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage, illness: Illness::None, last: None }
     }
 
     /// What is left of a container the machine does not know.
     pub(super) fn gone(attempt: Attempt) -> Self {
         let (kind, phase) = (ServiceKind::Service, Phase::Ended);
-        Self { image: "".into(), attempt, kind, phase, illness: Illness::None }
+        Self { image: "".into(), attempt, kind, phase, illness: Illness::None, last: None }
     }
 
     pub(super) fn has_process(&self) -> bool {
@@ -70,8 +72,18 @@ impl Container {
         }
     }
 
+    pub(super) fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// Whether it was told to stop for good.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.phase == Phase::Stopping(Then::Gone)
+    }
+
     pub(super) fn replace_by(&mut self, attempt: Attempt) {
         self.attempt = attempt;
+        self.last = None;
         self.phase = Phase::Stopping(Then::Again);
     }
 
@@ -147,7 +159,7 @@ impl Machine {
         }
     }
 
-    fn report_ill(&self, id: &ContainerId, out: &mut Outbox) {
+    fn report_ill(&mut self, id: &ContainerId, out: &mut Outbox) {
         self.report(id, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), Details::new(), out);
     }
 
@@ -210,14 +222,23 @@ impl Machine {
     }
 
     pub(super) fn report(
-        &self,
+        &mut self,
         id: &ContainerId,
         state: ReplicaState,
         code: Option<RuntimeCode>,
         details: Details,
         out: &mut Outbox,
     ) {
-        if let Some(container) = self.containers.get(id) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.last = Some((state, code, details.clone()));
+            out.reports.push(Report { id: id.clone(), attempt: container.attempt, state, code, details });
+        }
+    }
+
+    /// Says again what was last said of a container.
+    pub(super) fn repeat(&self, id: &ContainerId, out: &mut Outbox) {
+        let Some(container) = self.containers.get(id) else { return };
+        if let Some((state, code, details)) = container.last.clone() {
             out.reports.push(Report { id: id.clone(), attempt: container.attempt, state, code, details });
         }
     }

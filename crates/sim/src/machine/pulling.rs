@@ -72,7 +72,7 @@ impl Machine {
         }
     }
 
-    fn report_pull(&self, id: &ContainerId, image: &str, failures: u32, out: &mut Outbox) {
+    fn report_pull(&mut self, id: &ContainerId, image: &str, failures: u32, out: &mut Outbox) {
         let details = Details::from([("image".to_owned(), Detail::Text(image.to_owned()))]);
         if failures == 0 {
             self.report(id, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details, out);

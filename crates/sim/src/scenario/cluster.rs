@@ -24,6 +24,7 @@ const KEYS: &[&str] = &[
     "gc_finished",
     "gc_nodes",
     "preemption",
+    "drain_timeout",
 ];
 
 /// Shortest beat simulated: below it a run is nothing but beats.
@@ -49,6 +50,7 @@ pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> ClusterConfig {
             "faulty_window" => set(&mut config.faulty_window, problems.duration(value, what)),
             "gc_finished" => set(&mut config.gc_finished, problems.duration(value, what)),
             "gc_nodes" => set(&mut config.gc_nodes, problems.duration(value, what)),
+            "drain_timeout" => set(&mut config.drain_timeout, problems.duration(value, what)),
             "preemption" => {
                 let words = [("on", Preemption::On), ("off", Preemption::Off)];
                 set(&mut config.preemption, problems.choice(value, what, &words))

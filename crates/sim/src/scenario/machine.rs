@@ -110,6 +110,10 @@ pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, us
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: part("overlay").and_then(|node| read_overlay(node, problems)).unwrap_or_default(),
+        health_since: longshore_model::Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     };
     (problems.error_count() == errors).then_some((node, count?))
 }

@@ -19,10 +19,19 @@ pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
     }
     for step in &scenario.steps {
         let outcome = match &step.action {
-            Action::Ask(command) => state.apply(Command::clone(command)).map(drop),
+            // Whether it is heard of depends on the run.
+            Action::Ask(command) => match &**command {
+                Command::ConfirmLost { node, .. } => known(&state, node),
+                command => state.apply(command.clone()).map(drop),
+            },
             // Which replicas there will be is not known before the run.
             Action::Befall(..) => Ok(()),
-            Action::Fail(node) | Action::Return(node) | Action::Degrade(node) => known(&state, node),
+            Action::Fail(node)
+            | Action::Return(node)
+            | Action::Isolate(node)
+            | Action::Heal(node)
+            | Action::Degrade(node) => known(&state, node),
+            Action::NewLeader => Ok(()),
         };
         if let Err(refused) = outcome {
             explain(&refused, step, &state, &mut problems);
@@ -52,6 +61,7 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
             suggest::nearest(service.as_str(), of_it.map(|(key, _)| key.service.as_str()))
         }
         CommandError::DuplicateNode(_)
+        | CommandError::NodeIsHeardOf(_)
         | CommandError::ScaleOfGlobal(_)
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }

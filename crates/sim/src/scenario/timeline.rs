@@ -10,22 +10,24 @@ use longshore_compose::{
     suggest,
     yaml::{Mapping, Node as Yaml},
 };
-use longshore_model::{Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded};
+use longshore_model::{
+    AfterDrain, Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded,
+};
 
 use super::{Action, Mishap, Step, machine, manifest};
 
 /// Verbs that are a key of their own.
-const VERBS: &[&str] = &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove"];
+const VERBS: &[&str] = &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove", "leader"];
 /// Verbs of the format that come in a later version.
-const LATER: &[&str] = &["pressure", "rollback", "promote", "pause", "resume", "restart", "leader", "rebalance"];
-const NODE_VERBS: &[&str] = &["fail", "return", "pause", "activate", "drain", "degrade", "override"];
+const LATER: &[&str] = &["pressure", "rollback", "promote", "pause", "resume", "restart", "rebalance"];
+const NODE_VERBS: &[&str] =
+    &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
 const REPLICA_VERBS: &[(&str, Mishap)] = &[
     ("crash", Mishap::Crash),
     ("unhealthy", Mishap::Unhealthy),
     ("heal", Mishap::Heal),
     ("complete", Mishap::Complete),
 ];
-const NODE_VERBS_LATER: &[&str] = &["isolate", "heal", "remove", "lost"];
 
 pub(super) fn read(list: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -42,25 +44,27 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     let what = "a timeline entry";
     let mapping = problems.mapping(entry, what)?;
     let at = problems.required(entry, "at", what).and_then(|node| problems.duration(node, "`at`"));
+    let at = at.map(|at| Time::default().after(at));
     let (verb, value) = the_verb(entry, mapping, problems)?;
     let companions: &[&str] = match verb {
-        "node" => &["at", "node", "do", "label"],
+        "node" => &["at", "node", "do", "label", "deadline"],
         "replica" => &["at", "replica", "do"],
         _ => &["at", verb],
     };
     problems.known_keys(mapping, format_args!("an entry with `{verb}`"), companions, Extensions::Refused);
     let actions = match verb {
-        "apply" => return Some(manifest::read_applied(value, Time::default().after(at?), problems)),
+        "apply" => return Some(manifest::read_applied(value, at?, problems)),
         "scale" => read_scale(value, problems),
         "join" => read_join(value, problems),
-        "node" => read_node(entry, value, problems),
+        "node" => read_node(entry, value, at.unwrap_or_default(), problems),
         "replica" => read_replica(entry, value, problems),
         "secret" => read_secret(value, problems),
         "quota" => read_quota(value, problems),
         "remove" => read_remove(value, problems),
+        "leader" => read_leader(value, problems),
         _ => None,
     };
-    let at = Time::default().after(at?);
+    let at = at?;
     let step = |(place, action)| Step { at, place, action };
     Some(actions?.into_iter().map(step).collect())
 }
@@ -142,12 +146,13 @@ fn read_join(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     Some(nodes.into_iter().map(|node| ask(place, Command::Join(Box::new(node)))).collect())
 }
 
-fn read_node(entry: &Yaml, value: &Yaml, problems: &mut Diagnostics) -> Actions {
+fn read_node(entry: &Yaml, value: &Yaml, at: Time, problems: &mut Diagnostics) -> Actions {
     let node = NodeName::from(problems.text(value, "`node`")?);
     let place = &value.place;
     match (entry.get("do"), entry.get("label")) {
         (Some(verb), None) => {
-            let action = read_node_verb(verb, node, problems)?;
+            let deadline = read_deadline(entry, verb, at, problems);
+            let action = read_node_verb(verb, node, (at, deadline), problems)?;
             Some(vec![(place.clone(), action)])
         }
         (None, Some(labels)) => {
@@ -167,9 +172,25 @@ fn read_node(entry: &Yaml, value: &Yaml, problems: &mut Diagnostics) -> Actions 
     }
 }
 
-fn read_node_verb(verb: &Yaml, node: NodeName, problems: &mut Diagnostics) -> Option<Action> {
+/// Until when jobs may finish on a node that is emptied.
+fn read_deadline(entry: &Yaml, verb: &Yaml, at: Time, problems: &mut Diagnostics) -> Option<Time> {
+    let deadline = entry.get("deadline")?;
+    if !matches!(problems.text(verb, "`do`"), Some("drain" | "remove")) {
+        problems.error(&deadline.place, "`deadline` belongs to `do: drain` and `do: remove`").hint("take it away");
+        return None;
+    }
+    problems.duration(deadline, "`deadline`").map(|wait| at.after(wait))
+}
+
+fn read_node_verb(
+    verb: &Yaml,
+    node: NodeName,
+    (at, deadline): (Time, Option<Time>),
+    problems: &mut Diagnostics,
+) -> Option<Action> {
     let word = problems.text(verb, "`do`")?;
-    let intent = |intent| Some(Action::Ask(Box::new(Command::SetIntent { node: node.clone(), intent })));
+    let intent = |intent| Some(Action::Ask(Box::new(Command::SetIntent { node: node.clone(), intent, at })));
+    let drain = |then| Some(Action::Ask(Box::new(Command::Drain { node: node.clone(), deadline, then, at })));
     match word {
         "fail" => Some(Action::Fail(node)),
         "return" => Some(Action::Return(node)),
@@ -177,11 +198,11 @@ fn read_node_verb(verb: &Yaml, node: NodeName, problems: &mut Diagnostics) -> Op
         "override" => Some(Action::Ask(Box::new(Command::SetUseDegraded { node, use_degraded: UseDegraded::Yes }))),
         "pause" => intent(Intent::Paused),
         "activate" => intent(Intent::Active),
-        "drain" => intent(Intent::Draining),
-        later if NODE_VERBS_LATER.contains(&later) => {
-            not_yet(&verb.place, later, problems);
-            None
-        }
+        "drain" => drain(AfterDrain::Keep),
+        "remove" => drain(AfterDrain::Remove),
+        "lost" => Some(Action::Ask(Box::new(Command::ConfirmLost { node, at }))),
+        "isolate" => Some(Action::Isolate(node)),
+        "heal" => Some(Action::Heal(node)),
         other => {
             let known = || NODE_VERBS.iter().copied();
             let message = format!("`{}` cannot be done to a node", shorten(other));
@@ -238,4 +259,9 @@ fn read_remove(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let name = problems.text(value, "`remove`")?;
     let namespace = NamespaceName::default_namespace();
     Some(vec![ask(&value.place, Command::Remove { namespace, deployment: name.into() })])
+}
+
+fn read_leader(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    problems.choice(value, "`leader`", &[("change", ())])?;
+    Some(vec![(value.place.clone(), Action::NewLeader)])
 }

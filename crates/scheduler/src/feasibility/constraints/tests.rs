@@ -27,6 +27,10 @@ fn node(label: Option<&str>) -> Node {
         health: Health::Ready,
         use_degraded: UseDegraded::No,
         overlay: Overlay::Reachable,
+        health_since: longshore_model::Time::default(),
+        confirmed_lost: None,
+        drain: None,
+        removed_at: None,
     }
 }
 

@@ -67,7 +67,8 @@ impl World {
             Step::Scale(service, count) => self.scale(SERVICES[*service], *count),
             Step::Join(rack) => self.join(&format!("n{}", self.state.nodes().count()), RACKS[*rack]),
             Step::SetIntent(node, intent) => {
-                self.tell(Command::SetIntent { node: format!("n{node}").as_str().into(), intent: *intent });
+                let node = format!("n{node}").as_str().into();
+                self.tell(Command::SetIntent { node, intent: *intent, at: longshore_model::Time::default() });
             }
             Step::Stop => self.stop_what_shall_stop(),
         }

@@ -1,0 +1,24 @@
+//! A new leader takes over.
+//!
+//! Owns: what is forgotten with the old leader: its view, its count of missed beats, the pass it was about to make.
+//! Must not touch: the state, which is all the new leader has.
+
+use longshore_scheduler::View;
+
+use super::{Engine, passes::Debounce};
+
+impl Engine<'_> {
+    pub(super) fn change_leader(&mut self) {
+        self.view = View::default();
+        for event in self.state.events() {
+            self.view.apply(&event);
+        }
+        for machine in self.machines.values_mut() {
+            machine.forget_missed();
+        }
+        self.debounce = Debounce::default();
+        self.wake_at = None;
+        self.chronicle.leader_changed(self.now);
+        self.arm();
+    }
+}

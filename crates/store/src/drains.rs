@@ -1,0 +1,129 @@
+//! Nodes are emptied, leave, and are given up for lost.
+//!
+//! Owns: the record of a drain, a node's leaving, and whether evacuation is paused.
+//! Must not touch: when a drain is over; that comes in a plan, and counts only for the drain it was made for.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    AfterDrain, Drain, DrainOutcome, Evacuation, Event, Generation, GroupKey, Health, Intent, Node, NodeName, NodePlan,
+    SlotKey, Time, drain::Remainder,
+};
+
+use crate::{CommandError, State};
+
+impl State {
+    /// Whether work is taken off nodes that are down.
+    pub fn evacuation(&self) -> &Evacuation {
+        &self.evacuation
+    }
+
+    /// Nodes that have left, by name, as they were when they did.
+    pub fn removed_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.removed.values()
+    }
+
+    /// Asks for a node to be emptied. One that is being emptied goes on with the new wishes and its old clock; one whose
+    /// drain is over starts anew.
+    pub(crate) fn drain(
+        &mut self,
+        name: &NodeName,
+        deadline: Option<Time>,
+        then: AfterDrain,
+        at: Time,
+    ) -> Result<Vec<Event>, CommandError> {
+        self.change_node(name, |node| {
+            let under_way = node.drain.take().filter(|drain| drain.outcome == DrainOutcome::UnderWay);
+            let (since, left) = under_way.map_or((at, Vec::new()), |drain| (drain.since, drain.left));
+            node.intent = Intent::Draining;
+            node.drain = Some(Drain { since, deadline, then, outcome: DrainOutcome::UnderWay, left });
+        })
+    }
+
+    /// An operator's word that a node is gone. One that is heard of is not.
+    pub(crate) fn confirm_lost(&mut self, name: &NodeName, at: Time) -> Result<Vec<Event>, CommandError> {
+        let known = self.nodes.get(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
+        match known.health {
+            Health::Ready | Health::Degraded => return Err(CommandError::NodeIsHeardOf(name.clone())),
+            Health::Suspect | Health::Down => {}
+        }
+        let mut events = self.set_health(name, Health::Down, at)?;
+        let confirmed = self.change_node(name, |node| {
+            node.confirmed_lost.get_or_insert(at);
+        })?;
+        // One change to whoever listens: a node that went down and was given up in the same breath.
+        events.retain(|event| confirmed.is_empty() || !matches!(event, Event::NodeChanged(_)));
+        events.extend(confirmed);
+        Ok(events)
+    }
+
+    pub(crate) fn commit_nodes(&mut self, plans: Vec<NodePlan>, at: Time, events: &mut Vec<Event>) {
+        for plan in plans {
+            match plan {
+                NodePlan::Drain { node, since, outcome, left } => {
+                    self.drain_stands(&node, since, outcome, left, at, events);
+                }
+                NodePlan::Evacuation(evacuation) if evacuation != self.evacuation => {
+                    self.evacuation = evacuation.clone();
+                    events.push(Event::EvacuationChanged(evacuation));
+                }
+                NodePlan::Evacuation(_) => {}
+            }
+        }
+    }
+
+    fn drain_stands(
+        &mut self,
+        name: &NodeName,
+        since: Time,
+        outcome: DrainOutcome,
+        left: Vec<Remainder>,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        let mut then = AfterDrain::Keep;
+        let changed = self.change_node(name, |node| {
+            let Some(drain) = node.drain.as_mut().filter(|drain| drain.since == since) else { return };
+            if drain.outcome == DrainOutcome::Done {
+                return;
+            }
+            // What took too long is not removed behind the operator's back when it is done at last.
+            if outcome == DrainOutcome::TimedOut {
+                drain.then = AfterDrain::Keep;
+            }
+            drain.outcome = outcome;
+            drain.left = left;
+            then = drain.then;
+        });
+        let changed = changed.unwrap_or_default();
+        let done = !changed.is_empty() && outcome == DrainOutcome::Done;
+        events.extend(changed);
+        if done && then == AfterDrain::Remove {
+            self.forget_node(name, at, events);
+        }
+    }
+
+    /// A node leaves. What was on it is released: nobody will hear of it again.
+    pub(crate) fn forget_node(&mut self, name: &NodeName, at: Time, events: &mut Vec<Event>) {
+        let Some(known) = self.nodes.remove(name) else { return };
+        let left = Node { intent: Intent::Removed, removed_at: Some(at), ..Node::clone(&known) };
+        self.removed.insert(name.clone(), Arc::new(left));
+        let on_it: Vec<(GroupKey, SlotKey, Generation)> = self
+            .replicas()
+            .filter(|(_, _, replica)| replica.assignment.node == *name)
+            .map(|(group, slot, replica)| (group.clone(), slot.key.clone(), replica.generation))
+            .collect();
+        for (group, slot, generation) in on_it {
+            // Work that was done there stays done.
+            self.collect(&group, &slot, generation, events);
+            self.release(&group, &slot, generation, at, events);
+        }
+        // Its addresses belong to a range that is never given out again, as node numbers are not reused.
+        self.resting.retain(|_, node| node != name);
+        for group in self.groups.values_mut() {
+            group.failures.remove(name);
+            group.collected.nodes.remove(name);
+        }
+        events.push(Event::NodeGone(name.clone()));
+    }
+}
