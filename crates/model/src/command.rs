@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
-    NamespaceName, Node, NodeName, Plan, ReplicaState, RuntimeCode, SecretName, SlotKey, Time, node::UseDegraded,
-    replica::Details,
+    NamespaceName, Node, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    node::UseDegraded, replica::Details,
 };
 
 /// One change asked for.
@@ -94,6 +94,35 @@ pub enum Command {
         /// Which deployment.
         deployment: DeploymentName,
     },
+    /// An older manifest is in force again, and rolled to.
+    Rollback {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which deployment.
+        deployment: DeploymentName,
+        /// Which of its kept manifests; `None` is the one a rollout came from, else the one in force before.
+        to: Option<RevisionNumber>,
+        /// When.
+        at: Time,
+    },
+    /// Something is said about a rollout under way.
+    Steer {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which deployment's.
+        deployment: DeploymentName,
+        /// What.
+        word: Steering,
+        /// When.
+        at: Time,
+    },
+    /// Every replica of a service is replaced by another of the same, step by step; what was given up is tried again.
+    Restart {
+        /// Which service.
+        group: GroupKey,
+        /// When.
+        at: Time,
+    },
     /// A secret gets a version.
     PutSecret {
         /// Scope.
@@ -114,6 +143,18 @@ pub enum Command {
     Commit(Box<Plan>),
     /// What an agent saw.
     Observe(Observation),
+}
+
+/// What an operator says about a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steering {
+    /// No new steps.
+    Pause,
+    /// Go on.
+    Resume,
+    /// The first slots do well; the others may follow.
+    Promote,
 }
 
 /// Ceilings of a namespace; absent is unlimited.

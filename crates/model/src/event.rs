@@ -8,10 +8,12 @@ use std::{net::Ipv6Addr, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, Attempt, ClusterConfig, Evacuation, Generation, GroupKey, NamespaceName, Node, NodeName, Reason,
-    ReplicaState, RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey, Time, VolumeKey,
+    Assignment, Attempt, ClusterConfig, DeploymentName, Evacuation, Generation, GroupKey, NamespaceName, Node,
+    NodeName, Reason, ReplicaState, RevisionNumber, Rollout, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey,
+    Time, VolumeKey,
     command::Quota,
     replica::{Collected, Details, Rescheduled},
+    rollout::{Rolling, Step},
     volume::Volume,
 };
 
@@ -37,6 +39,35 @@ pub enum Event {
         spec: Arc<ServiceSpec>,
         /// Next index of its counter.
         next_index: SlotIndex,
+        /// How often it was restarted on purpose.
+        #[serde(default)]
+        restart_epoch: u32,
+        /// How it stands in the rollout of its deployment.
+        #[serde(default)]
+        rolling: Rolling,
+    },
+    /// A group stands elsewhere in the rollout of its deployment.
+    GroupRolls {
+        /// Which.
+        group: GroupKey,
+        /// How it stands.
+        rolling: Rolling,
+    },
+    /// A rollout began, or is in another state.
+    RolloutChanged {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which deployment.
+        deployment: DeploymentName,
+        /// The rollout.
+        rollout: Arc<Rollout>,
+    },
+    /// A deployment is gone, and with it the record of its last rollout.
+    DeploymentGone {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Which.
+        deployment: DeploymentName,
     },
     /// A service is no longer wanted; its slots may linger until they are closed.
     GroupUnwanted(GroupKey),
@@ -51,6 +82,15 @@ pub enum Event {
         /// Its newest generation, 0 for a new slot; the next one counts on from it even if none is left.
         #[serde(default)]
         newest: Generation,
+    },
+    /// A slot's part in a rollout began or ended.
+    SlotStepped {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// Its part.
+        step: Step,
     },
     /// A slot has no node, for this reason.
     SlotWaits {

@@ -95,6 +95,8 @@ number_ids! {
     Attempt(u32);
     /// One accepted manifest of a deployment, counted from 1.
     RevisionNumber(u64);
+    /// One change of a deployment on its way, counted from 1.
+    RolloutNumber(u64);
     /// How many commands the state machine has applied.
     StateIndex(u64);
 }

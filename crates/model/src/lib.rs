@@ -18,6 +18,7 @@ pub mod policy;
 pub mod reason;
 pub mod reason_text;
 pub mod replica;
+pub mod rollout;
 pub mod service;
 pub mod time;
 pub mod units;
@@ -31,13 +32,14 @@ pub use drain::{AfterDrain, Drain, DrainOutcome, Evacuation, NodePlan};
 pub use event::Event;
 pub use ids::{
     Attempt, DeploymentName, Generation, GroupKey, NamespaceName, NodeName, NodeNumber, PoolName, RevisionNumber,
-    SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
+    RolloutNumber, SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
 };
 pub use node::{Capacity, Driver, Health, Intent, Node, Platform, Role};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
 pub use reason::{Reason, RuntimeCode};
 pub use reason_text::Refusal;
 pub use replica::{Assignment, DeploymentStatus, ReplicaState, Slot, Terms};
+pub use rollout::{DeploymentPlan, Rollout, RolloutState};
 pub use service::{DeploymentSpec, PlacementSpec, ServiceKind, ServiceSpec, Strategy};
 pub use time::Time;
 pub use work::{Cursor, Desired, Heartbeat, Report, Sighting, Work, WorkFeed, WorkKey};

@@ -8,8 +8,9 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, Generation, GroupKey, NodeName, NodePlan, Reason, RuntimeCode, SlotKey, StateIndex, Terms, Time,
-    VolumeKey, device::TakenDevices, reason_text::Refusal, replica::Details,
+    Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, RolloutNumber, RuntimeCode, SlotKey,
+    StateIndex, Terms, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, replica::Details,
+    rollout::StepOutcome,
 };
 
 /// One pass of decisions.
@@ -24,6 +25,9 @@ pub struct Plan {
     /// What changes about nodes, after the groups.
     #[serde(default)]
     pub nodes: Vec<NodePlan>,
+    /// What becomes of rollouts, once the groups have changed.
+    #[serde(default)]
+    pub deployments: Vec<DeploymentPlan>,
     /// When the answer could change without any event.
     pub wake_at: Option<Time>,
 }
@@ -31,7 +35,7 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.nodes.is_empty()
+        self.groups.is_empty() && self.nodes.is_empty() && self.deployments.is_empty()
     }
 
     /// How many replicas get a node.
@@ -95,6 +99,22 @@ pub enum PlanItem {
         /// The generation that ended.
         generation: Generation,
     },
+    /// A slot's part in the rollout of its deployment begins, or ends.
+    Step {
+        /// The slot.
+        slot: SlotKey,
+        /// The rollout it is a step of.
+        rollout: RolloutNumber,
+        /// How it goes.
+        outcome: StepOutcome,
+    },
+    /// There is no room for two generations of a slot at once.
+    NoRoom {
+        /// Since when.
+        since: Time,
+    },
+    /// The group's first slots have proved themselves, and the others may follow.
+    Promote,
     /// A generation is given up.
     GiveUp {
         /// The slot.
@@ -122,6 +142,9 @@ pub struct Placement {
     /// The groups of devices taken, and how many of each.
     #[serde(default)]
     pub devices: TakenDevices,
+    /// What it is promised instead of the group's terms: a slot whose step has not come gets another of what it had.
+    #[serde(default)]
+    pub terms: Option<Arc<Terms>>,
 }
 
 /// Slots that have no node, and why.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
     device::{DeviceRequest, TakenDevices},
+    rollout::Step,
     service::{Protocol, ServiceKind, SpecHash},
 };
 
@@ -28,6 +29,9 @@ pub struct Slot {
     pub waiting_details: Details,
     /// Whether it is still wanted.
     pub wanted: Wanted,
+    /// Its part in the newest rollout that had one for it.
+    #[serde(default)]
+    pub step: Option<Step>,
 }
 
 /// One generation of a slot on its node.
@@ -169,6 +173,9 @@ pub struct Terms {
     pub volumes: Vec<HeldVolume>,
     /// Versions of the secrets it was given.
     pub secret_versions: BTreeMap<SecretName, u64>,
+    /// How often its service had been restarted on purpose.
+    #[serde(default)]
+    pub restart_epoch: u32,
 }
 
 impl Terms {

@@ -200,6 +200,11 @@ impl Default for ServiceSpec {
 }
 
 impl ServiceSpec {
+    /// Whether replicas of the one can stay as replicas of the other: everything fixed at creation is the same.
+    pub fn is_same_program(&self, other: &Self) -> bool {
+        (&self.spec_hash, self.kind) == (&other.spec_hash, other.kind)
+    }
+
     /// Whether it mounts a named volume or a path of the host, so that its data stays where it is.
     pub fn is_stateful(&self) -> bool {
         self.mounts.iter().any(|mount| matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind(_)))
@@ -230,6 +235,11 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
+    /// Whether its replicas are there to end.
+    pub const fn is_job(self) -> bool {
+        matches!(self, Self::Batch | Self::Sysbatch)
+    }
+
     /// Whether it runs one replica per node rather than a count.
     pub const fn is_per_node(self) -> bool {
         matches!(self, Self::System | Self::Sysbatch)

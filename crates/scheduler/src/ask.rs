@@ -180,6 +180,7 @@ fn terms(view: &View, group: &Group) -> Terms {
         host_ports: host_ports(spec),
         volumes: volumes(spec),
         secret_versions: secrets.collect(),
+        restart_epoch: group.restart_epoch,
     }
 }
 

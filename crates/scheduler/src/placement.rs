@@ -48,6 +48,7 @@ impl Batch<'_> {
             address: address::address(self.view.config.cluster_prefix, known.number, reserved.host),
             new_volumes: reserved.new_volumes,
             devices: reserved.devices,
+            terms: None,
         });
     }
 

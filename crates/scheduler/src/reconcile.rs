@@ -44,7 +44,7 @@ use crate::{
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
     let groups = foresight::complete(view, changes, now);
-    Plan { made_from, made_at: now, groups, nodes: Vec::new(), wake_at: next_wake(view) }
+    Plan { made_from, made_at: now, groups, nodes: Vec::new(), deployments: Vec::new(), wake_at: next_wake(view) }
 }
 
 /// Decides once about every group that is due, the most important first.
@@ -109,6 +109,9 @@ fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
             | PlanItem::Place(_)
             | PlanItem::Wait(_)
             | PlanItem::Restart { .. }
+            | PlanItem::Step { .. }
+            | PlanItem::NoRoom { .. }
+            | PlanItem::Promote
             | PlanItem::GiveUp { .. } => {}
         }
     }

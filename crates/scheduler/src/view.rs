@@ -11,6 +11,7 @@ pub(crate) mod groups;
 pub(crate) mod ladder;
 pub(crate) mod occupancy;
 pub(crate) mod reservation;
+pub(crate) mod rollouts;
 mod supposed;
 pub(crate) mod usage;
 pub(crate) mod volumes;
@@ -21,12 +22,13 @@ use std::{
 };
 
 use longshore_model::{
-    ClusterConfig, Evacuation, GroupKey, NamespaceName, SecretName, Time, command::Quota, config::Preemption,
+    ClusterConfig, DeploymentName, Evacuation, GroupKey, NamespaceName, SecretName, Time, command::Quota,
+    config::Preemption,
 };
 
 use crate::ask::Counts;
 
-use self::{fleet::Fleet, groups::Group, reservation::Journal, usage::Usage, volumes::Volumes};
+use self::{fleet::Fleet, groups::Group, reservation::Journal, rollouts::Known, usage::Usage, volumes::Volumes};
 
 /// Dense number of a node in the view. Not stable across views; never leaves the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +73,10 @@ pub struct View {
     pub(crate) per_node: BTreeSet<GroupIx>,
     /// Groups whose answer changes at an instant without any event, by that instant.
     pub(crate) alarms: BTreeSet<(Time, GroupIx)>,
+    /// The last rollout of each deployment that had one.
+    pub(crate) rollouts: BTreeMap<(NamespaceName, DeploymentName), Known>,
+    /// Deployments whose rollout may have ended although none of their groups is asked.
+    pub(crate) rollouts_due: BTreeSet<(NamespaceName, DeploymentName)>,
     /// Whether room may have appeared somewhere, so that what waits is tried again.
     pub(crate) room_appeared: RoomAppeared,
     /// Whether work is taken off nodes that are down, as last told.

@@ -264,6 +264,10 @@ impl Chronicle {
             Event::Observed { .. }
             | Event::Configured(_)
             | Event::GroupChanged { .. }
+            | Event::GroupRolls { .. }
+            | Event::RolloutChanged { .. }
+            | Event::DeploymentGone { .. }
+            | Event::SlotStepped { .. }
             | Event::GroupUnwanted(_)
             | Event::GroupGone(_)
             | Event::SlotOpened { .. }

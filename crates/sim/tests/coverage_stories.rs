@@ -83,7 +83,15 @@ fn force(world: &mut World, key: &GroupKey, host: u16) {
     let terms = decided.groups.iter().find(|planned| planned.group == *key).map(|planned| planned.terms.clone());
     let address = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, host);
     let (slot, generation, node, new_volumes) = (index(0), Generation(1), "a".into(), Vec::new());
-    let place = PlanItem::Place(Placement { slot, generation, node, address, new_volumes, devices: BTreeMap::new() });
+    let place = PlanItem::Place(Placement {
+        slot,
+        generation,
+        node,
+        address,
+        new_volumes,
+        devices: BTreeMap::new(),
+        terms: None,
+    });
     let groups = vec![GroupPlan { group: key.clone(), terms: terms.expect("something is due"), items: vec![place] }];
     world.tell(Command::Commit(Box::new(Plan { groups, ..Plan::default() })));
 }

@@ -21,6 +21,9 @@ impl State {
             Command::SetUseDegraded { node, use_degraded } => self.set_use_degraded(&node, use_degraded)?,
             Command::Apply { namespace, deployment, spec } => self.apply_manifest(&namespace, &deployment, *spec)?,
             Command::Scale { group, replicas } => self.scale(&group, replicas)?,
+            Command::Rollback { namespace, deployment, to, at } => self.roll_back(&namespace, &deployment, to, at)?,
+            Command::Steer { namespace, deployment, word, at } => self.steer(&namespace, &deployment, word, at)?,
+            Command::Restart { group, at } => self.restart_service(&group, at)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
@@ -55,8 +58,13 @@ impl State {
             }
             Some(_) | None => {}
         }
-        self.secrets.insert(key.clone(), version);
-        Ok(vec![Event::SecretSet { namespace: key.0, name: key.1, version }])
+        let is_new = self.secrets.insert(key.clone(), version).is_none();
+        let mut events = vec![Event::SecretSet { namespace: key.0.clone(), name: key.1.clone(), version }];
+        // Nothing was placed without it, so that there is nothing to change.
+        if !is_new {
+            self.roll_secret(&key.0, &key.1, &mut events);
+        }
+        Ok(events)
     }
 
     fn set_quota(&mut self, namespace: NamespaceName, quota: Quota) -> Vec<Event> {

@@ -22,6 +22,9 @@ impl State {
             self.commit_group(part, plan.made_at, &mut events);
         }
         self.commit_nodes(plan.nodes, plan.made_at, &mut events);
+        for part in plan.deployments {
+            self.commit_rollout(part, plan.made_at, &mut events);
+        }
         events
     }
 
@@ -29,13 +32,13 @@ impl State {
         let GroupPlan { group: key, terms, items } = part;
         for item in items {
             match item {
-                PlanItem::Open(slot) => self.open(&key, &slot, events),
+                PlanItem::Open(slot) => self.open(&key, &slot, at, events),
                 PlanItem::Place(placement) => {
                     let assignment = Assignment {
                         node: placement.node.clone(),
                         address: placement.address,
                         placed_at: at,
-                        terms: terms.clone(),
+                        terms: placement.terms.clone().unwrap_or_else(|| terms.clone()),
                         devices: placement.devices.clone(),
                     };
                     self.place(&key, placement, assignment, events);
@@ -50,6 +53,9 @@ impl State {
                     self.reschedule(&key, &slot, generation, (at, delay), events);
                 }
                 PlanItem::Collect { slot, generation } => self.collect(&key, &slot, generation, events),
+                PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, (rollout, outcome), at, events),
+                PlanItem::NoRoom { since } => self.note_no_room(&key, since, events),
+                PlanItem::Promote => self.promote(&key, events),
                 PlanItem::GiveUp { slot, generation, code } => {
                     self.give_up(&key, &slot, generation, code, at, events);
                 }
@@ -57,9 +63,10 @@ impl State {
         }
     }
 
-    fn open(&mut self, key: &GroupKey, slot: &SlotKey, events: &mut Vec<Event>) {
+    fn open(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
         if let Some(group) = self.groups.get_mut(key).filter(|group| may_open(group, slot)) {
             open_slot(key, group, slot, events);
+            self.step_of_new_slot(key, slot, at, events);
         }
     }
 
@@ -77,9 +84,9 @@ impl State {
             return;
         }
         if !group.slots.contains_key(&placement.slot) {
-            open_slot(key, group, &placement.slot, events);
+            self.open(key, &placement.slot, assignment.placed_at, events);
         }
-        let Some(slot) = group.slots.get_mut(&placement.slot) else {
+        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(&placement.slot)) else {
             return;
         };
         slot.newest = placement.generation;
@@ -136,7 +143,8 @@ impl State {
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
             return;
         };
-        if slot.wanted == Wanted::Run {
+        let was_wanted = slot.wanted == Wanted::Run;
+        if was_wanted {
             slot.wanted = Wanted::Stop;
             slot.waiting = None;
             slot.waiting_details = Details::new();
@@ -146,6 +154,9 @@ impl State {
             for replica in &mut slot.replicas {
                 stop_replica(key, slot_key, replica, events);
             }
+        }
+        if was_wanted {
+            self.count_closed(key);
         }
         self.forget_slot_if_done(key, slot_key, events);
     }
@@ -279,6 +290,7 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             waiting: None,
             waiting_details: Details::new(),
             wanted: Wanted::Run,
+            step: None,
         },
     );
     events.push(Event::SlotOpened { group: key.clone(), slot: slot.clone(), newest: Generation(0) });

@@ -12,16 +12,41 @@ use std::{
 
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
-    ServiceName, ServiceSpec, SlotIndex,
+    ServiceName, ServiceSpec, SlotIndex, Time,
     replica::{Collected, Wanted},
+    rollout::{Rolling, RolloutKind},
 };
 
 use crate::{
     CommandError, State, conflicts, finished,
     replay::observed,
     reschedules,
+    rollouts::Origin,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
 };
+
+/// What an apply leaves behind.
+struct Left {
+    from: RevisionNumber,
+    before: Option<RevisionNumber>,
+    change: Change,
+}
+
+/// Whether an apply changes anything.
+#[derive(PartialEq, Eq)]
+enum Change {
+    None,
+    Some,
+}
+
+impl Left {
+    fn by(known: &Deployment, spec: &DeploymentSpec) -> Self {
+        let Origin { from, before } = known.origin();
+        let rolls = known.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
+        let same = known.wanted == Wanted::Run && known.current().spec == *spec && !rolls;
+        Self { from, before, change: if same { Change::None } else { Change::Some } }
+    }
+}
 
 impl State {
     pub(crate) fn apply_manifest(
@@ -42,7 +67,7 @@ impl State {
     }
 
     /// An apply gives what was given up another chance, with a clean record.
-    fn forgive(&mut self, namespace: &NamespaceName, deployment: &DeploymentName, events: &mut Vec<Event>) {
+    pub(crate) fn forgive(&mut self, namespace: &NamespaceName, deployment: &DeploymentName, events: &mut Vec<Event>) {
         let nodes = &self.nodes;
         let groups = self.groups.iter_mut().filter(|(key, group)| {
             (&key.namespace, &key.deployment) == (namespace, deployment) && group.wanted == Wanted::Run
@@ -105,48 +130,59 @@ impl State {
         for group in &groups {
             self.unwant(group, &mut events);
         }
+        self.end_rollout(&key, &mut events);
         if groups.is_empty() {
-            self.deployments.remove(&key);
+            self.forget_deployment(&key, &mut events);
         }
         Ok(events)
     }
 
     fn put_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) -> Vec<Event> {
         let mut events = Vec::new();
+        let left = self.deployment(namespace, name).map(|known| Left::by(known, &spec));
+        self.record_revision(namespace, name, spec);
+        if let Some(left) = left.filter(|left| left.change == Change::Some) {
+            let origin = Origin { from: left.from, before: left.before };
+            self.set_previous(namespace, name, Some(left.from));
+            self.begin_rollout((namespace, name), RolloutKind::Forward, origin, Time::default(), &mut events);
+        }
+        self.trim_revisions(namespace, name);
+        self.bring_in_force(namespace, name, &mut events);
+        events
+    }
+
+    /// Wants what the manifest in force says, and nothing else of the deployment.
+    pub(crate) fn bring_in_force(&mut self, namespace: &NamespaceName, name: &DeploymentName, events: &mut Vec<Event>) {
+        let Some(Revision { number, spec }) = self.deployment(namespace, name).map(|it| it.current().clone()) else {
+            return;
+        };
         let dropped: Vec<GroupKey> = self
             .groups_of(namespace, name)
             .filter(|(key, _)| !spec.services.contains_key(&key.service))
             .map(|(key, _)| key.clone())
             .collect();
-        let number = self.record_revision(namespace, name, spec.clone());
         for group in &dropped {
-            self.unwant(group, &mut events);
+            self.unwant(group, events);
         }
         for (service, spec) in spec.services {
             let key = GroupKey { namespace: namespace.clone(), deployment: name.clone(), service };
-            self.want(key, number, spec, &mut events);
+            self.want(key, number, spec, events);
         }
-        events
     }
 
-    fn record_revision(
-        &mut self,
-        namespace: &NamespaceName,
-        name: &DeploymentName,
-        spec: DeploymentSpec,
-    ) -> RevisionNumber {
+    fn record_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) {
         let deployment = self.deployments.entry((namespace.clone(), name.clone())).or_insert_with(|| Deployment {
             revisions: VecDeque::new(),
+            in_force: RevisionNumber(0),
+            previous: None,
+            rollout: None,
             wanted: Wanted::Run,
             retired_counters: BTreeMap::new(),
         });
         let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
         deployment.wanted = Wanted::Run;
+        deployment.in_force = number;
         deployment.revisions.push_back(Revision { number, spec });
-        while deployment.revisions.len() > REVISIONS_KEPT {
-            deployment.revisions.pop_front();
-        }
-        number
     }
 
     fn want(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>, events: &mut Vec<Event>) {
@@ -154,6 +190,7 @@ impl State {
             .deployments
             .get_mut(&(key.namespace.clone(), key.deployment.clone()))
             .and_then(|deployment| deployment.retired_counters.remove(&key.service));
+        let rolling = self.rolling_of(&key, &spec);
         let group = self.groups.entry(key.clone()).or_insert_with(|| Group {
             spec: Arc::clone(&spec),
             revision,
@@ -162,6 +199,8 @@ impl State {
             wanted: Wanted::Run,
             reschedules: BTreeMap::new(),
             collected: Collected::default(),
+            restart_epoch: 0,
+            rolling: Rolling::default(),
             failures: BTreeMap::new(),
         });
         // Another program may well run where the last one failed.
@@ -172,7 +211,9 @@ impl State {
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.wanted = Wanted::Run;
-        events.push(Event::GroupChanged { group: key, revision, spec, next_index: group.next_index });
+        group.rolling = rolling.clone();
+        let (next_index, restart_epoch) = (group.next_index, group.restart_epoch);
+        events.push(Event::GroupChanged { group: key, revision, spec, next_index, restart_epoch, rolling });
         events.extend(run_again);
     }
 
@@ -200,13 +241,33 @@ impl State {
         if let Some(deployment) = self.deployments.get_mut(&owner) {
             deployment.retired_counters.insert(key.service.clone(), counter);
             if last && deployment.wanted == Wanted::Stop {
-                self.deployments.remove(&owner);
+                self.forget_deployment(&owner, events);
             }
+        }
+    }
+
+    fn forget_deployment(&mut self, key: &(NamespaceName, DeploymentName), events: &mut Vec<Event>) {
+        self.deployments.remove(key);
+        events.push(Event::DeploymentGone { namespace: key.0.clone(), deployment: key.1.clone() });
+    }
+
+    fn trim_revisions(&mut self, namespace: &NamespaceName, name: &DeploymentName) {
+        let Some(known) = self.deployments.get_mut(&(namespace.clone(), name.clone())) else { return };
+        let rollout = known.rollout.iter().filter(|rollout| rollout.is_live());
+        let needed: Vec<RevisionNumber> = rollout
+            .flat_map(|rollout| [Some(rollout.from), rollout.before])
+            .chain([Some(known.in_force), known.previous])
+            .flatten()
+            .collect();
+        while known.revisions.len() > REVISIONS_KEPT {
+            let oldest = known.revisions.iter().position(|kept| !needed.contains(&kept.number));
+            let Some(oldest) = oldest else { break };
+            known.revisions.remove(oldest);
         }
     }
 }
 
-fn keyed<'a>(
+pub(crate) fn keyed<'a>(
     namespace: &NamespaceName,
     deployment: &DeploymentName,
     spec: &'a DeploymentSpec,

@@ -4,7 +4,7 @@
 //! Invariant: a refused command has changed nothing.
 
 use longshore_model::{
-    DeploymentName, GroupKey, NamespaceName, NodeName, SecretName, ServiceName, VolumeKey,
+    DeploymentName, GroupKey, NamespaceName, NodeName, RevisionNumber, SecretName, ServiceName, VolumeKey,
     replica::{Detail, Details},
     service::Protocol,
     units,
@@ -27,6 +27,20 @@ pub enum CommandError {
         /// The name looked for.
         service: ServiceName,
     },
+    /// No such manifest of the deployment is kept.
+    #[error("deployment `{deployment}` keeps no revision {revision}")]
+    UnknownRevision {
+        /// The deployment.
+        deployment: DeploymentName,
+        /// The number looked for.
+        revision: RevisionNumber,
+    },
+    /// Nothing to go back to.
+    #[error("deployment `{0}` has no earlier revision to go back to")]
+    NoPreviousRevision(DeploymentName),
+    /// No change is on its way that could be steered.
+    #[error("deployment `{0}` has no rollout under way")]
+    NoRollout(DeploymentName),
     /// A living node has that name already.
     #[error("a node named `{0}` is already part of the cluster")]
     DuplicateNode(NodeName),
@@ -134,6 +148,9 @@ impl CommandError {
             Self::UnknownNode(_) => "unknown_node",
             Self::UnknownDeployment(_) => "unknown_deployment",
             Self::UnknownService { .. } => "unknown_service",
+            Self::UnknownRevision { .. } => "unknown_revision",
+            Self::NoPreviousRevision(_) => "no_previous_revision",
+            Self::NoRollout(_) => "no_rollout",
             Self::DuplicateNode(_) => "duplicate_node",
             Self::NodeIsHeardOf(_) => "node_is_heard_of",
             Self::ScaleOfGlobal(_) => "scale_of_global",
@@ -159,6 +176,9 @@ impl CommandError {
             Self::UnknownNode(_)
             | Self::UnknownDeployment(_)
             | Self::UnknownService { .. }
+            | Self::UnknownRevision { .. }
+            | Self::NoPreviousRevision(_)
+            | Self::NoRollout(_)
             | Self::DuplicateNode(_)
             | Self::NodeIsHeardOf(_)
             | Self::ScaleOfGlobal(_)
@@ -175,6 +195,9 @@ impl CommandError {
             Self::UnknownNode(_) => "name a node that has joined",
             Self::UnknownDeployment(_) => "apply the deployment first",
             Self::UnknownService { .. } => "name a service of the deployment's current manifest",
+            Self::UnknownRevision { .. } => "name one of the last revisions",
+            Self::NoPreviousRevision(_) => "apply the manifest you want",
+            Self::NoRollout(_) => "apply a change first; one that has ended cannot be steered",
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
             Self::NodeIsHeardOf(_) => "wait until the node is suspect or down; to empty one that is well, drain it",
             Self::ScaleOfGlobal(_) => "a global service follows the nodes; use constraints to choose them",

@@ -16,6 +16,7 @@ mod observe;
 mod quota;
 mod replay;
 mod reschedules;
+mod rollouts;
 mod state;
 mod status;
 

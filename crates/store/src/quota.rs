@@ -52,6 +52,9 @@ impl State {
             | Command::SetHealth { .. }
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }
+            | Command::Rollback { .. }
+            | Command::Steer { .. }
+            | Command::Restart { .. }
             | Command::PutSecret { .. }
             | Command::SetQuota { .. }
             | Command::Commit(_)

@@ -35,6 +35,15 @@ impl State {
         for (key, group) in &self.groups {
             tell_group(key, group, &mut events);
         }
+        for ((namespace, deployment), known) in &self.deployments {
+            let (namespace, deployment) = (namespace.clone(), deployment.clone());
+            let rollout = known.rollout.iter().cloned();
+            events.extend(rollout.map(|rollout| Event::RolloutChanged {
+                namespace: namespace.clone(),
+                deployment: deployment.clone(),
+                rollout,
+            }));
+        }
         events
     }
 
@@ -60,6 +69,8 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
         revision: group.revision,
         spec: group.spec.clone(),
         next_index: group.next_index,
+        restart_epoch: group.restart_epoch,
+        rolling: group.rolling.clone(),
     });
     for (node, times) in &group.failures {
         events.extend(times.iter().map(|at| Event::FailureCounted { group: key.clone(), node: node.clone(), at: *at }));
@@ -82,6 +93,9 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
 
 fn tell_slot(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
     events.push(Event::SlotOpened { group: key.clone(), slot: slot.key.clone(), newest: slot.newest });
+    if let Some(step) = slot.step {
+        events.push(Event::SlotStepped { group: key.clone(), slot: slot.key.clone(), step });
+    }
     for replica in &slot.replicas {
         tell_replica(key, slot, replica, events);
     }

@@ -12,9 +12,10 @@ use std::{
 
 use longshore_model::{
     ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
-    SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
     command::Quota,
     replica::{Collected, Replica, Rescheduled, Wanted},
+    rollout::Rolling,
     volume::Volume,
 };
 
@@ -44,8 +45,14 @@ pub struct State {
 /// A deployment and its manifests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployment {
-    /// The last manifests, oldest first; the last one is in force.
+    /// The last manifests, oldest first.
     pub revisions: VecDeque<Revision>,
+    /// The one in force.
+    pub in_force: RevisionNumber,
+    /// The one a rollback goes to.
+    pub previous: Option<RevisionNumber>,
+    /// The change under way, or the last one that ended.
+    pub rollout: Option<Arc<Rollout>>,
     /// Whether it was removed and only lingers until its replicas have stopped.
     pub wanted: Wanted,
     /// Counters of services that left the manifest, so that an index is not used twice when one comes back.
@@ -55,7 +62,12 @@ pub struct Deployment {
 impl Deployment {
     /// The manifest in force.
     pub fn current(&self) -> &Revision {
-        self.revisions.back().expect("a deployment is made by its first revision")
+        self.revision(self.in_force).expect("the manifest in force is kept")
+    }
+
+    /// A manifest that is kept.
+    pub fn revision(&self, number: RevisionNumber) -> Option<&Revision> {
+        self.revisions.iter().find(|kept| kept.number == number)
     }
 }
 
@@ -85,6 +97,10 @@ pub struct Group {
     pub(crate) reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
     /// Replicas of a job that are done and no longer kept.
     pub collected: Collected,
+    /// How often it was restarted on purpose.
+    pub restart_epoch: u32,
+    /// How it stands in the rollout of its deployment.
+    pub rolling: Rolling,
     /// When it failed of late, by node; what is older than the cluster's window is forgotten.
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
 }

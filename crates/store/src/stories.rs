@@ -74,6 +74,7 @@ fn place(index: u32, generation: u32, node: &str) -> PlanItem {
         address: Ipv6Addr::from(u128::from(index * 100 + generation)),
         new_volumes: Vec::new(),
         devices: [(format!("acme/gpu/{node}"), 1)].into(),
+        terms: None,
     })
 }
 
@@ -138,6 +139,10 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::Rescheduled { .. } => "rescheduled",
             Event::Collected { .. } => "collected",
             Event::EvacuationChanged(_) => "evacuation changed",
+            Event::GroupRolls { .. } => "group rolls",
+            Event::RolloutChanged { .. } => "rollout changed",
+            Event::SlotStepped { .. } => "slot stepped",
+            Event::DeploymentGone { .. } => "deployment gone",
         })
         .collect()
 }
@@ -197,7 +202,7 @@ fn an_index_whose_slot_is_gone_is_never_opened_again() {
 fn a_service_that_leaves_the_manifest_and_returns_goes_on_counting() {
     let (mut state, web) = shop();
     let events = state.apply(apply("shop", &[("api", replicas(1))])).unwrap();
-    assert_eq!(kinds(&events), ["group unwanted", "group changed"]);
+    assert_eq!(kinds(&events), ["rollout changed", "group unwanted", "group changed"]);
     state.apply(plan(&web, vec![PlanItem::Close(slot(0)), PlanItem::Close(slot(1))])).unwrap();
     state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
     let last = state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
@@ -336,7 +341,7 @@ fn a_service_with_a_volume_has_one_replica_at_apply_and_at_scale() {
 fn scaling_makes_a_revision_that_differs_only_in_the_count() {
     let (mut state, web) = shop();
     let events = state.apply(Command::Scale { group: web.clone(), replicas: 5 }).unwrap();
-    assert_eq!(kinds(&events), ["group changed"]);
+    assert_eq!(kinds(&events), ["rollout changed", "group changed"]);
     let deployment = state.deployment(&web.namespace, &web.deployment).unwrap();
     assert_eq!(deployment.revisions.len(), 2);
     assert_eq!(*deployment.current().spec.services[&web.service], replicas(5));
@@ -393,14 +398,14 @@ fn a_global_service_and_a_node_name_may_not_add_up_to_anothers_replica() {
 }
 
 #[test]
-fn ten_revisions_are_kept() {
+fn ten_revisions_are_kept_and_the_one_a_rollout_came_from_is_among_them() {
     let mut state = State::default();
     for count in 1..=12 {
         state.apply(apply("shop", &[("web", replicas(count))])).unwrap();
     }
     let deployment = state.deployment(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
     let numbers: Vec<u64> = deployment.revisions.iter().map(|revision| revision.number.0).collect();
-    assert_eq!(numbers, (3..=12).collect::<Vec<u64>>());
+    assert_eq!(numbers, [1].into_iter().chain(4..=12).collect::<Vec<u64>>());
 }
 
 #[test]

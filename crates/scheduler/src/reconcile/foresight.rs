@@ -54,7 +54,20 @@ pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> V
 /// without was told so in the same pass.
 fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
     let limited = !view.quotas.is_empty() || view.config.preemption == Preemption::On;
-    let stops = |item: &PlanItem| matches!(item, PlanItem::Stop { .. } | PlanItem::Reschedule { .. });
+    let stops = |item: &PlanItem| match item {
+        PlanItem::Stop { .. }
+        | PlanItem::Reschedule { .. }
+        | PlanItem::Step { .. }
+        | PlanItem::NoRoom { .. }
+        | PlanItem::Promote => true,
+        PlanItem::Open(_)
+        | PlanItem::Place(_)
+        | PlanItem::Wait(_)
+        | PlanItem::Close(_)
+        | PlanItem::Restart { .. }
+        | PlanItem::Collect { .. }
+        | PlanItem::GiveUp { .. } => false,
+    };
     !changes.is_empty() && (limited || changes.iter().flat_map(|part| &part.items).any(stops))
 }
 
@@ -81,6 +94,9 @@ fn answers(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Restart { .. }
         | PlanItem::Reschedule { .. }
         | PlanItem::Collect { .. }
+        | PlanItem::Step { .. }
+        | PlanItem::NoRoom { .. }
+        | PlanItem::Promote
         | PlanItem::GiveUp { .. } => &[],
     }
 }

@@ -97,6 +97,9 @@ pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
             | PlanItem::Wait(_)
             | PlanItem::Stop { .. }
             | PlanItem::Close(_)
+            | PlanItem::Step { .. }
+            | PlanItem::NoRoom { .. }
+            | PlanItem::Promote
             | PlanItem::Reschedule { .. }
             | PlanItem::Collect { .. } => true,
         });

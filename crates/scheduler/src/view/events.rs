@@ -3,12 +3,13 @@
 //! Owns: the mapping from events to indexes, and what each event makes dirty.
 //! Invariant: an event about something unknown changes nothing; taking an event twice changes nothing more.
 
-use std::sync::Arc;
+use std::{net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
-    ServiceSpec, SlotIndex, SlotKey,
-    replica::{Collected, Details, Wanted},
+    ServiceSpec, SlotIndex, SlotKey, Time,
+    replica::{Collected, Details, Rescheduled, Wanted},
+    rollout::Rolling,
 };
 
 use super::{
@@ -16,6 +17,7 @@ use super::{
     classes::Split,
     groups::{Group, Replica, is_live},
     occupancy,
+    rollouts::Standing,
 };
 use crate::{address, feasibility::constraints::Rules};
 
@@ -28,9 +30,23 @@ impl View {
             Event::NodeChanged(node) => self.node_changed(node),
             Event::NodeGone(name) => self.node_gone(name),
             Event::EvacuationChanged(evacuation) => self.evacuation = evacuation.clone(),
-            Event::GroupChanged { group, revision, spec, next_index } => {
+            Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rolling } => {
                 self.group_changed(group, *revision, spec, *next_index);
+                self.in_group(group, |known| known.restart_epoch = *restart_epoch);
+                self.group_rolls(group, rolling);
             }
+            Event::GroupRolls { group, rolling } => self.group_rolls(group, rolling),
+            Event::RolloutChanged { namespace, deployment, rollout } => {
+                self.rollout_changed(namespace, deployment, rollout);
+            }
+            Event::DeploymentGone { namespace, deployment } => {
+                self.rollouts.remove(&(namespace.clone(), deployment.clone()));
+            }
+            Event::SlotStepped { group, slot, step } => self.in_group(group, |known| {
+                if let Some(slot) = known.slot_mut(slot) {
+                    slot.step = Some(*step);
+                }
+            }),
             Event::GroupUnwanted(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest } => self.in_group(group, |known| {
@@ -51,28 +67,12 @@ impl View {
             Event::Restarting { group, slot, generation, attempt } => {
                 self.restarting(group, slot, *generation, *attempt);
             }
-            Event::Rescheduled { group, slot, moves } => self.in_group(group, |known| {
-                if moves.is_empty() {
-                    known.reschedules.remove(slot);
-                } else {
-                    known.reschedules.insert(slot.clone(), moves.clone());
-                }
-            }),
+            Event::Rescheduled { group, slot, moves } => self.rescheduled(group, slot, moves),
             Event::Collected { group, collected } => self.in_group(group, |known| known.collected = collected.clone()),
             Event::Observed { .. } => self.observed(event),
             Event::Released { group, slot, generation, .. } => self.released(group, slot, *generation),
-            Event::FailureCounted { group, node, at } => {
-                if let (Some(&ix), Some(&node)) = (self.group_ids.get(group), self.fleet.by_name.get(node)) {
-                    self.group_mut(ix).failures.entry(node).or_default().push(*at);
-                }
-            }
-            Event::AddressResting { node, address, since } => {
-                if let Some(&ix) = self.fleet.by_name.get(node) {
-                    let host = address::host(*address);
-                    self.fleet.addresses[ix.at()].mark(host);
-                    self.resting.insert((*since, ix, host));
-                }
-            }
+            Event::FailureCounted { group, node, at } => self.failure_counted(group, node, *at),
+            Event::AddressResting { node, address, since } => self.address_resting(node, *address, *since),
             Event::VolumeMade(volume) => {
                 self.volumes.settle(&volume.key, &volume.owner, &volume.home);
                 self.room_appeared = RoomAppeared::Yes;
@@ -89,6 +89,30 @@ impl View {
                 self.quotas.insert(namespace.clone(), *quota);
                 self.room_appeared = RoomAppeared::Yes;
             }
+        }
+    }
+
+    fn rescheduled(&mut self, group: &GroupKey, slot: &SlotKey, moves: &[Rescheduled]) {
+        self.in_group(group, |known| {
+            if moves.is_empty() {
+                known.reschedules.remove(slot);
+            } else {
+                known.reschedules.insert(slot.clone(), moves.to_vec());
+            }
+        });
+    }
+
+    fn failure_counted(&mut self, group: &GroupKey, node: &NodeName, at: Time) {
+        if let (Some(&ix), Some(&node)) = (self.group_ids.get(group), self.fleet.by_name.get(node)) {
+            self.group_mut(ix).failures.entry(node).or_default().push(at);
+        }
+    }
+
+    fn address_resting(&mut self, node: &NodeName, address: Ipv6Addr, since: Time) {
+        if let Some(&ix) = self.fleet.by_name.get(node) {
+            let host = address::host(address);
+            self.fleet.addresses[ix.at()].mark(host);
+            self.resting.insert((since, ix, host));
         }
     }
 
@@ -161,6 +185,11 @@ impl View {
             self.per_node.remove(&ix);
         }
         self.dirty.insert(ix);
+        self.stand(key, ix, Standing::Working);
+    }
+
+    fn group_rolls(&mut self, key: &GroupKey, rolling: &Rolling) {
+        self.in_group(key, |known| known.rolling = rolling.clone());
     }
 
     fn add_group(&mut self, key: &GroupKey, spec: &Arc<ServiceSpec>) -> GroupIx {
@@ -175,6 +204,8 @@ impl View {
             slots: Vec::new(),
             reschedules: std::collections::BTreeMap::new(),
             collected: Collected::default(),
+            restart_epoch: 0,
+            rolling: Rolling::default(),
             failures: std::collections::BTreeMap::new(),
         }));
         self.group_ids.insert(key.clone(), ix);
@@ -202,6 +233,7 @@ impl View {
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
         }
+        self.stand(key, ix, Standing::Finished);
         self.dirty.remove(&ix);
         self.waiting.remove(&ix);
         self.per_node.remove(&ix);
@@ -250,6 +282,7 @@ impl View {
             state: ReplicaState::Pending,
             code: None,
             since: assignment.placed_at,
+            placed_at: assignment.placed_at,
             failures: 0,
         };
         let known = self.group_mut(ix).slot_or_open(slot);

@@ -9,6 +9,7 @@ use longshore_model::{
     Time,
     device::TakenDevices,
     replica::{Collected, Details, Rescheduled, Wanted},
+    rollout::{Rolling, Step},
 };
 use smallvec::SmallVec;
 
@@ -25,6 +26,10 @@ pub(crate) struct Group {
     pub(crate) revision: RevisionNumber,
     pub(crate) wanted: Wanted,
     pub(crate) next_index: u32,
+    /// How often it was restarted on purpose.
+    pub(crate) restart_epoch: u32,
+    /// How it stands in the rollout of its deployment.
+    pub(crate) rolling: Rolling,
     /// Sorted by key.
     pub(crate) slots: Vec<Slot>,
     /// Moves of its slots after used-up restarts.
@@ -46,6 +51,8 @@ pub(crate) struct Slot {
     /// Particulars of `waiting`, meaningless without it.
     pub(crate) waiting_details: Details,
     pub(crate) wanted: Wanted,
+    /// Its part in the newest rollout that had one for it.
+    pub(crate) step: Option<Step>,
 }
 
 /// One generation on its node.
@@ -62,6 +69,7 @@ pub(crate) struct Replica {
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,
     pub(crate) since: Time,
+    pub(crate) placed_at: Time,
     pub(crate) failures: u32,
 }
 
@@ -79,18 +87,19 @@ impl Slot {
             waiting: None,
             waiting_details: Details::new(),
             wanted: Wanted::Run,
+            step: None,
         }
     }
 
-    /// The generation that counts: the newest, while it shall run.
+    /// The generation that counts: the newest that shall run. Where a newer one was told to stop, an older one counts again.
     pub(crate) fn current(&self) -> Option<&Replica> {
-        self.replicas.last().filter(|replica| replica.wanted == Wanted::Run)
+        self.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run)
     }
 
-    /// The node the slot counts on: that of its newest generation. While that one stops so that the next can start, the
-    /// slot keeps its place, or a sibling would take it.
+    /// The node the slot counts on: that of the generation that counts. While the last one stops so that the next can start,
+    /// the slot keeps its place, or a sibling would take it.
     pub(crate) fn counts_on(&self) -> Option<NodeIx> {
-        self.replicas.last().map(|replica| replica.node)
+        self.current().or(self.replicas.last()).map(|replica| replica.node)
     }
 
     /// Whether it is known to wait for this reason, in these particulars.

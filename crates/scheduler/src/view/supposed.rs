@@ -17,6 +17,7 @@ use longshore_model::{
     Assignment, Event, Generation, GroupKey, GroupPlan, Placement, PlanItem, ReplicaState, RuntimeCode, SlotKey, Time,
     VolumeKey,
     replica::{Collected, Details, Ending, Rescheduled, Wanted},
+    rollout::{Promoted, Rolling, Step, StepKind, StepOutcome},
     volume::Volume,
 };
 
@@ -45,12 +46,13 @@ struct Records {
     next_index: u32,
     reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
     collected: Collected,
+    rolling: Rolling,
 }
 
 impl Records {
     fn of(group: &Group) -> Self {
         let (reschedules, collected) = (group.reschedules.clone(), group.collected.clone());
-        Self { next_index: group.next_index, reschedules, collected }
+        Self { next_index: group.next_index, reschedules, collected, rolling: group.rolling.clone() }
     }
 }
 
@@ -82,10 +84,12 @@ impl View {
             supposed.keep(self, group, slot);
         }
         let events = match item {
-            PlanItem::Open(slot) => vec![opened(&part.group, slot)],
+            PlanItem::Open(slot) => self.opening_events(group, slot, at),
             PlanItem::Place(placement) => {
                 supposed.homes.extend(placement.new_volumes.iter().cloned());
-                placed(part, placement, at)
+                let mut events = self.opening_events(group, &placement.slot, at);
+                events.extend(placed(part, placement, at));
+                events
             }
             PlanItem::Wait(wait) => {
                 let waits = wait.slots.iter().filter(|slot| self.may_wait(group, slot));
@@ -105,6 +109,7 @@ impl View {
                 self.rescheduling_events(group, slot, *generation, (at, *delay))
             }
             PlanItem::Collect { slot, generation } => self.collecting_events(group, slot, *generation),
+            PlanItem::Step { .. } | PlanItem::NoRoom { .. } | PlanItem::Promote => self.rolling_events(group, item, at),
             PlanItem::GiveUp { slot, generation, code } => {
                 let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation));
                 found.map(|replica| given_up(&part.group, slot, replica, *code, at)).into_iter().collect()
@@ -113,6 +118,48 @@ impl View {
         for event in &events {
             self.apply(event);
         }
+    }
+
+    /// A slot comes to be, and where a rollout is live it is a step of it.
+    fn opening_events(&self, group: GroupIx, slot: &SlotKey, at: Time) -> Vec<Event> {
+        let known = self.group(group);
+        let mut events = vec![opened(&known.key, slot)];
+        let rollout = self.rollout_of(&known.key).filter(|_| !known.spec.kind.is_job());
+        if let (Some(rollout), Err(_)) = (rollout, known.slot_at(slot)) {
+            let (kind, outcome) = (StepKind::Added, StepOutcome::UnderWay);
+            let step = Step { rollout: rollout.number, kind, at, outcome };
+            events.push(Event::SlotStepped { group: known.key.clone(), slot: slot.clone(), step });
+        }
+        events
+    }
+
+    fn rolling_events(&self, group: GroupIx, item: &PlanItem, at: Time) -> Vec<Event> {
+        let known = self.group(group);
+        let mut rolling = known.rolling.clone();
+        match item {
+            PlanItem::Step { slot, rollout, outcome } => {
+                let Ok(place) = known.slot_at(slot) else { return Vec::new() };
+                let earlier = known.slots[place].step.filter(|step| step.rollout == *rollout);
+                if earlier.is_some_and(|step| step.outcome != StepOutcome::UnderWay || step.outcome == *outcome) {
+                    return Vec::new();
+                }
+                let kind = earlier.map_or(StepKind::Changed, |step| step.kind);
+                let step = Step { rollout: *rollout, kind, at, outcome: *outcome };
+                return vec![Event::SlotStepped { group: known.key.clone(), slot: slot.clone(), step }];
+            }
+            PlanItem::NoRoom { since } => _ = rolling.no_room_since.get_or_insert(*since),
+            PlanItem::Promote => rolling.promotion = Promoted::Yes,
+            PlanItem::Open(_)
+            | PlanItem::Place(_)
+            | PlanItem::Wait(_)
+            | PlanItem::Stop { .. }
+            | PlanItem::Close(_)
+            | PlanItem::Restart { .. }
+            | PlanItem::Reschedule { .. }
+            | PlanItem::Collect { .. }
+            | PlanItem::GiveUp { .. } => return Vec::new(),
+        }
+        vec![Event::GroupRolls { group: known.key.clone(), rolling }]
     }
 
     fn may_wait(&self, group: GroupIx, slot: &SlotKey) -> bool {
@@ -146,8 +193,8 @@ impl View {
         let from = self.fleet.node(replica.node).name.clone();
         let mut moves = known.reschedules.get(slot).cloned().unwrap_or_default();
         moves.push(Rescheduled { at, from, delay });
-        let moved = Event::Rescheduled { group: known.key.clone(), slot: slot.clone(), moves };
-        vec![moved, stopping(&known.key, slot, generation)]
+        let noted = Event::Rescheduled { group: known.key.clone(), slot: slot.clone(), moves };
+        vec![noted, stopping(&known.key, slot, generation)]
     }
 
     fn collecting_events(&self, group: GroupIx, slot: &SlotKey, generation: Generation) -> Vec<Event> {
@@ -174,9 +221,10 @@ impl View {
         for ((group, key), before) in supposed.slots {
             self.put_back(group, &key, before);
         }
-        for (group, Records { next_index, reschedules, collected }) in supposed.records {
+        for (group, Records { next_index, reschedules, collected, rolling }) in supposed.records {
             let group = self.group_mut(group);
             (group.next_index, group.reschedules, group.collected) = (next_index, reschedules, collected);
+            group.rolling = rolling;
         }
         for key in &supposed.homes {
             self.volumes.unsettle(key);
@@ -239,8 +287,10 @@ fn named(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Restart { slot, .. }
         | PlanItem::Reschedule { slot, .. }
         | PlanItem::Collect { slot, .. }
+        | PlanItem::Step { slot, .. }
         | PlanItem::GiveUp { slot, .. } => std::slice::from_ref(slot),
         PlanItem::Wait(wait) => &wait.slots,
+        PlanItem::NoRoom { .. } | PlanItem::Promote => &[],
     }
 }
 
@@ -253,7 +303,7 @@ fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {
         node: placement.node.clone(),
         address: placement.address,
         placed_at: at,
-        terms: Arc::clone(&part.terms),
+        terms: Arc::clone(placement.terms.as_ref().unwrap_or(&part.terms)),
         devices: placement.devices.clone(),
     };
     let (group, slot, generation) = (part.group.clone(), placement.slot.clone(), placement.generation);
@@ -261,8 +311,7 @@ fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {
         let (owner, home) = (part.group.deployment.clone(), placement.node.clone());
         Event::VolumeMade(Volume { key: key.clone(), owner, home })
     };
-    let mut events = vec![opened(&part.group, &placement.slot)];
-    events.extend(placement.new_volumes.iter().map(volume));
+    let mut events: Vec<Event> = placement.new_volumes.iter().map(volume).collect();
     events.push(Event::Placed { group, slot, generation, assignment });
     events
 }

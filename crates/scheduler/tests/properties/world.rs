@@ -193,6 +193,7 @@ impl World {
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
                 devices: BTreeMap::new(),
+                terms: None,
             }));
         }
         let groups = vec![GroupPlan { group: group.clone(), terms: Arc::clone(terms), items }];
@@ -256,6 +257,9 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
             | PlanItem::Collect { .. }
+            | PlanItem::Step { .. }
+            | PlanItem::NoRoom { .. }
+            | PlanItem::Promote
             | PlanItem::GiveUp { .. } => None,
         })
         .collect()

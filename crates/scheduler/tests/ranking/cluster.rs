@@ -158,6 +158,7 @@ impl Cluster {
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
                 devices: BTreeMap::new(),
+                terms: None,
             }));
         }
         let groups = vec![GroupPlan { group: key(service), terms, items }];

@@ -45,6 +45,9 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
             | PlanItem::Collect { .. }
+            | PlanItem::Step { .. }
+            | PlanItem::NoRoom { .. }
+            | PlanItem::Promote
             | PlanItem::GiveUp { .. } => {}
         }
     }

@@ -11,6 +11,7 @@ use longshore_model::{
     Attribute, Capacity, ClusterConfig, Driver, Event, GroupKey, Health, Intent, NamespaceName, Node, NodeNumber,
     PlacementSpec, Platform, PoolName, RevisionNumber, Role, ServiceSpec, SlotIndex, Strategy,
     node::{Overlay, UseDegraded},
+    rollout::Rolling,
     service::{Resources, SpreadTarget},
     units::MIB,
 };
@@ -55,7 +56,8 @@ impl Service {
     fn changed(&self, revision: u64, spec: Arc<ServiceSpec>) -> Event {
         // The counter only ever grows in a view, so the first value will do for every revision.
         let (group, revision) = (self.group.clone(), RevisionNumber(revision));
-        Event::GroupChanged { group, revision, spec, next_index: SlotIndex(0) }
+        let (next_index, restart_epoch, rolling) = (SlotIndex(0), 0, Rolling::default());
+        Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rolling }
     }
 }
 

@@ -35,7 +35,9 @@ fn the_shortcut_from_plan_to_events_is_what_the_state_machine_does() {
         }
     }
     let plan = longshore_scheduler::plan(&mut cluster.view(), StateIndex(0), Time(5));
-    let committed = state.apply(Command::Commit(Box::new(plan.clone()))).unwrap();
+    let mut committed = state.apply(Command::Commit(Box::new(plan.clone()))).unwrap();
+    // Service by service is a change of the deployment here; a benchmark has all of them from the start.
+    committed.retain(|event| !matches!(event, Event::SlotStepped { .. }));
     let mut shortcut = Vec::new();
     for part in plan.groups {
         effects::each(part, Time(5), &mut |event| shortcut.push(event));

@@ -38,6 +38,10 @@ impl Engine<'_> {
             Event::Configured(_)
             | Event::EvacuationChanged(_)
             | Event::GroupChanged { .. }
+            | Event::GroupRolls { .. }
+            | Event::RolloutChanged { .. }
+            | Event::DeploymentGone { .. }
+            | Event::SlotStepped { .. }
             | Event::GroupUnwanted(_)
             | Event::GroupGone(_)
             | Event::SlotOpened { .. }

@@ -86,6 +86,10 @@ impl Ledger {
             | Event::EvacuationChanged(_)
             | Event::Configured(_)
             | Event::GroupChanged { .. }
+            | Event::GroupRolls { .. }
+            | Event::RolloutChanged { .. }
+            | Event::DeploymentGone { .. }
+            | Event::SlotStepped { .. }
             | Event::GroupUnwanted(_)
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }

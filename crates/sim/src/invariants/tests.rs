@@ -61,6 +61,7 @@ fn plan_taking(groups: &TakenDevices, terms: Terms, addresses: [u16; 2]) -> Plan
             address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
             new_volumes: Vec::new(),
             devices: groups.clone(),
+            terms: None,
         })
     };
     let items = vec![place(0, addresses[0]), place(1, addresses[1])];

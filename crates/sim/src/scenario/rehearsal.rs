@@ -24,14 +24,13 @@ pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
                 Command::ConfirmLost { node, .. } => known(&state, node),
                 command => state.apply(command.clone()).map(drop),
             },
-            // Which replicas there will be is not known before the run.
-            Action::Befall(..) => Ok(()),
+            // Which replicas there will be is not known before the run; a leader can always change.
+            Action::Befall(..) | Action::NewLeader => Ok(()),
             Action::Fail(node)
             | Action::Return(node)
             | Action::Isolate(node)
             | Action::Heal(node)
             | Action::Degrade(node) => known(&state, node),
-            Action::NewLeader => Ok(()),
         };
         if let Err(refused) = outcome {
             explain(&refused, step, &state, &mut problems);
@@ -60,8 +59,11 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
             let of_it = state.groups().filter(|(key, _)| key.deployment == *deployment);
             suggest::nearest(service.as_str(), of_it.map(|(key, _)| key.service.as_str()))
         }
-        CommandError::DuplicateNode(_)
-        | CommandError::NodeIsHeardOf(_)
+        CommandError::NodeIsHeardOf(_)
+        | CommandError::UnknownRevision { .. }
+        | CommandError::NoPreviousRevision(_)
+        | CommandError::NoRollout(_)
+        | CommandError::DuplicateNode(_)
         | CommandError::ScaleOfGlobal(_)
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }
