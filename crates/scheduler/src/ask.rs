@@ -141,6 +141,21 @@ impl Ask {
         self.branches.take();
     }
 
+    /// Makes nodes the last choice for a while; gives back what is needed to end that.
+    pub(crate) fn avoid(&mut self, nodes: &BTreeSet<NodeIx>) -> Avoiding {
+        let new = |known: &BTreeSet<NodeIx>| nodes.difference(known).copied().collect();
+        let avoiding = Avoiding { faulty: new(&self.faulty), failed_on: new(&self.failed_on) };
+        self.faulty.extend(nodes);
+        self.failed_on.extend(nodes);
+        avoiding
+    }
+
+    /// Ends it.
+    pub(crate) fn avoid_no_longer(&mut self, avoiding: &Avoiding) {
+        self.faulty.retain(|node| !avoiding.faulty.contains(node));
+        self.failed_on.retain(|node| !avoiding.failed_on.contains(node));
+    }
+
     /// Whether a placement on one node can make another refuse, so that a candidate must be asked again before it is
     /// taken.
     pub(crate) fn is_volatile(&self) -> bool {
@@ -156,6 +171,12 @@ impl Ask {
     pub(crate) fn into_counts(self) -> Counts {
         self.counts
     }
+}
+
+/// Nodes that are the last choice for a while, and were not before.
+pub(crate) struct Avoiding {
+    faulty: BTreeSet<NodeIx>,
+    failed_on: BTreeSet<NodeIx>,
 }
 
 /// What a replica of the group is promised if it is placed now.

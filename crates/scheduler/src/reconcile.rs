@@ -15,6 +15,7 @@ pub(crate) mod attempt;
 mod foresight;
 pub(crate) mod global;
 pub(crate) mod preempt;
+mod reschedule;
 mod restart;
 mod scale;
 mod second_look;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use longshore_model::{
     Event, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
     replica::{Details, Replica, Wanted},
+    service::RestartCondition,
 };
 
-use crate::{State, replay::observed, state::Group, status::is_live};
+use crate::{State, finished::is_job, replay::observed, state::Group, status::is_live};
 
 impl State {
     pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
@@ -39,7 +40,8 @@ impl State {
             (Wanted::Run, _) if replica.state == ReplicaState::Completed => {}
             (Wanted::Run, _) => {
                 let node = replica.assignment.node.clone();
-                let news = take_in(replica, ended_unasked(&observation), &spec);
+                let replica_kind = replica.assignment.terms.kind;
+                let news = take_in(replica, as_it_counts(&observation, replica_kind, &spec), &spec);
                 if news == News::None {
                     return events;
                 }
@@ -67,10 +69,12 @@ fn count_failure(group: &mut Group, seen: &Observation, node: NodeName, window: 
     Event::FailureCounted { group: seen.group.clone(), node, at: seen.at }
 }
 
-/// Nobody asked it to stop, so that it has stopped is a failure.
-fn ended_unasked(observation: &Observation) -> Observation {
+/// What was seen, as it counts. Nobody asked it to stop, so that it has stopped is a failure. A service that ends has
+/// failed, however politely, unless its policy is content with a good end; a job that ends well has not.
+fn as_it_counts(observation: &Observation, kind: ServiceKind, spec: &ServiceSpec) -> Observation {
     let mut seen = observation.clone();
-    if seen.state == ReplicaState::Stopped {
+    let is_missed = !is_job(kind) && spec.restart.condition == RestartCondition::Any;
+    if seen.state == ReplicaState::Stopped || (seen.state == ReplicaState::Completed && is_missed) {
         seen.state = ReplicaState::Failed;
         seen.code = seen.code.or(Some(RuntimeCode::Exited));
     }
@@ -91,7 +95,7 @@ fn take_in(replica: &mut Replica, seen: Observation, spec: &ServiceSpec) -> News
     }
     let mut news = News::Change;
     if replica.state != seen.state {
-        if counts_as_failure(seen.state, spec.kind) && !counts_as_failure(replica.state, spec.kind) {
+        if counts_as_failure(seen.state) && !counts_as_failure(replica.state) {
             let well = replica.state == ReplicaState::Running && seen.at.since(replica.since) >= good_run(spec);
             replica.failures = if well { 1 } else { replica.failures + 1 };
             news = News::Failure;
@@ -110,17 +114,16 @@ fn good_run(spec: &ServiceSpec) -> Duration {
     spec.restart.window.unwrap_or(spec.update.monitor)
 }
 
-/// A service that ends has failed, however politely; a job that ends well has not.
-const fn counts_as_failure(state: ReplicaState, kind: ServiceKind) -> bool {
+const fn counts_as_failure(state: ReplicaState) -> bool {
     match state {
         ReplicaState::Failed | ReplicaState::Degraded => true,
-        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting
         | ReplicaState::Running
         | ReplicaState::Draining
         | ReplicaState::Stopped
+        | ReplicaState::Completed
         | ReplicaState::Lost => false,
     }
 }

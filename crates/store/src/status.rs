@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RuntimeCode, Slot,
+    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RuntimeCode, ServiceSpec, Slot,
     replica::{Replica, Wanted},
 };
 
-use crate::{State, conflicts::runs_per_node, state::Group};
+use crate::{State, conflicts::runs_per_node, finished, state::Group};
 
 /// A deployment's state and what makes it so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,15 +70,15 @@ impl Tally {
             self.undecided += open.len().abs_diff(group.spec.replicas as usize);
         }
         for slot in open {
-            self.count_slot(slot);
+            self.count_slot(slot, &group.spec);
         }
     }
 
-    fn count_slot(&mut self, slot: &Slot) {
+    fn count_slot(&mut self, slot: &Slot, spec: &ServiceSpec) {
         let live = slot.replicas.iter().filter(|replica| is_live(replica));
         self.lingering += slot.replicas.iter().filter(|replica| lingers(replica)).count();
         match live.max_by_key(|replica| replica.generation) {
-            Some(replica) => self.count_replica(replica),
+            Some(replica) => self.count_replica(replica, spec),
             None => match slot.waiting {
                 Some(reason) => {
                     self.unplaced += 1;
@@ -93,12 +93,12 @@ impl Tally {
         }
     }
 
-    fn count_replica(&mut self, replica: &Replica) {
+    fn count_replica(&mut self, replica: &Replica, spec: &ServiceSpec) {
         match replica.state {
             ReplicaState::Running => self.running += 1,
             ReplicaState::Completed => self.completed += 1,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
-            ReplicaState::Failed if replica.code == Some(RuntimeCode::RestartExhausted) => self.exhausted += 1,
+            ReplicaState::Failed if finished::ending(spec, replica).is_some() => self.exhausted += 1,
             ReplicaState::Failed
             | ReplicaState::Degraded
             | ReplicaState::Draining

@@ -14,6 +14,8 @@ use crate::{
     view::View,
 };
 
+use super::reschedule;
+
 /// What came of an attempt.
 #[derive(Default)]
 pub(crate) struct Attempt {
@@ -50,8 +52,16 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
 }
 
 fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {
-    let (placed, left) = placement::place(view, ask, vacancies);
+    let (vacancies, movers) = reschedule::split(view, ask, vacancies);
+    let (placed, mut left) = placement::place(view, ask, vacancies);
     outcome.placed = placed;
+    for (vacancy, left_behind) in movers {
+        let avoiding = ask.avoid(&left_behind);
+        let (placed, unplaced) = placement::place(view, ask, vec![vacancy]);
+        ask.avoid_no_longer(&avoiding);
+        outcome.placed.extend(placed);
+        left.extend(unplaced);
+    }
     if !left.is_empty() {
         let mut why = explain::nowhere(view, ask);
         if why.missing.is_empty() && ask.spec.placement.strategy == Strategy::Hosts {
@@ -68,7 +78,10 @@ fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, barre
         return;
     }
     let mark = view.mark();
+    let (_, movers) = reschedule::split(view, ask, vacancies.clone());
+    let avoiding = ask.avoid(&movers.into_iter().flat_map(|(_, left_behind)| left_behind).collect());
     let (placed, left) = placement::place(view, ask, vacancies.clone());
+    ask.avoid_no_longer(&avoiding);
     if left.is_empty() && barred == 0 {
         outcome.placed = placed;
         return;

@@ -1,19 +1,19 @@
-//! Replicas that ended: restarted after a pause, or given up.
+//! Replicas that ended: restarted after a pause, moved, or given up.
 //!
 //! Owns: the restart budget. The third failure in a row is the last (so two restarts happen), unless the service says
 //! otherwise; a run that lasted its window clears the count, which the state machine keeps.
 
 use std::time::Duration;
 
-use longshore_model::{
-    Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, Time,
-    service::{RestartCondition, RestartPolicy},
-};
+use longshore_model::{Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, Time, service::RestartCondition};
 
-use super::Pass;
+use super::{
+    Pass,
+    reschedule::{self, Next},
+};
 use crate::view::{
     GroupIx,
-    groups::{Replica, Slot},
+    groups::{Group, Replica, Slot},
 };
 
 /// Failures in a row that exhaust a replica.
@@ -28,6 +28,8 @@ enum Due {
     Nothing,
     Restart,
     Later(Time),
+    /// It leaves the node, having waited so long.
+    Reschedule(Duration),
     GiveUp,
 }
 
@@ -36,22 +38,33 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
     let mut items = Vec::new();
     let mut wake_at = None;
+    let mut leaving = Vec::new();
     for slot in known.wanted_slots() {
         let Some(replica) = slot.current() else { continue };
-        match due(&known.spec.restart, replica, pass.now) {
+        match due(known, slot, replica, pass.now) {
             Due::Nothing => {}
             Due::Restart => items.push(restart(slot, replica)),
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
+            Due::Reschedule(delay) => {
+                let (slot, generation) = (slot.key.clone(), replica.generation);
+                leaving.push((slot.clone(), generation));
+                items.push(PlanItem::Reschedule { slot, generation, delay });
+            }
             Due::GiveUp => items.push(give_up(slot, replica)),
         }
     }
     pass.items.extend(items);
+    // Told at once, so that this very pass looks for the next node.
+    for (slot, generation) in leaving {
+        pass.view.suppose_stopping(group, &slot, generation);
+    }
     if let Some(at) = wake_at {
         pass.wake(at);
     }
 }
 
-fn due(policy: &RestartPolicy, replica: &Replica, now: Time) -> Due {
+fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
+    let policy = &group.spec.restart;
     let ended = match replica.state {
         ReplicaState::Failed | ReplicaState::Degraded => true,
         ReplicaState::Completed => matches!(replica.terms.kind, ServiceKind::Service | ServiceKind::System),
@@ -63,19 +76,31 @@ fn due(policy: &RestartPolicy, replica: &Replica, now: Time) -> Due {
         | ReplicaState::Stopped
         | ReplicaState::Lost => false,
     };
-    let wanted = match policy.condition {
-        RestartCondition::Any => true,
-        RestartCondition::OnFailure => replica.state != ReplicaState::Completed,
-        RestartCondition::None => false,
-    };
-    if !ended || !wanted || replica.code == Some(RuntimeCode::RestartExhausted) {
+    if !ended || replica.code == Some(RuntimeCode::RestartExhausted) {
         return Due::Nothing;
     }
+    let well = replica.state == ReplicaState::Completed;
+    match policy.condition {
+        RestartCondition::Any => {}
+        RestartCondition::OnFailure if !well => {}
+        RestartCondition::OnFailure => return Due::Nothing,
+        RestartCondition::None if well => return Due::Nothing,
+        // Never to be restarted is to have used up all restarts, but nobody gave it up: it says how it ended.
+        RestartCondition::None => return moves(reschedule::next(group, slot, replica), now).unwrap_or(Due::Nothing),
+    }
     if replica.failures >= policy.max_attempts.unwrap_or(DEFAULT_MAX_FAILURES) {
-        return Due::GiveUp;
+        return moves(reschedule::next(group, slot, replica), now).unwrap_or(Due::GiveUp);
     }
     let at = replica.since.after(policy.delay.unwrap_or_else(|| pause(replica.failures)));
     if at <= now { Due::Restart } else { Due::Later(at) }
+}
+
+fn moves(next: Next, now: Time) -> Option<Due> {
+    match next {
+        Next::Never => None,
+        Next::At(at, _) if at > now => Some(Due::Later(at)),
+        Next::At(_, delay) => Some(Due::Reschedule(delay)),
+    }
 }
 
 /// 0 s before the first restart, then 5 s, 10 s, 20 s … 5 min.

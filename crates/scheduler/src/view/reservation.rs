@@ -179,6 +179,17 @@ impl View {
         self.journal.claims.push(claim);
     }
 
+    /// Where generations of a slot are that failed and were told to stop in this pass.
+    pub(crate) fn failing_and_supposed_to_stop(&self, group: GroupIx, slot: &SlotKey) -> impl Iterator<Item = NodeIx> {
+        let of_slot = self.journal.stopping.iter().filter(move |(ix, key, ..)| (*ix, key) == (group, slot));
+        let failing = of_slot.filter(|(.., state)| matches!(state, ReplicaState::Failed | ReplicaState::Degraded));
+        let known = self.group(group);
+        let replicas = known.slot_at(slot).ok().map(|at| &known.slots[at].replicas);
+        failing.filter_map(move |(_, _, generation, _)| {
+            replicas?.iter().find(|replica| replica.generation == *generation).map(|replica| replica.node)
+        })
+    }
+
     /// Supposes, until the pass ends, that a generation was told to stop.
     pub(crate) fn suppose_stopping(&mut self, group: GroupIx, slot: &SlotKey, generation: Generation) {
         let key = self.group(group).key.clone();

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attempt, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time,
+    Attempt, ReplicaState, RuntimeCode, ServiceSpec, Time,
     replica::{Detail, Details},
 };
 
@@ -21,7 +21,6 @@ const UNHEALTHY_AFTER: Duration = Duration::from_secs(5);
 pub(super) struct Container {
     pub(super) image: Arc<str>,
     attempt: Attempt,
-    kind: ServiceKind,
     phase: Phase,
     /// Whether its check was made to fail, whatever its image says.
     illness: Illness,
@@ -56,13 +55,12 @@ enum Then {
 impl Container {
     pub(super) fn new(attempt: Attempt, spec: &ServiceSpec) -> Self {
         let image = spec.container.image.as_str().into();
-        Self { image, attempt, kind: spec.kind, phase: Phase::AwaitsImage, illness: Illness::None, last: None }
+        Self { image, attempt, phase: Phase::AwaitsImage, illness: Illness::None, last: None }
     }
 
     /// What is left of a container the machine does not know.
     pub(super) fn gone(attempt: Attempt) -> Self {
-        let (kind, phase) = (ServiceKind::Service, Phase::Ended);
-        Self { image: "".into(), attempt, kind, phase, illness: Illness::None, last: None }
+        Self { image: "".into(), attempt, phase: Phase::Ended, illness: Illness::None, last: None }
     }
 
     pub(super) fn has_process(&self) -> bool {
@@ -175,10 +173,8 @@ impl Machine {
     pub(super) fn ended(&mut self, id: &ContainerId, code: u8, out: &mut Outbox) -> Felt {
         let Some(container) = self.containers.get_mut(id).filter(|known| known.runs()) else { return Felt::No };
         container.phase = Phase::Ended;
-        let kind = container.kind;
         let details = Details::from([("exit_code".to_owned(), Detail::Number(u64::from(code)))]);
-        let is_job = matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
-        if is_job && code == 0 {
+        if code == 0 {
             self.report(id, ReplicaState::Completed, None, details, out);
         } else {
             self.report(id, ReplicaState::Failed, Some(RuntimeCode::Exited), details, out);

@@ -1,6 +1,6 @@
 //! A machine on its own: orders in, reports and alarms out.
 
-use longshore_model::{ServiceKind, SlotIndex, container::ContainerSpec};
+use longshore_model::{SlotIndex, container::ContainerSpec};
 
 use super::*;
 use crate::scenario::{Check, Pull};
@@ -87,14 +87,12 @@ fn an_unhealthy_image_is_never_running_and_only_where_it_was_said() {
 }
 
 #[test]
-fn a_job_that_exits_with_zero_completes_and_a_service_has_failed() {
+fn what_exits_with_zero_has_completed_and_what_that_means_is_not_the_machines_to_say() {
     let ends = Image { exit: Some((0, Duration::from_secs(3))), ..Image::default() };
-    for (kind, last) in [(ServiceKind::Batch, "completed"), (ServiceKind::Service, "failed exited")] {
-        let mut machine = machine(&[("job:1", ends.clone())]);
-        let mut out = Outbox::default();
-        machine.run(&id(0), Attempt(0), &ServiceSpec { kind, ..spec("job:1") }, Time(0), &mut out);
-        assert_eq!(play(&mut machine, out, 0, 60_000).last(), Some(&format!("5000 shop-web-0 {last}")));
-    }
+    let mut machine = machine(&[("job:1", ends)]);
+    let mut out = Outbox::default();
+    machine.run(&id(0), Attempt(0), &spec("job:1"), Time(0), &mut out);
+    assert_eq!(play(&mut machine, out, 0, 60_000).last(), Some(&"5000 shop-web-0 completed".to_owned()));
 }
 
 #[test]
