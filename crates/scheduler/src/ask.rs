@@ -21,6 +21,7 @@ use crate::{
         GroupIx, NodeIx, View,
         classes::ClassIx,
         groups::{Group, Slot},
+        occupancy::Holding,
     },
 };
 
@@ -127,6 +128,12 @@ impl Ask {
     pub(crate) fn could_take(&self, view: &View, node: NodeIx) -> bool {
         let site = Site::of_node(view, node);
         self.filters().all(|filter| (filter.check)(self, &site))
+    }
+
+    /// What one more replica would hold of a node that can take it.
+    pub(crate) fn holding(&self, view: &View, node: NodeIx) -> Holding {
+        let devices = feasibility::devices::allocate(self, &view.fleet, node).unwrap_or_default();
+        Holding { terms: Arc::clone(&self.terms), devices }
     }
 
     /// Counts one more of the service on a node.

@@ -51,24 +51,25 @@ pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> V
 }
 
 /// Whether changes can make anybody else's answer another one. What is only placed takes room, and whoever is left
-/// without was told so in the same pass.
+/// without was told so in the same pass; unless there is a quota, somebody to displace, or a service to be near.
 fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
-    let limited = !view.quotas.is_empty() || view.config.preemption == Preemption::On;
-    let stops = |item: &PlanItem| match item {
+    let entangled = !view.quotas.is_empty() || view.config.preemption == Preemption::On || !view.watchers.is_empty();
+    let counts = |item: &PlanItem| match item {
         PlanItem::Stop { .. }
         | PlanItem::Reschedule { .. }
+        | PlanItem::Collect { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
         | PlanItem::Promote => true,
+        // Whoever shares the volume now knows where to go.
+        PlanItem::Place(placement) => !placement.new_volumes.is_empty(),
         PlanItem::Open(_)
-        | PlanItem::Place(_)
         | PlanItem::Wait(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
-        | PlanItem::Collect { .. }
         | PlanItem::GiveUp { .. } => false,
     };
-    !changes.is_empty() && (limited || changes.iter().flat_map(|part| &part.items).any(stops))
+    !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))
 }
 
 /// Adds changes of a group to those it has. Of two answers to one slot the last is right.

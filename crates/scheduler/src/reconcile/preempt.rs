@@ -23,8 +23,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Strategy, Terms, Time,
-    replica::Wanted, service::Batching,
+    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Strategy, Time, replica::Wanted,
+    service::Batching,
 };
 
 use super::{attempt::attempt, slots};
@@ -35,7 +35,7 @@ use crate::{
     view::{
         GroupIx, NodeIx, View,
         groups::{Group, Replica, Slot, is_live},
-        occupancy,
+        occupancy::Holding,
     },
 };
 
@@ -45,7 +45,7 @@ const PRIORITY_GAP: u8 = 10;
 /// Everything told to stop that still takes room, counted anew when a pass has told somebody else to.
 #[derive(Default)]
 pub(crate) struct Leaving {
-    counted: Vec<(NodeIx, Arc<Terms>)>,
+    counted: Vec<(NodeIx, Holding)>,
     /// How many this pass had told when it was counted.
     told: Option<usize>,
 }
@@ -56,7 +56,7 @@ struct Victim {
     group: GroupIx,
     slot: SlotKey,
     generation: Generation,
-    terms: Arc<Terms>,
+    holding: Holding,
     priority: u8,
 }
 
@@ -185,27 +185,27 @@ impl Leaving {
             self.told = Some(view.told_to_stop());
             self.counted = stopping(view);
         }
-        for (node, terms) in &self.counted {
+        for (node, holding) in &self.counted {
             view.save_load(*node);
-            occupancy::unload(&mut view.fleet, *node, terms);
+            holding.unload(&mut view.fleet, *node);
         }
     }
 
     /// And is there again.
     fn suppose_back(&self, view: &mut View) {
-        for (node, terms) in &self.counted {
-            occupancy::load(&mut view.fleet, *node, terms);
+        for (node, holding) in &self.counted {
+            holding.load(&mut view.fleet, *node);
         }
         view.settle_lanes();
     }
 }
 
 /// What was told to stop and has not stopped.
-fn stopping(view: &View) -> Vec<(NodeIx, Arc<Terms>)> {
+fn stopping(view: &View) -> Vec<(NodeIx, Holding)> {
     let replicas = view.groups.iter().flatten().flat_map(|group| &group.slots).flat_map(|slot| &slot.replicas);
     let stopping = replicas.filter(|replica| !is_live(replica));
     let stopping = stopping.filter(|replica| crate::occupies(replica.terms.kind, replica.state));
-    stopping.map(|replica| (replica.node, Arc::clone(&replica.terms))).collect()
+    stopping.map(|replica| (replica.node, Holding::of(replica))).collect()
 }
 
 /// Whether a slot may be on a node as far as its name says.
@@ -219,27 +219,40 @@ fn is_possible(view: &View, vacancy: &Vacancy, node: NodeIx) -> bool {
 /// Who has to go for those that fit nowhere even once everything told to stop has stopped. The view is left as it was.
 fn victims(view: &mut View, ask: &mut Ask, unmet: &[Vacancy]) -> Vec<Victim> {
     let mut found: Vec<Chosen> = Vec::new();
+    let mut put = Vec::new();
     for vacancy in unmet {
         let Some((node, chosen)) = best_node(view, ask, vacancy, &found) else { continue };
         for victim in &chosen {
-            occupancy::unload(&mut view.fleet, node, &victim.terms);
+            victim.holding.unload(&mut view.fleet, node);
         }
-        occupancy::load(&mut view.fleet, node, &ask.terms);
-        ask.put(node);
+        put.push(put_on(view, ask, node));
         found.push((node, chosen));
     }
-    for (node, _) in &found {
-        ask.take_back(*node);
-        occupancy::unload(&mut view.fleet, *node, &ask.terms);
-    }
+    take_off(view, ask, put);
     let chosen = spare_again(view, ask, &found);
     for (node, victim) in &chosen {
-        occupancy::load(&mut view.fleet, *node, &victim.terms);
+        victim.holding.load(&mut view.fleet, *node);
     }
     if is_whole(&ask.spec) && found.len() < unmet.len() {
         return Vec::new();
     }
     chosen.into_iter().map(|(_, victim)| victim).collect()
+}
+
+/// Supposes one of the newcomers on a node that can take it.
+fn put_on(view: &mut View, ask: &mut Ask, node: NodeIx) -> (NodeIx, Holding) {
+    let holding = ask.holding(view, node);
+    holding.load(&mut view.fleet, node);
+    ask.put(node);
+    (node, holding)
+}
+
+/// Takes supposed newcomers off their nodes again.
+fn take_off(view: &mut View, ask: &mut Ask, put: Vec<(NodeIx, Holding)>) {
+    for (node, holding) in put {
+        holding.unload(&mut view.fleet, node);
+        ask.take_back(node);
+    }
 }
 
 /// Lets go of victims that a later choice made superfluous, the most important first. Gives back the others, still gone.
@@ -249,12 +262,12 @@ fn spare_again(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> Vec<(NodeIx,
     victims.sort_by_key(|(_, victim)| Reverse(victim.priority));
     let mut at = 0;
     while at < victims.len() {
-        let (node, terms) = (victims[at].0, Arc::clone(&victims[at].1.terms));
-        occupancy::load(&mut view.fleet, node, &terms);
+        let (node, holding) = (victims[at].0, victims[at].1.holding.clone());
+        holding.load(&mut view.fleet, node);
         if all_fit(view, ask, found) {
             victims.remove(at);
         } else {
-            occupancy::unload(&mut view.fleet, node, &terms);
+            holding.unload(&mut view.fleet, node);
             at += 1;
         }
     }
@@ -264,19 +277,15 @@ fn spare_again(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> Vec<(NodeIx,
 /// Whether as many as were found a node still fit on these nodes.
 fn all_fit(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> bool {
     let nodes: BTreeSet<NodeIx> = found.iter().map(|(node, _)| *node).collect();
-    let mut taken = Vec::new();
-    while taken.len() < found.len()
+    let mut put = Vec::new();
+    while put.len() < found.len()
         && let Some(node) = nodes.iter().copied().find(|node| ask.could_take(view, *node))
     {
-        occupancy::load(&mut view.fleet, node, &ask.terms);
-        ask.put(node);
-        taken.push(node);
+        put.push(put_on(view, ask, node));
     }
-    for node in &taken {
-        occupancy::unload(&mut view.fleet, *node, &ask.terms);
-        ask.take_back(*node);
-    }
-    taken.len() == found.len()
+    let all = put.len() == found.len();
+    take_off(view, ask, put);
+    all
 }
 
 /// The node where the fewest and lowest have to go, and who.
@@ -309,7 +318,7 @@ fn choose(view: &mut View, ask: &Ask, node: NodeIx, candidates: Vec<Victim>) -> 
         if ask.could_take(view, node) {
             break;
         }
-        occupancy::unload(&mut view.fleet, node, &victim.terms);
+        victim.holding.unload(&mut view.fleet, node);
         chosen.push(victim);
     }
     let fits = ask.could_take(view, node);
@@ -317,7 +326,7 @@ fn choose(view: &mut View, ask: &Ask, node: NodeIx, candidates: Vec<Victim>) -> 
         spare(view, ask, node, &mut chosen);
     }
     for victim in &chosen {
-        occupancy::load(&mut view.fleet, node, &victim.terms);
+        victim.holding.load(&mut view.fleet, node);
     }
     fits.then_some(chosen)
 }
@@ -327,11 +336,11 @@ fn spare(view: &mut View, ask: &Ask, node: NodeIx, chosen: &mut Vec<Victim>) {
     let mut at = chosen.len();
     while at > 0 {
         at -= 1;
-        occupancy::load(&mut view.fleet, node, &chosen[at].terms);
+        chosen[at].holding.load(&mut view.fleet, node);
         if ask.could_take(view, node) {
             chosen.remove(at);
         } else {
-            occupancy::unload(&mut view.fleet, node, &chosen[at].terms);
+            chosen[at].holding.unload(&mut view.fleet, node);
         }
     }
 }
@@ -345,7 +354,7 @@ fn displaceable(view: &View, ask: &Ask, node: NodeIx) -> Vec<Victim> {
     let mut found: Vec<Victim> = others.flat_map(|group| on_node(view, group, ask, node)).collect();
     let needed = ask.terms.memory_total();
     found.sort_by_cached_key(|victim| {
-        let distance = needed.abs_diff(victim.terms.memory_total());
+        let distance = needed.abs_diff(victim.holding.terms.memory_total());
         (victim.priority, distance, view.group(victim.group).key.clone(), victim.slot.clone())
     });
     found
@@ -364,7 +373,7 @@ fn on_node(view: &View, ix: GroupIx, ask: &Ask, node: NodeIx) -> Vec<Victim> {
         group: ix,
         slot: slot.key.clone(),
         generation: replica.generation,
-        terms: Arc::clone(&replica.terms),
+        holding: Holding::of(replica),
         priority: group.spec.priority,
     };
     here.map(victim).collect()

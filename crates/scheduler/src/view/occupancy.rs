@@ -3,6 +3,8 @@
 //! Owns: which states hold resources, and the sums that follow. The scheduler, the check before a commit and the
 //! rebalancer all ask here, so they cannot disagree.
 
+use std::sync::Arc;
+
 use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, device::TakenDevices, replica::Wanted};
 
 use super::{GroupIx, NodeIx, RoomAppeared, View, fleet::Fleet, groups::Replica, volumes::Holder};
@@ -26,6 +28,32 @@ pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
     }
 }
 
+/// What one generation holds of a node: what it was promised, and the groups of devices that were taken for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) devices: TakenDevices,
+}
+
+impl Holding {
+    /// What a generation holds.
+    pub(crate) fn of(replica: &Replica) -> Self {
+        Self { terms: Arc::clone(&replica.terms), devices: replica.devices.clone() }
+    }
+
+    /// Adds it to a node's sums.
+    pub(crate) fn load(&self, fleet: &mut Fleet, node: NodeIx) {
+        load(fleet, node, &self.terms);
+        take_devices(fleet, node, &self.devices);
+    }
+
+    /// Takes it off a node's sums.
+    pub(crate) fn unload(&self, fleet: &mut Fleet, node: NodeIx) {
+        unload(fleet, node, &self.terms);
+        free_devices(fleet, node, &self.devices);
+    }
+}
+
 /// Adds what `terms` promise to a node's sums.
 pub(crate) fn load(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
     let load = &mut fleet.seats[node.at()].load;
@@ -41,7 +69,7 @@ pub(crate) fn load(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
 }
 
 /// Takes what `terms` promised off a node's sums.
-pub(crate) fn unload(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
+fn unload(fleet: &mut Fleet, node: NodeIx, terms: &Terms) {
     let load = &mut fleet.seats[node.at()].load;
     load.cpu_millis = load.cpu_millis.saturating_sub(terms.cpu_millis);
     load.memory_bytes = load.memory_bytes.saturating_sub(terms.memory_total());

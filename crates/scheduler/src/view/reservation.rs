@@ -14,7 +14,13 @@ use longshore_model::{
     Generation, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, device::TakenDevices, replica::Wanted,
 };
 
-use super::{GroupIx, NodeIx, View, fleet::Load, occupancy, usage::Usage, volumes::Holder};
+use super::{
+    GroupIx, NodeIx, View,
+    fleet::Load,
+    occupancy::{self, Holding},
+    usage::Usage,
+    volumes::Holder,
+};
 use crate::{ask::Ask, feasibility::devices};
 
 /// What a pass changed, in order.
@@ -52,7 +58,7 @@ pub(crate) struct Journal {
 pub(crate) struct Claim {
     group: GroupIx,
     node: NodeIx,
-    terms: Arc<Terms>,
+    holding: Holding,
 }
 
 impl Journal {
@@ -136,7 +142,7 @@ impl View {
 
     /// Keeps room on a node for a group: it counts as taken for whoever is decided next.
     pub(crate) fn claim(&mut self, ask: &Ask, node: NodeIx) {
-        self.load_claim(Claim { group: ask.group, node, terms: Arc::clone(&ask.terms) });
+        self.load_claim(Claim { group: ask.group, node, holding: ask.holding(self, node) });
     }
 
     /// Groups that room is kept for.
@@ -151,7 +157,7 @@ impl View {
         self.journal.claims = kept;
         for claim in &lifted {
             self.save_load(claim.node);
-            occupancy::unload(&mut self.fleet, claim.node, &claim.terms);
+            claim.holding.unload(&mut self.fleet, claim.node);
         }
         self.settle_lanes();
         lifted
@@ -175,7 +181,7 @@ impl View {
 
     fn load_claim(&mut self, claim: Claim) {
         self.save_load(claim.node);
-        occupancy::load(&mut self.fleet, claim.node, &claim.terms);
+        claim.holding.load(&mut self.fleet, claim.node);
         self.journal.claims.push(claim);
     }
 
@@ -350,7 +356,7 @@ impl View {
         journal.closing.clear();
         journal.shifts = 0;
         for claim in journal.claims.drain(..).rev() {
-            occupancy::unload_extras(&mut self.fleet, claim.node, &claim.terms);
+            claim.holding.unload(&mut self.fleet, claim.node);
         }
         for (group, slot, generation, state) in journal.stopping.drain(..).rev() {
             let found = self.group_mut(group).slot_mut(&slot).and_then(|slot| slot.replica_mut(generation));

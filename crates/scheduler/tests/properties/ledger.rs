@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, Event, GroupKey, NodeName, ReplicaState, ServiceKind, ServiceSpec, SlotKey, Terms,
-    Time, VolumeKey,
+    ClusterConfig, DeploymentName, Event, GroupKey, Node, NodeName, ReplicaState, ServiceKind, ServiceSpec, SlotKey,
+    Terms, Time, VolumeKey,
+    device::TakenDevices,
+    node::DeviceGroup,
     replica::{HeldVolume, HostPort, Replica, Wanted},
-    service::PortMode,
+    service::{DeviceRequest, PortMode},
     volume::Sharing,
 };
 use longshore_store::State;
@@ -25,6 +27,28 @@ pub(super) struct Carried {
     pub(super) ports: Vec<HostPort>,
     /// Addresses in use or resting.
     pub(super) addresses: u64,
+}
+
+impl Carried {
+    /// What is left of the groups of a node that suit a request, by identity. No service is drawn that has two.
+    pub(super) fn suitable<'a>(&'a self, node: &'a Node, request: &'a DeviceRequest) -> BTreeMap<String, u64> {
+        let suits = |group: &&DeviceGroup| {
+            let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+            let large = group.attributes["memory"] == "40" || request.constraints.is_empty();
+            group.kind == request.kind && is(&request.vendor, &group.vendor) && is(&request.name, &group.name) && large
+        };
+        let left = |group: &DeviceGroup| {
+            let id = format!("{}/{}/{}", group.vendor, group.kind, group.name);
+            let used = self.devices.get(&id).copied().unwrap_or(0);
+            (id, group.count.saturating_sub(used))
+        };
+        node.capacity.device_groups.iter().filter(suits).map(left).collect()
+    }
+
+    /// The group that serves a request: the first by identity with enough left.
+    pub(super) fn serving(&self, node: &Node, request: &DeviceRequest) -> Option<String> {
+        self.suitable(node, request).into_iter().find(|(_, left)| *left >= request.count).map(|(id, _)| id)
+    }
 }
 
 /// A volume, where it lives and who holds it.
@@ -80,6 +104,7 @@ impl Ledger {
             return;
         }
         self.load(key, slot, &node, &replica.assignment.terms);
+        self.take(&node, &replica.assignment.devices);
         if replica.wanted == Wanted::Run {
             self.count(&node, &replica.assignment.terms);
         }
@@ -100,6 +125,12 @@ impl Ledger {
         }
     }
 
+    fn take(&mut self, node: &NodeName, devices: &TakenDevices) {
+        for (id, amount) in devices {
+            *self.at(node).devices.entry(id.clone()).or_default() += amount;
+        }
+    }
+
     fn count(&mut self, node: &NodeName, terms: &Terms) {
         self.at(node).replicas += 1;
         self.usage[0] += 1;
@@ -107,8 +138,12 @@ impl Ledger {
         self.usage[2] += terms.cpu_millis;
     }
 
-    /// Books one more replica, as a decision would.
-    pub(super) fn book(&mut self, key: &GroupKey, slot: &SlotKey, node: &NodeName, terms: &Terms) {
+    /// Books one more replica, as a decision would; gives back the groups of devices taken.
+    pub(super) fn book(&mut self, key: &GroupKey, slot: &SlotKey, node: &Node, terms: &Terms) -> TakenDevices {
+        let serve = |request: &DeviceRequest| Some((self.on(&node.name).serving(node, request)?, request.count));
+        let devices: TakenDevices = terms.device_requests.iter().filter_map(serve).collect();
+        let node = &node.name;
+        self.take(node, &devices);
         self.at(node).addresses += 1;
         *self.counts.entry((key.clone(), node.clone())).or_default() += 1;
         self.load(key, slot, node, terms);
@@ -119,6 +154,7 @@ impl Ledger {
                 (volume.home, volume.owner) = (Some(node.clone()), Some(key.deployment.clone()));
             }
         }
+        devices
     }
 
     fn at(&mut self, node: &NodeName) -> &mut Carried {
@@ -152,6 +188,7 @@ pub(super) fn terms(spec: &ServiceSpec, config: &ClusterConfig) -> Terms {
         overhead_bytes: config.overhead_bytes(spec.driver),
         disk_bytes: config.default_ephemeral_disk_bytes,
         devices: resources.devices.clone(),
+        device_requests: resources.device_requests.clone(),
         host_ports: ports
             .filter_map(|port| Some(HostPort { protocol: port.protocol, port: port.published? }))
             .collect(),

@@ -39,6 +39,8 @@ pub(super) fn check(state: &State, ledger: &Ledger, events: &[Event]) {
     }
     for (key, _, _, assignment) in placed(events) {
         slots_are_within_limits(state, ledger, key, &assignment.node);
+        let asked: u64 = assignment.terms.device_requests.iter().map(|request| request.count).sum();
+        assert_eq!(assignment.devices.values().sum::<u64>(), asked, "{key} was given the devices it asked for");
         let number = state.node(&assignment.node).expect("nothing is placed on an unknown node").number.0;
         let prefix = u128::from(state.config().cluster_prefix) >> 64 | u128::from(number);
         assert_eq!(u128::from(assignment.address) >> 64, prefix, "{} is of its node's range", assignment.address);
@@ -57,7 +59,8 @@ fn node_is_within_limits(state: &State, ledger: &Ledger, name: &NodeName) {
         assert!(carried.disk_bytes <= disk, "{name}: disk {} of {disk}", carried.disk_bytes);
     }
     for (kind, used) in &carried.devices {
-        let there = node.capacity.devices.get(kind).copied().unwrap_or(0);
+        let group = node.capacity.device_groups.iter().find(|group| group.id() == *kind).map(|group| group.count);
+        let there = group.or_else(|| node.capacity.devices.get(kind).copied()).unwrap_or(0);
         assert!(*used <= there, "{name}: {kind} {used} of {there}");
     }
     let distinct: BTreeSet<_> = carried.ports.iter().collect();

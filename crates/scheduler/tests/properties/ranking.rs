@@ -87,7 +87,7 @@ fn start_by_hand(world: &mut World, key: &GroupKey, spec: &ServiceSpec, start: &
     for name in start.iter().map(|name| node_name(*name)).take(spec.replicas as usize) {
         let Some(node) = world.state.node(&name) else { continue };
         if (Question { state: &world.state, ledger: &ledger, key, spec }).fits(node) {
-            ledger.book(key, &SlotKey::Node(name.clone()), &name, &terms);
+            ledger.book(key, &SlotKey::Node(name.clone()), node, &terms);
             nodes.push(name);
         }
     }
@@ -130,7 +130,8 @@ fn expected(fresh: &Fresh, world: &World) -> BTreeMap<GroupKey, BTreeMap<SlotKey
         for index in missing {
             let slot = SlotKey::Index(SlotIndex(index));
             if let Some(node) = best(fresh, world, &ledger, key, &slot) {
-                ledger.book(key, &slot, &node, &terms(&group.spec, world.state.config()));
+                let known = world.state.node(&node).expect("only nodes that are there are best");
+                ledger.book(key, &slot, known, &terms(&group.spec, world.state.config()));
                 slots.insert(slot, node);
             }
         }

@@ -8,7 +8,7 @@ use longshore_model::{
     command::Quota,
     config::Preemption,
     replica::Wanted,
-    service::{Access, Companion, Mount, MountSource, SpecHash, Strength, UpdateOrder},
+    service::{Access, Batching, Companion, Mount, MountSource, SpecHash, Strength, UpdateOrder},
     units::MIB,
     volume::Sharing,
 };
@@ -257,6 +257,22 @@ fn what_follows_from_a_plan_is_part_of_it_and_in_the_same_order_however_often_it
     let plan = world.plan();
     assert_eq!(plan, world.plan());
     world.tell(Command::Commit(Box::new(plan)));
+    assert_eq!(world.plan().groups, []);
+}
+
+#[test]
+fn those_that_wait_are_told_anew_by_the_plan_that_makes_a_volume() {
+    let mut world = World::default();
+    let cramped = Capacity { addresses: Some(1), ..plain_node().capacity };
+    world.join(0, &Node { capacity: cramped, ..plain_node() });
+    let mut whole = ServiceSpec { replicas: 2, priority: 10, ..ServiceSpec::default() };
+    whole.placement.batching = Batching::AllOrNothing;
+    world.apply("shop", &web(whole));
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::BatchIncomplete));
+    world.apply("blog", &web(with_volume("data")));
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::IpamExhausted));
     assert_eq!(world.plan().groups, []);
 }
 

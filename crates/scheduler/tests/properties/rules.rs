@@ -5,7 +5,7 @@
 use longshore_model::{
     Attribute, Constraint, GroupKey, Health, Intent, Node, NodeName, Operator, Reason, ServiceSpec, Strategy, Terms,
     node::{Overlay, UseDegraded},
-    service::PoolWanted,
+    service::{DeviceRequest, PoolWanted},
     volume::Sharing,
 };
 use longshore_store::State;
@@ -85,6 +85,13 @@ impl Question<'_> {
             if free < *needed {
                 lacks.push((Reason::NoCapacityDevice, needed - free));
             }
+        }
+        let unserved = |request: &&DeviceRequest| carried.serving(node, request).is_none();
+        if let Some(request) = terms.device_requests.iter().find(unserved)
+            && lacks.last().is_none_or(|(reason, _)| *reason != Reason::NoCapacityDevice)
+        {
+            let most = carried.suitable(node, request).into_values().max().unwrap_or(0);
+            lacks.push((Reason::NoCapacityDevice, request.count - most));
         }
         if node.capacity.addresses.is_some_and(|limit| carried.addresses >= limit) {
             lacks.push((Reason::IpamExhausted, 0));

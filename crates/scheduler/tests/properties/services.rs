@@ -22,7 +22,7 @@ use proptest::{
     sample::{select, subsequence},
 };
 
-use super::shapes::{NODES, constraint, node_name, preferences};
+use super::shapes::{NODES, constraint, device_request, node_name, preferences};
 
 /// Deployments there can be, and services in each.
 pub(super) const DEPLOYMENTS: [&str; 3] = ["blog", "shop", "wiki"];
@@ -154,16 +154,16 @@ fn rarely<S: Strategy>(of: S) -> impl Strategy<Value = Option<S::Value>> {
 fn resources() -> impl Strategy<Value = Resources> {
     let memory = || option::weighted(0.5, select(vec![0, 64 * MIB, 128 * MIB, 256 * MIB, 600 * MIB]));
     let cpu = || option::weighted(0.4, select(vec![0_u64, 100, 250, 1000, 3000]));
-    (memory(), memory(), cpu(), cpu(), rarely(0_u64..3)).prop_map(|(limit, reservation, cpu_limit, cpu, gpus)| {
-        Resources {
+    (memory(), memory(), cpu(), cpu(), rarely(0_u64..3), rarely(device_request())).prop_map(
+        |(limit, reservation, cpu_limit, cpu, gpus, request)| Resources {
             cpu_limit_millis: cpu_limit,
             cpu_reservation_millis: cpu,
             memory_limit_bytes: limit,
             memory_reservation_bytes: reservation,
             devices: gpus.map(|gpus| ("gpu".to_owned(), gpus)).into_iter().collect(),
-            ..Resources::default()
-        }
-    })
+            device_requests: request.into_iter().collect(),
+        },
+    )
 }
 
 type Attachments = (Vec<Port>, Vec<Mount>, BTreeSet<SecretName>);

@@ -11,10 +11,16 @@ use std::{
 use longshore_model::{
     Attribute, Capacity, Constraint, Driver, Health, Intent, Node, NodeName, NodeNumber, Operator, Platform, PoolName,
     Role, ServiceSpec,
-    node::{Overlay, UseDegraded},
+    node::{DeviceGroup, Overlay, UseDegraded},
+    service::{DeviceConstraint, DeviceRequest},
     units::{GIB, MIB},
 };
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
 
 /// Names of the nodes there can be.
 pub(super) const NODES: u8 = 9;
@@ -99,9 +105,10 @@ pub(super) fn node() -> impl Strategy<Value = Node> {
         option::weighted(0.3, select(vec![0_u64, 4, 9, 40])),
         0_u64..3,
         option::weighted(0.3, 0_u64..8),
+        subsequence(device_groups(), 0..3),
     );
     (labels, kind, room).prop_map(|((zone, rack, disk), (arch, drivers, plugin, manager, other_pool), room)| {
-        let (cpu_millis, memory_mib, reserved_mib, disk_gib, gpus, addresses) = room;
+        let (cpu_millis, memory_mib, reserved_mib, disk_gib, gpus, addresses, device_groups) = room;
         Node {
             labels: [zone, rack].into_iter().flatten().collect(),
             engine_labels: disk.into_iter().collect(),
@@ -115,11 +122,40 @@ pub(super) fn node() -> impl Strategy<Value = Node> {
                 memory_bytes: memory_mib * MIB,
                 disk_bytes: disk_gib.map(|disk| disk * GIB),
                 devices: BTreeMap::from([("gpu".to_owned(), gpus)]),
-                device_groups: Vec::new(),
+                device_groups,
                 addresses,
             },
             reserved: Capacity { memory_bytes: reserved_mib * MIB, ..Capacity::default() },
             ..plain_node()
+        }
+    })
+}
+
+/// Groups of devices a machine may have.
+fn device_groups() -> Vec<DeviceGroup> {
+    let group = |vendor: &str, name: &str, count: u64, memory: &str| DeviceGroup {
+        vendor: vendor.to_owned(),
+        kind: "card".to_owned(),
+        name: name.to_owned(),
+        count,
+        attributes: BTreeMap::from([("memory".to_owned(), memory.to_owned())]),
+    };
+    vec![group("acme", "large", 1, "40"), group("acme", "small", 3, "16"), group("zeta", "large", 2, "40")]
+}
+
+/// Devices a service may ask for, each to be had from one of those groups or from several.
+pub(super) fn device_request() -> impl Strategy<Value = DeviceRequest> {
+    let ids =
+        vec![(None, None), (None, None), (Some("acme"), None), (Some("acme"), Some("small")), (Some("zeta"), None)];
+    let large =
+        DeviceConstraint { attribute: "memory".to_owned(), operator: Operator::GreaterOrEqual, value: "40".to_owned() };
+    (select(ids), 1_u64..3, option::weighted(0.3, Just(large))).prop_map(|((vendor, name), count, constraint)| {
+        DeviceRequest {
+            vendor: vendor.map(str::to_owned),
+            kind: "card".to_owned(),
+            name: name.map(str::to_owned),
+            count,
+            constraints: constraint.into_iter().collect(),
         }
     })
 }

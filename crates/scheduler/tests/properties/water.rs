@@ -88,7 +88,7 @@ fn possible_start(world: &World, spec: &ServiceSpec, wished: &[u8]) -> Vec<NodeN
     for name in wished {
         let Some(node) = world.state.node(&node_name(*name)) else { continue };
         if (Question { state: &world.state, ledger: &ledger, key: &key, spec }).fits(node) {
-            ledger.book(&key, &longshore_model::SlotKey::Node(node.name.clone()), &node.name, &terms);
+            ledger.book(&key, &longshore_model::SlotKey::Node(node.name.clone()), node, &terms);
             start.push(node.name.clone());
         }
     }

@@ -17,6 +17,7 @@ use longshore_store::State;
 
 use super::{
     histories::{Aim, Manifest, Step},
+    ledger::Ledger,
     services::{DEPLOYMENTS, SECRETS, SERVICES, group_key},
     shapes::node_name,
 };
@@ -180,19 +181,22 @@ impl World {
         for (_, _, replica) in self.state.replicas() {
             *taken.entry(replica.assignment.node.clone()).or_default() += 1;
         }
+        let mut ledger = Ledger::of(&self.state, self.now);
         let mut items = Vec::new();
         for (index, name) in (0..).zip(nodes) {
             let Some(node) = self.state.node(name) else { continue };
             let host = taken.entry(name.clone()).or_default();
             *host += 1;
             let prefix = u128::from(self.state.config().cluster_prefix);
+            let slot = SlotKey::Index(SlotIndex(index));
+            let devices = ledger.book(group, &slot, node, terms);
             items.push(PlanItem::Place(Placement {
-                slot: SlotKey::Index(SlotIndex(index)),
+                slot,
                 generation: Generation(1),
                 node: name.clone(),
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
-                devices: BTreeMap::new(),
+                devices,
                 terms: None,
             }));
         }

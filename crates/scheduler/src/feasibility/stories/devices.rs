@@ -185,6 +185,35 @@ fn a_device_comes_back_when_its_holder_was_seen_stopped_and_not_before() {
     assert_eq!(world.nodes_of("second"), ["n"]);
 }
 
+#[test]
+fn preemption_displaces_only_who_holds_the_devices() {
+    let mut world = World::with_devices(&[("n", vec![a100(), t4()])]);
+    world.tell(Command::Configure(preempting()));
+    let low = ("low", 1, 10, vec![request("nvidia/gpu/a100", 2, &[])]);
+    let other = ("other", 2, 10, vec![request("nvidia/gpu/t4", 1, &[])]);
+    world.request(&[low.clone(), other.clone()]);
+    let high = ("high", 1, 90, vec![request("gpu", 2, &[("memory", Operator::GreaterOrEqual, "40")])]);
+    world.request(&[low, other, high]);
+    assert_eq!(world.nodes_of("low"), [""; 0]);
+    assert_eq!(world.nodes_of("other"), ["n", "n"]);
+    world.stop_what_shall_stop();
+    assert_eq!(world.taken("high"), [BTreeMap::from([("nvidia/gpu/a100".to_owned(), 2)])]);
+}
+
+#[test]
+fn a_victim_makes_room_for_one_only() {
+    let mut world = World::with_devices(&[("n", vec![fpga()])]);
+    world.tell(Command::Configure(preempting()));
+    let asked = vec![request("fpga", 1, &[])];
+    world.request(&[("low", 1, 10, asked.clone())]);
+    world.request(&[("low", 1, 10, asked.clone()), ("high", 2, 90, asked)]);
+    // The pass that looked for victims has taken back all it supposed.
+    assert_eq!(books(&world.view), books(&rebuilt(&world)));
+    world.stop_what_shall_stop();
+    assert_eq!((world.nodes_of("high").len(), world.nodes_of("low").len()), (1, 0));
+    assert_eq!(books(&world.view), books(&rebuilt(&world)));
+}
+
 fn rebuilt(world: &World) -> View {
     let mut fresh = View::default();
     for event in world.state.events() {
