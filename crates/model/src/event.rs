@@ -235,3 +235,60 @@ pub enum Event {
         quota: Quota,
     },
 }
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// Nodes, volumes, settings.
+    Cluster,
+    /// A deployment as a whole.
+    Deployment(&'a NamespaceName, &'a DeploymentName),
+    /// One service of a deployment.
+    Service(&'a GroupKey),
+}
+
+impl Event {
+    /// The deployment it is about, where it is about one.
+    pub const fn deployment(&self) -> Option<(&NamespaceName, &DeploymentName)> {
+        match self.subject() {
+            Subject::Cluster => None,
+            Subject::Deployment(namespace, deployment) => Some((namespace, deployment)),
+            Subject::Service(group) => Some((&group.namespace, &group.deployment)),
+        }
+    }
+
+    /// What it is about.
+    pub const fn subject(&self) -> Subject<'_> {
+        match self {
+            Self::GroupChanged { group, .. }
+            | Self::GroupRolls { group, .. }
+            | Self::GroupUnwanted(group)
+            | Self::GroupGone(group)
+            | Self::SlotOpened { group, .. }
+            | Self::SlotStepped { group, .. }
+            | Self::SlotWaits { group, .. }
+            | Self::SlotClosing { group, .. }
+            | Self::SlotGone { group, .. }
+            | Self::Placed { group, .. }
+            | Self::Stopping { group, .. }
+            | Self::Restarting { group, .. }
+            | Self::Rescheduled { group, .. }
+            | Self::Collected { group, .. }
+            | Self::Observed { group, .. }
+            | Self::Released { group, .. }
+            | Self::FailureCounted { group, .. } => Subject::Service(group),
+            Self::RolloutChanged { namespace, deployment, .. } | Self::DeploymentGone { namespace, deployment } => {
+                Subject::Deployment(namespace, deployment)
+            }
+            Self::Configured(_)
+            | Self::NodeChanged(_)
+            | Self::NodeGone(_)
+            | Self::EvacuationChanged(_)
+            | Self::AddressResting { .. }
+            | Self::VolumeMade(_)
+            | Self::VolumeGone(_)
+            | Self::SecretSet { .. }
+            | Self::QuotaSet { .. } => Subject::Cluster,
+        }
+    }
+}

@@ -99,6 +99,8 @@ number_ids! {
     RolloutNumber(u64);
     /// How many commands the state machine has applied.
     StateIndex(u64);
+    /// A member of the control plane, voting or learning; never given out twice, so that a vote cannot be cast twice.
+    MemberId(u64);
 }
 
 impl NamespaceName {

@@ -4,6 +4,7 @@
 //! Must not touch: logic, IO, clocks. A method here may name, compare or print a value, never decide anything.
 //! Invariant: everything is serde-serialisable with named fields, so that old data stays readable.
 
+pub mod audit;
 pub mod command;
 pub mod config;
 pub mod constraint;
@@ -25,14 +26,15 @@ pub mod units;
 pub mod volume;
 pub mod work;
 
+pub use audit::{Actor, AuditAction, AuditEvent, AuditOutcome};
 pub use command::{Command, Observation};
 pub use config::ClusterConfig;
 pub use constraint::{Attribute, Constraint, Operator};
 pub use drain::{AfterDrain, Drain, DrainOutcome, Evacuation, NodePlan};
 pub use event::Event;
 pub use ids::{
-    Attempt, DeploymentName, Generation, GroupKey, NamespaceName, NodeName, NodeNumber, PoolName, RevisionNumber,
-    RolloutNumber, SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
+    Attempt, DeploymentName, Generation, GroupKey, MemberId, NamespaceName, NodeName, NodeNumber, PoolName,
+    RevisionNumber, RolloutNumber, SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
 };
 pub use node::{Capacity, Driver, Health, Intent, Node, Platform, Role};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};

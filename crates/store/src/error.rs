@@ -3,6 +3,8 @@
 //! Owns: the closed list of refusals, their stable codes, their sentences and their hints.
 //! Invariant: a refused command has changed nothing.
 
+use serde::{Deserialize, Serialize};
+
 use longshore_model::{
     DeploymentName, GroupKey, NamespaceName, NodeName, RevisionNumber, SecretName, ServiceName, VolumeKey,
     replica::{Detail, Details},
@@ -11,7 +13,10 @@ use longshore_model::{
 };
 
 /// Why the state machine refused a command.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+///
+/// An answer is remembered for whoever asks again, so a refusal is written down like everything else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum CommandError {
     /// No node of that name.
     #[error("there is no node `{0}`")]
@@ -112,7 +117,8 @@ pub enum CommandError {
 }
 
 /// What a quota limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// Replicas.
     Replicas,

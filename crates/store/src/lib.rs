@@ -5,6 +5,7 @@
 //! Invariant: the same commands in the same order give the same state and the same events.
 
 mod apply;
+pub mod audit;
 mod commit;
 mod conflicts;
 mod deployments;
@@ -15,6 +16,8 @@ mod nodes;
 mod observe;
 mod quota;
 mod replay;
+#[cfg(feature = "replicated")]
+pub mod replicated;
 mod reschedules;
 mod rollouts;
 mod state;

@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use longshore_model::{
     ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
     Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
@@ -23,7 +25,8 @@ use longshore_model::{
 pub(crate) const REVISIONS_KEPT: usize = 10;
 
 /// Everything the cluster has agreed on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct State {
     pub(crate) index: StateIndex,
     pub(crate) config: ClusterConfig,
@@ -43,7 +46,7 @@ pub struct State {
 }
 
 /// A deployment and its manifests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
     /// The last manifests, oldest first.
     pub revisions: VecDeque<Revision>,
@@ -56,6 +59,7 @@ pub struct Deployment {
     /// Whether it was removed and only lingers until its replicas have stopped.
     pub wanted: Wanted,
     /// Counters of services that left the manifest, so that an index is not used twice when one comes back.
+    #[serde(default)]
     pub(crate) retired_counters: BTreeMap<ServiceName, SlotIndex>,
 }
 
@@ -72,7 +76,7 @@ impl Deployment {
 }
 
 /// One accepted manifest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
     /// Its number.
     pub number: RevisionNumber,
@@ -81,7 +85,7 @@ pub struct Revision {
 }
 
 /// A service that is wanted, or whose slots have not all gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Its spec in force.
     pub spec: Arc<ServiceSpec>,
@@ -102,6 +106,7 @@ pub struct Group {
     /// How it stands in the rollout of its deployment.
     pub rolling: Rolling,
     /// When it failed of late, by node; what is older than the cluster's window is forgotten.
+    #[serde(default)]
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
 }
 

@@ -30,7 +30,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for (line, dependency) in dependencies(text) {
-            let complaint = arrow(room, rank, dependency).or_else(|| runtime(room, dependency, &lock));
+            let whole = text.lines().nth(line - 1).unwrap_or_default();
+            let complaint = arrow(room, rank, dependency).or_else(|| runtime(room, dependency, whole, &lock));
             findings.extend(complaint.map(|message| Finding::new(path, line, message)));
         }
     }
@@ -47,9 +48,11 @@ fn arrow(room: &str, rank: usize, dependency: &str) -> Option<String> {
     (room == "scheduler" && other != "model").then(|| format!("`scheduler` depends on `model` alone, not on `{other}`"))
 }
 
-fn runtime(room: &str, dependency: &str, lock: &Lock<'_>) -> Option<String> {
-    let brings = dependency == "tokio" || lock.reaches(dependency, "tokio");
-    (PURE.contains(&room) && brings)
+/// What stands behind a feature is brought in by whoever turns the feature on.
+fn runtime(room: &str, dependency: &str, line: &str, lock: &Lock<'_>) -> Option<String> {
+    let optional = line.contains("optional = true");
+    let brings = dependency == "tokio" || lock.reaches(dependency, "tokio") || line.contains("\"replicated\"");
+    (!optional && PURE.contains(&room) && brings)
         .then(|| format!("`{dependency}` brings tokio into `{room}`, which must run without"))
 }
 
@@ -169,6 +172,17 @@ mod tests {
             ["crates/sim/Cargo.toml:2: `hyper` brings tokio into `sim`, which must run without"]
         );
         assert!(complaints(&[("Cargo.lock", lock), ("crates/server/Cargo.toml", manifest)]).is_empty());
+    }
+
+    #[test]
+    fn the_runtime_may_stand_behind_a_feature_that_no_pure_room_turns_on() {
+        let store = "[dependencies]\ntokio = { workspace = true, optional = true }\n";
+        assert!(complaints(&[("crates/store/Cargo.toml", store)]).is_empty());
+        let sim = "[dependencies]\nlongshore-store = { workspace = true, features = [\"replicated\"] }\n";
+        assert_eq!(
+            complaints(&[("crates/sim/Cargo.toml", sim)]),
+            ["crates/sim/Cargo.toml:2: `longshore-store` brings tokio into `sim`, which must run without"]
+        );
     }
 
     #[test]

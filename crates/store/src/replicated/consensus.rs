@@ -1,0 +1,102 @@
+//! The consensus library, behind our own words.
+//!
+//! Owns: every mention of openraft's types, and the way between them and ours.
+//! Must not touch: what is decided. Outside of this module nobody knows which library decides.
+//! Invariant: nothing public here names a type of the library.
+
+mod log_store;
+mod machine_store;
+mod network;
+mod node;
+#[cfg(test)]
+mod suite;
+
+pub(crate) use log_store::LogStore;
+pub(crate) use machine_store::Held;
+pub(crate) use node::{BarrierError, Leads, Node, NodeConfig, WriteError};
+
+use openraft::{CommittedLeaderId, EntryPayload, LeaderId, LogId, Membership, StoredMembership, Vote};
+
+use super::{
+    Applied, Member,
+    record::{Body, EntryRecord, MembersRecord, Payload, Position, Standing, VoteRecord},
+};
+
+openraft::declare_raft_types!(
+    pub(crate) Types:
+        D = Payload,
+        R = Vec<Applied>,
+        NodeId = u64,
+        Node = Member,
+        SnapshotData = machine_store::SnapshotFile,
+);
+
+type Raft = openraft::Raft<Types>;
+type Entry = openraft::Entry<Types>;
+type StorageError = openraft::StorageError<u64>;
+
+impl From<LogId<u64>> for Position {
+    fn from(id: LogId<u64>) -> Self {
+        Self { term: id.leader_id.term, leader: id.leader_id.node_id, index: id.index }
+    }
+}
+
+impl From<Position> for LogId<u64> {
+    fn from(at: Position) -> Self {
+        Self::new(CommittedLeaderId::new(at.term, at.leader), at.index)
+    }
+}
+
+impl From<&Vote<u64>> for VoteRecord {
+    fn from(vote: &Vote<u64>) -> Self {
+        let standing = if vote.committed { Standing::Granted } else { Standing::Asked };
+        Self { term: vote.leader_id.term, candidate: vote.leader_id.node_id, standing }
+    }
+}
+
+impl From<VoteRecord> for Vote<u64> {
+    fn from(vote: VoteRecord) -> Self {
+        let committed = match vote.standing {
+            Standing::Granted => true,
+            Standing::Asked => false,
+        };
+        Self { leader_id: LeaderId::new(vote.term, vote.candidate), committed }
+    }
+}
+
+impl From<&Membership<u64, Member>> for MembersRecord {
+    fn from(membership: &Membership<u64, Member>) -> Self {
+        Self {
+            voters: membership.get_joint_config().clone(),
+            members: membership.nodes().map(|(id, member)| (*id, member.clone())).collect(),
+        }
+    }
+}
+
+impl From<MembersRecord> for Membership<u64, Member> {
+    fn from(record: MembersRecord) -> Self {
+        Self::new(record.voters, record.members)
+    }
+}
+
+fn stored(at: Option<Position>, members: MembersRecord) -> StoredMembership<u64, Member> {
+    StoredMembership::new(at.map(LogId::from), members.into())
+}
+
+fn to_record(entry: Entry) -> EntryRecord {
+    let body = match entry.payload {
+        EntryPayload::Blank => Body::Blank,
+        EntryPayload::Normal(payload) => Body::Batch(payload),
+        EntryPayload::Membership(membership) => Body::Members(MembersRecord::from(&membership)),
+    };
+    EntryRecord { at: entry.log_id.into(), body }
+}
+
+fn to_entry(record: &EntryRecord) -> Entry {
+    let payload = match &record.body {
+        Body::Blank => EntryPayload::Blank,
+        Body::Batch(payload) => EntryPayload::Normal(payload.clone()),
+        Body::Members(members) => EntryPayload::Membership(members.clone().into()),
+    };
+    Entry { log_id: record.at.into(), payload }
+}

@@ -1,0 +1,76 @@
+//! Values as bytes that a later version can still read.
+//!
+//! Owns: the version in front and the encoding behind it: `MessagePack` with named fields.
+//! Must not touch: checksums; files and records have their own, over these bytes.
+//! Invariant: bytes written by any earlier version decode; bytes of a later version are refused by name, not misread.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Raised only when named fields with defaults can no longer bridge a change.
+const VERSION: u8 = 1;
+
+/// Why bytes could not become a value, or a value bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodingError {
+    /// Nothing there.
+    #[error("there is nothing to decode")]
+    Empty,
+    /// Written by a later version of Longshore.
+    #[error("it is in format {found}, and this version reads up to {VERSION}")]
+    Newer {
+        /// The format in front.
+        found: u8,
+    },
+    /// The right format, and not what was expected.
+    #[error("the contents do not decode")]
+    Malformed(#[source] rmp_serde::decode::Error),
+    /// A value that has no encoding.
+    #[error("the value does not encode")]
+    Unencodable(#[source] rmp_serde::encode::Error),
+}
+
+/// Why a value could not be written somewhere.
+pub(crate) enum IntoError {
+    /// The place took no more.
+    Io(std::io::Error),
+    /// The value has no encoding.
+    Encoding(EncodingError),
+}
+
+/// Encodes a large value without holding all of its bytes.
+pub(crate) fn encode_into<T: Serialize>(out: &mut impl std::io::Write, value: &T) -> Result<(), IntoError> {
+    use rmp_serde::encode::Error;
+    out.write_all(&[VERSION]).map_err(IntoError::Io)?;
+    rmp_serde::encode::write_named(out, value).map_err(|error| match error {
+        Error::InvalidValueWrite(error) => IntoError::Io(error.into()),
+        Error::UnknownLength | Error::InvalidDataModel(_) | Error::DepthLimitExceeded | Error::Syntax(_) => {
+            IntoError::Encoding(EncodingError::Unencodable(error))
+        }
+    })
+}
+
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodingError> {
+    let mut bytes = vec![VERSION];
+    rmp_serde::encode::write_named(&mut bytes, value).map_err(EncodingError::Unencodable)?;
+    Ok(bytes)
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, EncodingError> {
+    match bytes.split_first() {
+        None => Err(EncodingError::Empty),
+        Some((&VERSION, body)) => rmp_serde::from_slice(body).map_err(EncodingError::Malformed),
+        Some((&found, _)) => Err(EncodingError::Newer { found }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_format_is_refused_by_its_number() {
+        let mut bytes = encode(&7_u64).unwrap();
+        bytes[0] = 9;
+        assert_eq!(decode::<u64>(&bytes).unwrap_err().to_string(), "it is in format 9, and this version reads up to 1");
+    }
+}

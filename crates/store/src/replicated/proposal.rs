@@ -1,0 +1,200 @@
+//! What is proposed to the cluster, and what it answers.
+//!
+//! Owns: the shape of a proposal, of its answer, and of the ways it can fail to get one.
+//! Invariant: a failure says whether the command may still come into force; nobody has to guess.
+
+use std::sync::Arc;
+
+use longshore_model::{Actor, Command, GroupKey, Reason, SlotKey, StateIndex, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::CommandError;
+
+/// One command with its circumstances.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// What shall change.
+    pub command: Command,
+    /// Set by whoever may ask again: the same key is carried out once.
+    #[serde(default)]
+    pub key: Option<IdempotencyKey>,
+    /// Who asks.
+    #[serde(default)]
+    pub actor: Actor,
+    /// When, by the clock of whoever took the request.
+    #[serde(default)]
+    pub at: Time,
+}
+
+impl Proposal {
+    /// A proposal of the leader's own loops.
+    pub fn by_system(command: Command, at: Time) -> Self {
+        Self { command, key: None, actor: Actor::System, at }
+    }
+}
+
+/// A client's name for one request of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdempotencyKey(Arc<str>);
+
+/// Keys are kept by the thousands, so one key must not be a document.
+const LONGEST_KEY: usize = 128;
+
+impl IdempotencyKey {
+    /// Takes a client's text, if it can be a key.
+    pub fn new(text: &str) -> Result<Self, KeyNotUsable> {
+        if text.is_empty() || text.len() > LONGEST_KEY {
+            return Err(KeyNotUsable { length: text.len() });
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The bare text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text that cannot be an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an idempotency key has 1 to {LONGEST_KEY} bytes, not {length}")]
+pub struct KeyNotUsable {
+    length: usize,
+}
+
+/// The cluster's answer: committed, and applied in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// The state in which the answer holds.
+    pub index: StateIndex,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Whether it was carried out now, or had been before under the same key.
+    #[serde(default)]
+    pub novelty: Novelty,
+    /// Items of a plan that no longer fitted the applied state and were left out before the plan was appended.
+    #[serde(default)]
+    pub dropped: Vec<DroppedItem>,
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The state changed; what exactly, watchers hear.
+    Changed,
+    /// It was so already, or all of it had gone stale.
+    Unchanged,
+    /// It was refused and changed nothing.
+    Refused(CommandError),
+    /// Its key belongs to another command.
+    KeyReused,
+}
+
+/// Whether an answer is new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Novelty {
+    /// Carried out now.
+    #[default]
+    New,
+    /// The first answer, given again.
+    Repeated,
+}
+
+/// A placement that no longer fits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedItem {
+    /// The group.
+    pub group: GroupKey,
+    /// The slot that stays without the node.
+    pub slot: SlotKey,
+    /// What the node no longer has.
+    pub reason: Reason,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum ProposeError {
+    /// Too few voters can be reached for anything to be decided.
+    #[error("too few voters can be reached to decide anything")]
+    QuorumLost {
+        /// Whether the command may still come into force.
+        fate: Fate,
+    },
+    /// The leader went away while the command was under way.
+    #[error("the leader changed while the command was under way")]
+    LeaderLost {
+        /// Whether the command may still come into force.
+        fate: Fate,
+    },
+    /// More than one entry of the log may hold.
+    #[error("the command takes {bytes} bytes, and {limit} is the most the log takes")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The ceiling.
+        limit: usize,
+    },
+    /// The disk of this member is full; it still reads.
+    #[error("the disk that holds the log is full")]
+    DiskFull,
+    /// More is waiting than can be decided soon.
+    #[error("too many commands are waiting already")]
+    Overloaded,
+    /// The log or a snapshot could not be written or read; this member has stopped taking part.
+    #[error("the log of this member failed: {0}")]
+    StorageFailed(String),
+    /// This member is being closed.
+    #[error("this member is shutting down")]
+    Closing,
+}
+
+/// What can still become of a command without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It never entered the log.
+    NotAppended,
+    /// It may come into force later. Asking again under the same idempotency key is safe.
+    Unknown,
+}
+
+impl ProposeError {
+    /// Stable: clients branch on these strings. Add codes, never rename one.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::QuorumLost { .. } => "quorum_lost",
+            Self::LeaderLost { .. } => "leader_lost",
+            Self::TooLarge { .. } => "command_too_large",
+            Self::DiskFull => "disk_full",
+            Self::Overloaded => "overloaded",
+            Self::StorageFailed(_) => "storage_failed",
+            Self::Closing => "closing",
+        }
+    }
+
+    /// Whether the command may still come into force.
+    pub const fn fate(&self) -> Fate {
+        match self {
+            Self::QuorumLost { fate } | Self::LeaderLost { fate } => *fate,
+            Self::StorageFailed(_) | Self::Closing => Fate::Unknown,
+            Self::TooLarge { .. } | Self::DiskFull | Self::Overloaded => Fate::NotAppended,
+        }
+    }
+
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::QuorumLost { .. } => "bring voters back; if they are gone for good, recover from one that is left",
+            Self::LeaderLost { .. } => "ask again, with the same idempotency key",
+            Self::TooLarge { .. } => "split the manifest into several deployments",
+            Self::DiskFull => "free space on the disk; writes are taken again within seconds",
+            Self::Overloaded => "ask again in a moment",
+            Self::StorageFailed(_) => "look at the member's log, mend the disk, and restart the member",
+            Self::Closing => "ask another member",
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Many commands, one entry: the group commit in front of the log.
+//!
+//! Owns: the queue, cutting it into entries, and bringing each its answer.
+//! Must not touch: policy. What is proposed is appended as it is, but for plan items that no longer fit.
+//! Invariant: one entry is under way at a time and a plan begins its entry, so that what a plan is checked against is all
+//! there is.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use longshore_model::{Command, StateIndex};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Applied, DroppedItem, Fate, Member, Novelty, Outcome, Proposal, ProposeError,
+    consensus::{Held, Leads, Node, WriteError},
+    encoding,
+    machine::{Batch, Item},
+    message, plan_parts,
+    record::Payload,
+};
+
+/// The most one entry holds, unless one command alone is larger.
+const ENTRY_BYTES: usize = 512 * 1024;
+/// The most one command may take. The manifest of a large deployment is a tenth of it.
+const COMMAND_BYTES: usize = 8 * 1024 * 1024;
+/// Commands that may wait. More would only wait longer than anybody's patience.
+pub(super) const QUEUE: usize = 8192;
+/// How often a proposer without a leader looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+type Answer = Result<Applied, ProposeError>;
+
+/// A proposal that waits.
+pub(super) struct Queued {
+    work: Work,
+    deadline: Instant,
+    answer: oneshot::Sender<Answer>,
+}
+
+enum Work {
+    /// Encoded by whoever proposed it.
+    Ready(Payload),
+    /// Encoded once it was checked against the state.
+    Plan(Box<Proposal>),
+}
+
+impl Queued {
+    pub(super) fn new(
+        proposal: Proposal,
+        patience: Duration,
+    ) -> Result<(Self, oneshot::Receiver<Answer>), ProposeError> {
+        let work = if matches!(proposal.command, Command::Commit(_)) {
+            Work::Plan(Box::new(proposal))
+        } else {
+            Work::Ready(encoded(&Item { proposal, part: None })?)
+        };
+        let (answer, answered) = oneshot::channel();
+        Ok((Self { work, deadline: Instant::now() + patience, answer }, answered))
+    }
+
+    fn refuse(self, error: ProposeError) {
+        // Whoever asked may have stopped waiting.
+        let _ = self.answer.send(Err(error));
+    }
+}
+
+/// An item as it stands in the log.
+pub(super) fn encoded(item: &Item) -> Result<Payload, ProposeError> {
+    let bytes = encoding::encode(item).map_err(|error| ProposeError::StorageFailed(error.to_string()))?;
+    if bytes.len() > COMMAND_BYTES {
+        return Err(ProposeError::TooLarge { bytes: bytes.len(), limit: COMMAND_BYTES });
+    }
+    Ok(Payload(bytes.into()))
+}
+
+/// The proposer. There is one per member.
+pub(super) struct Proposer {
+    node: Arc<Node>,
+    held: Arc<Held>,
+    queue: mpsc::Receiver<Queued>,
+    patience: Duration,
+    /// Longest silence of a quorum after which nothing is appended any more.
+    quorum_silence: Duration,
+    /// Taken from the queue, and not for the entry it would have gone into.
+    left_over: Option<Queued>,
+    plans_cut: u64,
+}
+
+/// Who decides.
+enum Decider {
+    Us,
+    Other(Member),
+    Nobody,
+    Stopped,
+}
+
+impl Proposer {
+    pub(super) fn new(
+        node: Arc<Node>,
+        held: Arc<Held>,
+        queue: mpsc::Receiver<Queued>,
+        patience: Duration,
+        quorum_silence: Duration,
+    ) -> Self {
+        Self { node, held, queue, patience, quorum_silence, left_over: None, plans_cut: 0 }
+    }
+
+    /// Runs until nobody can propose any more.
+    pub(super) async fn run(mut self) {
+        loop {
+            let first = match self.left_over.take() {
+                Some(queued) => queued,
+                None => match self.queue.recv().await {
+                    Some(queued) => queued,
+                    None => return,
+                },
+            };
+            match self.decider(first.deadline).await {
+                Decider::Us => self.decide(first).await,
+                Decider::Other(leader) => self.hand_on(first, &leader).await,
+                Decider::Nobody => first.refuse(ProposeError::QuorumLost { fate: Fate::NotAppended }),
+                Decider::Stopped => {
+                    let why = self.node.status().failure.unwrap_or_else(|| "it was stopped".to_owned());
+                    first.refuse(ProposeError::StorageFailed(why));
+                }
+            }
+        }
+    }
+
+    /// Waits for somebody who can decide.
+    async fn decider(&self, deadline: Instant) -> Decider {
+        loop {
+            let standing = self.node.standing();
+            match (standing.leads, standing.leader) {
+                (Leads::Stopped, _) => return Decider::Stopped,
+                (Leads::Yes { since_quorum }, _) if since_quorum.is_none_or(|since| since < self.quorum_silence) => {
+                    return Decider::Us;
+                }
+                (Leads::No, Some(leader)) => return Decider::Other(leader),
+                (Leads::Yes { .. }, _) | (Leads::No, None) => {}
+            }
+            if Instant::now() >= deadline {
+                return Decider::Nobody;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn decide(&mut self, first: Queued) {
+        match first.work {
+            Work::Ready(bytes) => self.decide_with(bytes, Vec::new(), first.answer).await,
+            Work::Plan(proposal) => match self.checked(*proposal) {
+                Err(error) => drop(first.answer.send(Err(error))),
+                Ok((mut parts, dropped)) => match parts.pop() {
+                    None => drop(first.answer.send(Ok(self.nothing_left(dropped)))),
+                    Some(only) if parts.is_empty() => self.decide_with(only, dropped, first.answer).await,
+                    Some(last) => {
+                        parts.push(last);
+                        let answer = self.decide_parts(parts, dropped).await;
+                        drop(first.answer.send(answer));
+                    }
+                },
+            },
+        }
+    }
+
+    /// An entry that begins with this item, and takes along what waits and fits.
+    async fn decide_with(&mut self, first: Payload, dropped: Vec<DroppedItem>, answer: oneshot::Sender<Answer>) {
+        let mut bytes = first.0.len();
+        let mut items = vec![first];
+        let mut waiting = vec![answer];
+        while let Some(queued) = self.next_fitting(ENTRY_BYTES.saturating_sub(bytes)) {
+            match queued.work {
+                Work::Ready(item) => {
+                    bytes += item.0.len();
+                    items.push(item);
+                    waiting.push(queued.answer);
+                }
+                // A plan begins an entry of its own; `next_fitting` leaves it for later.
+                Work::Plan(_) => {}
+            }
+        }
+        match self.write(items).await {
+            Ok(mut answers) => {
+                if let Some(first) = answers.first_mut() {
+                    first.dropped = dropped;
+                }
+                for (waiting, answer) in waiting.into_iter().zip(answers) {
+                    let _ = waiting.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                for waiting in waiting {
+                    let _ = waiting.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// The next in the queue if it may join an entry that has this much room; otherwise it waits for the next entry.
+    fn next_fitting(&mut self, room: usize) -> Option<Queued> {
+        let queued = self.queue.try_recv().ok()?;
+        let fits = match &queued.work {
+            Work::Ready(bytes) => bytes.0.len() <= room,
+            Work::Plan(_) => false,
+        };
+        if fits {
+            return Some(queued);
+        }
+        self.left_over = Some(queued);
+        None
+    }
+
+    /// A plan too large for one entry: part after part, with nothing in between.
+    async fn decide_parts(&mut self, parts: Vec<Payload>, dropped: Vec<DroppedItem>) -> Answer {
+        let mut whole = self.nothing_left(dropped);
+        for part in parts {
+            let applied = self.write(vec![part]).await?.pop();
+            if let Some(applied) = applied {
+                whole.index = applied.index;
+                if applied.outcome != Outcome::Unchanged {
+                    whole.outcome = applied.outcome;
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    async fn write(&self, items: Vec<Payload>) -> Result<Vec<Applied>, ProposeError> {
+        let batch =
+            encoding::encode(&Batch { items }).map_err(|error| ProposeError::StorageFailed(error.to_string()))?;
+        self.node.write(Payload(batch.into()), self.patience).await.map_err(|error| match error {
+            WriteError::NotLeading => ProposeError::LeaderLost { fate: Fate::NotAppended },
+            WriteError::TimedOut => ProposeError::QuorumLost { fate: Fate::Unknown },
+            WriteError::Superseded => ProposeError::LeaderLost { fate: Fate::Unknown },
+            WriteError::Stopped(why) => ProposeError::StorageFailed(why),
+        })
+    }
+
+    /// The plan without what no longer fits, encoded in as many parts as it takes.
+    fn checked(&mut self, proposal: Proposal) -> Result<(Vec<Payload>, Vec<DroppedItem>), ProposeError> {
+        self.plans_cut += 1;
+        let parts = plan_parts::cut(proposal, self.plans_cut, ENTRY_BYTES)?;
+        Ok((parts, Vec::new()))
+    }
+
+    fn nothing_left(&self, dropped: Vec<DroppedItem>) -> Applied {
+        let index: StateIndex = self.held.look(|machine| machine.state.index());
+        Applied { index, outcome: Outcome::Unchanged, novelty: Novelty::New, dropped }
+    }
+
+    /// Another member leads: what waits is sent there together.
+    async fn hand_on(&mut self, first: Queued, leader: &Member) {
+        let mut bytes = 0;
+        let mut items = Vec::new();
+        let mut waiting = Vec::new();
+        let mut next = Some(first);
+        while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
+            let item = match queued.work {
+                Work::Ready(item) => item,
+                Work::Plan(proposal) => match encoded(&Item { proposal: *proposal, part: None }) {
+                    Ok(item) => item,
+                    Err(error) => {
+                        let _ = queued.answer.send(Err(error));
+                        continue;
+                    }
+                },
+            };
+            bytes += item.0.len();
+            items.push(item);
+            waiting.push(queued.answer);
+        }
+        let answers = self.node.ask(leader, message::Request::Propose(items), self.patience * 2).await;
+        for (waiting, answer) in waiting.into_iter().zip(handed_on(answers)) {
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+/// The leader's answers, or as many times the reason why there are none.
+fn handed_on(answers: Result<message::Response, String>) -> Box<dyn Iterator<Item = Answer> + Send> {
+    match answers {
+        Ok(message::Response::Answers(answers)) => Box::new(answers.into_iter()),
+        Ok(message::Response::NotLeading(_)) => {
+            Box::new(std::iter::repeat(Err(ProposeError::LeaderLost { fate: Fate::NotAppended })))
+        }
+        Ok(message::Response::Barrier(_) | message::Response::NoQuorum) | Err(_) => {
+            Box::new(std::iter::repeat(Err(ProposeError::LeaderLost { fate: Fate::Unknown })))
+        }
+    }
+}

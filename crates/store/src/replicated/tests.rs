@@ -1,0 +1,166 @@
+//! One member, told as stories.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Actor, AuditAction, AuditOutcome, Command, MemberId, NodeName, StateIndex, Time, command::Quota,
+};
+
+use super::*;
+
+fn member(id: u64) -> Member {
+    Member { id: MemberId(id), name: NodeName::new(format!("node-{id}")), address: String::new() }
+}
+
+fn quota(replicas: u64) -> Command {
+    Command::SetQuota { namespace: "default".into(), quota: Quota { replicas: Some(replicas), ..Quota::default() } }
+}
+
+fn proposal(command: Command) -> Proposal {
+    Proposal::by_system(command, Time(7))
+}
+
+fn keyed(command: Command, key: &str) -> Proposal {
+    Proposal { key: Some(IdempotencyKey::new(key).unwrap()), ..proposal(command) }
+}
+
+async fn alone(dir: &Path) -> Replicated {
+    let one = Replicated::open(ReplicatedConfig::new(dir, MemberId(1)), Arc::new(Alone)).await.unwrap();
+    match one.initialise(member(1)).await {
+        Ok(()) | Err(MembershipError::AlreadyInitialised) => one,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn what_one_member_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    for count in 1..=20 {
+        let applied = one.propose(proposal(quota(count))).await.unwrap();
+        assert_eq!((applied.index, applied.outcome), (StateIndex(count), Outcome::Changed));
+    }
+    let before = one.read().await.unwrap();
+    assert_eq!(before.freshness, Freshness::Linearizable);
+    one.close().await;
+
+    let one = alone(dir.path()).await;
+    assert_eq!(one.read().await.unwrap().state, before.state);
+    one.close().await;
+}
+
+#[tokio::test]
+async fn the_same_key_is_carried_out_once_and_answered_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    let first = one.propose(keyed(quota(1), "a")).await.unwrap();
+    one.propose(proposal(quota(2))).await.unwrap();
+    let again = one.propose(keyed(quota(1), "a")).await.unwrap();
+    assert_eq!(again, Applied { novelty: Novelty::Repeated, ..first });
+    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(2), "the second one changed nothing");
+
+    let other = one.propose(keyed(quota(3), "a")).await.unwrap();
+    assert_eq!(other.outcome, Outcome::KeyReused);
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_an_answer_and_is_remembered_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    let remove = Command::Remove { namespace: "default".into(), deployment: "shop".into() };
+    let by = Actor::Operator("ann".to_owned());
+    let first = one.propose(Proposal { actor: by.clone(), ..keyed(remove.clone(), "k") }).await.unwrap();
+    assert!(matches!(first.outcome, Outcome::Refused(_)), "{first:?}");
+    let again = one.propose(keyed(remove, "k")).await.unwrap();
+    assert_eq!(again.outcome, first.outcome);
+
+    let audit = one.audit(0, 10);
+    assert_eq!(audit.len(), 1, "asking again is no second deed");
+    assert_eq!(audit[0].action, AuditAction::DeploymentRemoved);
+    assert_eq!((&audit[0].actor, audit[0].at), (&by, Time(7)));
+    assert_eq!(audit[0].outcome, AuditOutcome::Refused("unknown_deployment".to_owned()));
+    one.close().await;
+}
+
+#[tokio::test]
+async fn many_proposers_share_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    let before = one.status().last_entry;
+    let answers = one.propose_all((1..=500).map(|count| proposal(quota(count))).collect()).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|applied| applied.outcome == Outcome::Changed)));
+    let entries = one.status().last_entry - before;
+    assert!(entries < 100, "500 commands took {entries} entries");
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_watcher_hears_everything_after_its_index_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    one.propose(proposal(quota(1))).await.unwrap();
+    let mut watcher = one.watch(StateIndex(1), Filter::All);
+    let hear = tokio::spawn(async move {
+        let mut heard = Vec::new();
+        while heard.len() < 50 {
+            match watcher.next().await {
+                Watched::Changes { changes, .. } => heard.extend(changes.iter().map(|change| change.index.0)),
+                other @ (Watched::Resync | Watched::Closed) => panic!("{other:?}"),
+            }
+        }
+        heard
+    });
+    for count in 2..=51 {
+        one.propose(proposal(quota(count))).await.unwrap();
+    }
+    assert_eq!(hear.await.unwrap(), (2..=51).collect::<Vec<_>>());
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_watcher_that_falls_too_far_behind_is_told_to_start_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = ReplicatedConfig { watch_events: 10, ..ReplicatedConfig::new(dir.path(), MemberId(1)) };
+    let one = Replicated::open(config, Arc::new(Alone)).await.unwrap();
+    one.initialise(member(1)).await.unwrap();
+    let mut watcher = one.watch(StateIndex(0), Filter::All);
+    one.propose_all((1..=30).map(|count| proposal(quota(count))).collect()).await;
+    assert_eq!(watcher.next().await, Watched::Resync);
+    assert_eq!(watcher.next().await, Watched::Resync, "until it has read the state anew");
+
+    let now = one.read_local();
+    assert_eq!(now.freshness, Freshness::Stale);
+    watcher.resume(now.state.index());
+    one.propose(proposal(quota(99))).await.unwrap();
+    assert!(matches!(watcher.next().await, Watched::Changes { through: StateIndex(31), .. }));
+    one.close().await;
+    assert_eq!(watcher.next().await, Watched::Closed);
+}
+
+#[tokio::test]
+async fn a_member_says_that_it_leads_once_it_may_act_as_leader() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    let mut leadership = one.leadership();
+    let leading = leadership.wait_for(|leadership| leadership.part == Part::Leading).await.unwrap().clone();
+    assert_eq!(leading.leader, Some(member(1)));
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_directory_belongs_to_one_member() {
+    let dir = tempfile::tempdir().unwrap();
+    alone(dir.path()).await.close().await;
+    let error = Replicated::open(ReplicatedConfig::new(dir.path(), MemberId(2)), Arc::new(Alone)).await.err().unwrap();
+    assert!(matches!(error, OpenError::OtherMember { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_member_of_a_cluster_cannot_begin_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    one.propose(proposal(quota(1))).await.unwrap();
+    assert!(matches!(one.initialise(member(1)).await, Err(MembershipError::AlreadyInitialised)));
+    one.close().await;
+}

@@ -1,0 +1,180 @@
+//! Reading the log back after a stop of any kind.
+//!
+//! Owns: telling a write that was cut short from damage.
+//! Must not touch: anything but the very end of the last segment, and that only when nothing whole lies behind the cut.
+//! Invariant: what is returned is a prefix of what was written that includes everything synced, or an error says why not.
+
+use std::{
+    fs::{self, OpenOptions},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    super::{encoding, record::Record},
+    FRAME, HEADER, LARGEST_RECORD, Recovered, Segment, WalError, checksum, io, sync_dir,
+};
+
+pub(super) struct Found {
+    pub(super) segments: Vec<Segment>,
+    pub(super) next_number: u64,
+    pub(super) recovered: Recovered,
+}
+
+pub(super) fn read(dir: &Path) -> Result<Found, WalError> {
+    let mut found = Found { segments: Vec::new(), next_number: 1, recovered: Recovered::default() };
+    let paths = segment_paths(dir)?;
+    // The oldest segment is named by its first record; what came before it is in a snapshot.
+    if let Some(first) = paths.first().and_then(|path| path.file_stem()?.to_str()?.parse().ok()) {
+        found.next_number = first;
+    }
+    for (place, path) in paths.iter().enumerate() {
+        let rest = &paths[place + 1..];
+        read_segment(path, rest, &mut found)?;
+    }
+    check_end(dir, &found.recovered)?;
+    Ok(found)
+}
+
+fn segment_paths(dir: &Path) -> Result<Vec<PathBuf>, WalError> {
+    let mut paths = Vec::new();
+    for file in fs::read_dir(dir).map_err(io("list", dir))? {
+        let path = file.map_err(io("list", dir))?.path();
+        if path.extension().is_some_and(|extension| extension == "seg") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn read_segment(path: &Path, later: &[PathBuf], found: &mut Found) -> Result<(), WalError> {
+    let bytes = fs::read(path).map_err(io("read", path))?;
+    if !bytes.starts_with(HEADER) {
+        return headless(path, &bytes, later, found);
+    }
+    found.segments.push(Segment { path: path.to_owned(), last_entry: 0 });
+    let mut offset = HEADER.len();
+    while offset < bytes.len() {
+        let Some(body) = whole_record(&bytes, offset, found.next_number) else {
+            return cut(path, &bytes, offset, later, found);
+        };
+        let record: Record = encoding::decode(body).map_err(|source| WalError::Unreadable {
+            path: path.to_owned(),
+            offset: offset as u64,
+            source,
+        })?;
+        replay(path, record, found)?;
+        found.next_number += 1;
+        offset += FRAME + body.len();
+    }
+    Ok(())
+}
+
+/// A segment without its header was being created when the machine stopped, if it is the last and holds no record.
+fn headless(path: &Path, bytes: &[u8], later: &[PathBuf], found: &mut Found) -> Result<(), WalError> {
+    if later.is_empty() && !record_follows(bytes, 0, found.next_number) && bytes.len() <= HEADER.len() {
+        fs::remove_file(path).map_err(io("remove", path))?;
+        return path.parent().map_or(Ok(()), sync_dir);
+    }
+    Err(damaged(path, 0, found))
+}
+
+/// What does not check is the end of the log only if nothing whole comes after it.
+fn cut(path: &Path, bytes: &[u8], offset: usize, later: &[PathBuf], found: &Found) -> Result<(), WalError> {
+    let continued = later.iter().any(|path| fs::metadata(path).map_or(true, |file| file.len() > HEADER.len() as u64));
+    if continued || record_follows(bytes, offset + 1, found.next_number) {
+        return Err(damaged(path, offset, found));
+    }
+    tracing::warn!(
+        file = %path.display(),
+        offset,
+        bytes = bytes.len() - offset,
+        after_entry = last_entry(found),
+        "the last write was cut short and was never acknowledged; it is removed"
+    );
+    let file = OpenOptions::new().write(true).open(path).map_err(io("open", path))?;
+    file.set_len(offset as u64).map_err(io("shorten", path))?;
+    file.sync_all().map_err(io("sync", path))
+}
+
+fn damaged(path: &Path, offset: usize, found: &Found) -> WalError {
+    WalError::Damaged { path: path.to_owned(), offset: offset as u64, after_entry: last_entry(found) }
+}
+
+fn last_entry(found: &Found) -> u64 {
+    let recovered = &found.recovered;
+    recovered.entries.last().map(|entry| entry.at).or(recovered.purged).map_or(0, |at| at.index)
+}
+
+/// The body of the record at `offset`, if all of it is there, its checksum agrees and it is the one that belongs here.
+fn whole_record(bytes: &[u8], offset: usize, number: u64) -> Option<&[u8]> {
+    let (found, body) = checked_record(bytes, offset)?;
+    (found == number).then_some(body)
+}
+
+fn checked_record(bytes: &[u8], offset: usize) -> Option<(u64, &[u8])> {
+    let frame = bytes.get(offset..offset + FRAME)?;
+    let length = u32::from_le_bytes(frame[0..4].try_into().ok()?) as usize;
+    let expected = u32::from_le_bytes(frame[4..8].try_into().ok()?);
+    let number = u64::from_le_bytes(frame[8..16].try_into().ok()?);
+    if length == 0 || length > LARGEST_RECORD {
+        return None;
+    }
+    let body = bytes.get(offset + FRAME..offset + FRAME + length)?;
+    (checksum(number, body) == expected).then_some((number, body))
+}
+
+/// Whether a whole record with a later number begins anywhere from `from` on. Only asked of a log that does not check,
+/// and the number is compared before anything is summed, so looking at every byte is cheap enough.
+fn record_follows(bytes: &[u8], from: usize, number: u64) -> bool {
+    (from..bytes.len()).any(|offset| {
+        let plausible = bytes
+            .get(offset + 8..offset + FRAME)
+            .and_then(|field| field.try_into().ok())
+            .map(u64::from_le_bytes)
+            .is_some_and(|found| (number..number.saturating_add(LARGEST_RECORD as u64)).contains(&found));
+        plausible && checked_record(bytes, offset).is_some()
+    })
+}
+
+fn replay(path: &Path, record: Record, found: &mut Found) -> Result<(), WalError> {
+    let recovered = &mut found.recovered;
+    match record {
+        Record::Entry(entry) => {
+            let index = entry.at.index;
+            // After a purge that ran ahead of the log, as an installed snapshot makes it, the next entry may be any.
+            if let Some(last) = recovered.entries.last()
+                && index != last.at.index + 1
+            {
+                return Err(WalError::Gap { path: path.to_owned(), found: index, expected: last.at.index + 1 });
+            }
+            if let Some(segment) = found.segments.last_mut() {
+                segment.last_entry = segment.last_entry.max(index);
+            }
+            recovered.entries.push(entry);
+        }
+        Record::Vote(vote) => recovered.vote = Some(vote),
+        Record::Committed(at) => recovered.committed = Some(at),
+        Record::Truncate { from } => recovered.entries.retain(|entry| entry.at.index < from),
+        Record::Purge(at) => {
+            recovered.purged = Some(at);
+            recovered.entries.retain(|entry| entry.at.index > at.index);
+        }
+    }
+    Ok(())
+}
+
+fn check_end(dir: &Path, recovered: &Recovered) -> Result<(), WalError> {
+    if let (Some(first), Some(purged)) = (recovered.entries.first(), recovered.purged)
+        && first.at.index != purged.index + 1
+    {
+        let (path, found, expected) = (dir.to_owned(), first.at.index, purged.index + 1);
+        return Err(WalError::Gap { path, found, expected });
+    }
+    let last = recovered.entries.last().map(|entry| entry.at).max(recovered.purged).unwrap_or_default();
+    let committed = recovered.committed.unwrap_or_default();
+    if committed.index > last.index {
+        return Err(WalError::EndLost { path: dir.to_owned(), last: last.index, committed: committed.index });
+    }
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! What changed, for everybody who wants to hear it.
+//!
+//! Owns: the last changes in memory, and where each watcher has got to.
+//! Must not touch: anybody's pace. A change is written once into a ring that watchers read at their own speed; there is
+//! no queue per watcher, so a slow one costs nothing and can hold up nobody.
+//! Invariant: a watcher hears every change after its index, in order, or is told to start over. It never misses one
+//! unknowingly.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use longshore_model::{DeploymentName, Event, NamespaceName, StateIndex};
+use tokio::sync::{Notify, watch};
+
+/// What one command changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The state it led to.
+    pub index: StateIndex,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
+
+/// Which events a watcher hears.
+#[derive(Clone)]
+pub enum Filter {
+    /// All.
+    All,
+    /// Those the function says yes to.
+    Only(Arc<dyn Fn(&Event) -> bool + Send + Sync>),
+}
+
+impl Filter {
+    /// What is about the deployments of a namespace.
+    pub fn namespace(namespace: NamespaceName) -> Self {
+        Self::Only(Arc::new(move |event| event.deployment().is_some_and(|(scope, _)| *scope == namespace)))
+    }
+
+    /// What is about one deployment.
+    pub fn deployment(namespace: NamespaceName, deployment: DeploymentName) -> Self {
+        Self::Only(Arc::new(move |event| event.deployment() == Some((&namespace, &deployment))))
+    }
+
+    fn pick(&self, change: &Arc<Change>) -> Option<Arc<Change>> {
+        match self {
+            Self::All => Some(Arc::clone(change)),
+            Self::Only(wanted) => {
+                let events: Vec<Event> = change.events.iter().filter(|event| wanted(event)).cloned().collect();
+                (!events.is_empty()).then(|| Arc::new(Change { index: change.index, events }))
+            }
+        }
+    }
+}
+
+/// What a watcher hears next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// Changes, oldest first. `through` is how far the watcher has heard, also where its filter left nothing.
+    Changes {
+        /// The state up to which everything has been heard.
+        through: StateIndex,
+        /// What passed the filter.
+        changes: Vec<Arc<Change>>,
+    },
+    /// It fell too far behind, or the state was replaced as a whole: read the state, then
+    /// [`resume`](Watcher::resume) from its index.
+    Resync,
+    /// The member is being closed.
+    Closed,
+}
+
+/// Follows the changes after an index.
+pub struct Watcher {
+    feed: Arc<Feed>,
+    filter: Filter,
+    heard: StateIndex,
+    news: watch::Receiver<News>,
+}
+
+/// Changes handed to a watcher at once, so that one far behind does not hold the ring's lock for long.
+const MOST_AT_ONCE: usize = 256;
+
+impl Watcher {
+    /// Waits for the next changes.
+    ///
+    /// Safe to drop while waiting: nothing is skipped.
+    pub async fn next(&mut self) -> Watched {
+        loop {
+            if *self.news.borrow_and_update() == News::Closed {
+                return Watched::Closed;
+            }
+            match self.feed.after(self.heard) {
+                Missed::Nothing(changes) if changes.is_empty() => {
+                    // The sender lives in the feed we hold, so this cannot fail.
+                    let _ = self.news.changed().await;
+                }
+                Missed::Nothing(changes) => {
+                    self.heard = changes.last().map_or(self.heard, |change| change.index);
+                    let changes = changes.iter().filter_map(|change| self.filter.pick(change)).collect();
+                    return Watched::Changes { through: self.heard, changes };
+                }
+                Missed::Something => return Watched::Resync,
+            }
+        }
+    }
+
+    /// Goes on after a state that was read anew.
+    pub fn resume(&mut self, after: StateIndex) {
+        self.heard = after;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Open(StateIndex),
+    Closed,
+}
+
+enum Missed {
+    Nothing(Vec<Arc<Change>>),
+    Something,
+}
+
+/// The last changes.
+pub(crate) struct Feed {
+    ring: Mutex<Ring>,
+    fresh: Notify,
+    news: watch::Sender<News>,
+}
+
+#[derive(Default)]
+struct Ring {
+    changes: VecDeque<Arc<Change>>,
+    events: usize,
+    most_events: usize,
+    /// Changes up to here are no longer in the ring.
+    forgotten: StateIndex,
+    newest: StateIndex,
+}
+
+/// Time between two calls to all watchers. A thousand of them woken at every commit would cost more than the commit;
+/// the first change after a pause is told at once.
+const BETWEEN_CALLS: Duration = Duration::from_millis(5);
+
+impl Feed {
+    pub(crate) fn new(most_events: usize, index: StateIndex) -> Arc<Self> {
+        let ring = Ring { most_events, forgotten: index, newest: index, ..Ring::default() };
+        Arc::new(Self { ring: Mutex::new(ring), fresh: Notify::new(), news: watch::Sender::new(News::Open(index)) })
+    }
+
+    /// Adds changes; costs the same however many listen.
+    pub(crate) fn push(&self, changes: Vec<Change>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut ring = self.ring();
+        for change in changes {
+            ring.push(change);
+        }
+        drop(ring);
+        self.fresh.notify_one();
+    }
+
+    /// The state was replaced: what led there is not known here.
+    pub(crate) fn restart(&self, index: StateIndex) {
+        let mut ring = self.ring();
+        *ring = Ring { most_events: ring.most_events, forgotten: index, newest: index, ..Ring::default() };
+        drop(ring);
+        self.fresh.notify_one();
+    }
+
+    /// Calls the watchers whenever something is new. Runs until the member closes.
+    pub(crate) async fn herald(self: Arc<Self>) {
+        loop {
+            self.fresh.notified().await;
+            let newest = self.ring().newest;
+            self.news.send_replace(News::Open(newest));
+            tokio::time::sleep(BETWEEN_CALLS).await;
+        }
+    }
+
+    /// Sends every watcher away. The herald must have stopped.
+    pub(crate) fn close(&self) {
+        self.news.send_replace(News::Closed);
+    }
+
+    pub(crate) fn watcher(self: &Arc<Self>, after: StateIndex, filter: Filter) -> Watcher {
+        Watcher { feed: Arc::clone(self), filter, heard: after, news: self.news.subscribe() }
+    }
+
+    fn after(&self, heard: StateIndex) -> Missed {
+        let ring = self.ring();
+        // An index from the future was heard from a history that is not ours: before a restore, or from a member that is
+        // ahead of us. Waiting for the numbers to catch up would hide the difference.
+        if heard < ring.forgotten || heard > ring.newest {
+            return Missed::Something;
+        }
+        let skip = usize::try_from(heard.0 - ring.forgotten.0).unwrap_or(usize::MAX);
+        Missed::Nothing(ring.changes.range(skip..).take(MOST_AT_ONCE).cloned().collect())
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        // Nothing under this lock can leave the ring half changed.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, change: Change) {
+        self.events += change.events.len();
+        self.newest = change.index;
+        self.changes.push_back(Arc::new(change));
+        // The newest stays even when it alone is more than the ring should hold: dropping it would tell everybody to
+        // start over for a change they are about to read.
+        while self.events > self.most_events
+            && self.changes.len() > 1
+            && let Some(oldest) = self.changes.pop_front()
+        {
+            self.events -= oldest.events.len();
+            self.forgotten = oldest.index;
+        }
+    }
+}
