@@ -87,6 +87,8 @@ pub enum AuditAction {
     SecretPut,
     /// A namespace got a ceiling.
     QuotaSet,
+    /// Services are to be evened out over the nodes.
+    EvenOutAsked,
 }
 
 impl AuditAction {
@@ -109,6 +111,7 @@ impl AuditAction {
             Self::ServiceRestarted => "service_restarted",
             Self::SecretPut => "secret_put",
             Self::QuotaSet => "quota_set",
+            Self::EvenOutAsked => "even_out_asked",
         }
     }
 }

@@ -139,6 +139,8 @@ pub enum Command {
         /// The ceiling.
         quota: Quota,
     },
+    /// The spread of every service that allows it is evened out.
+    EvenOut,
     /// A pass's decisions.
     Commit(Box<Plan>),
     /// What an agent saw.

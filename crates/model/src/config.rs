@@ -50,6 +50,13 @@ pub struct ClusterConfig {
     /// Time a replica has to leave a node that is drained.
     #[serde(default = "default_drain_timeout")]
     pub drain_timeout: Duration,
+    /// Time between two samples of a node's pressure, 5 seconds to 5 minutes.
+    #[serde(default = "default_node_status_interval")]
+    pub node_status_interval: Duration,
+}
+
+const fn default_node_status_interval() -> Duration {
+    Duration::from_secs(30)
 }
 
 const fn default_drain_timeout() -> Duration {
@@ -75,6 +82,7 @@ impl Default for ClusterConfig {
             gc_nodes: gc_nodes(),
             preemption: Preemption::Off,
             drain_timeout: default_drain_timeout(),
+            node_status_interval: default_node_status_interval(),
         }
     }
 }

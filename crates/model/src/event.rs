@@ -12,6 +12,7 @@ use crate::{
     NodeName, Reason, ReplicaState, RevisionNumber, Rollout, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey,
     Time, VolumeKey,
     command::Quota,
+    rebalance::Move,
     replica::{Collected, Details, Rescheduled},
     rollout::{Rolling, Step},
     volume::Volume,
@@ -82,6 +83,9 @@ pub enum Event {
         /// Its newest generation, 0 for a new slot; the next one counts on from it even if none is left.
         #[serde(default)]
         newest: Generation,
+        /// When it was last moved to even the load.
+        #[serde(default)]
+        moved_at: Option<Time>,
     },
     /// A slot's part in a rollout began or ended.
     SlotStepped {
@@ -128,6 +132,12 @@ pub enum Event {
         /// Where and with what.
         assignment: Assignment,
     },
+    /// A generation was placed to even the load; told after its placement.
+    Rebalanced(Arc<Move>),
+    /// A group's spread is to be evened out.
+    EvenOutAsked(GroupKey),
+    /// A group's spread is as even as it can be.
+    EvenedOut(GroupKey),
     /// A generation shall stop.
     Stopping {
         /// The group.
@@ -276,6 +286,8 @@ impl Event {
             | Self::Collected { group, .. }
             | Self::Observed { group, .. }
             | Self::Released { group, .. }
+            | Self::EvenOutAsked(group)
+            | Self::EvenedOut(group)
             | Self::FailureCounted { group, .. } => Subject::Service(group),
             Self::RolloutChanged { namespace, deployment, .. } | Self::DeploymentGone { namespace, deployment } => {
                 Subject::Deployment(namespace, deployment)
@@ -285,6 +297,8 @@ impl Event {
             | Self::NodeGone(_)
             | Self::EvacuationChanged(_)
             | Self::AddressResting { .. }
+            // Told anew it outlives the service it was about: the node it led to remembers it.
+            | Self::Rebalanced(_)
             | Self::VolumeMade(_)
             | Self::VolumeGone(_)
             | Self::SecretSet { .. }

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod policy;
 pub mod reason;
 pub mod reason_text;
+pub mod rebalance;
 pub mod replica;
 pub mod rollout;
 pub mod service;
@@ -38,7 +39,7 @@ pub use ids::{
 };
 pub use node::{Capacity, Driver, Health, Intent, Node, Platform, Role};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
-pub use reason::{Reason, RuntimeCode};
+pub use reason::{Reason, RuntimeCode, SkipReason};
 pub use reason_text::Refusal;
 pub use replica::{Assignment, DeploymentStatus, ReplicaState, Slot, Terms};
 pub use rollout::{DeploymentPlan, Rollout, RolloutState};

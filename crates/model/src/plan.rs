@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, RolloutNumber, RuntimeCode, SlotKey,
-    StateIndex, Terms, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, replica::Details,
-    rollout::StepOutcome,
+    StateIndex, Terms, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, rebalance::Weighed,
+    replica::Details, rollout::StepOutcome,
 };
 
 /// One pass of decisions.
@@ -124,6 +124,8 @@ pub enum PlanItem {
         /// Why.
         code: RuntimeCode,
     },
+    /// No move would make the group's spread more even than it is.
+    EvenedOut,
 }
 
 /// A slot's new generation and its node.
@@ -145,6 +147,9 @@ pub struct Placement {
     /// What it is promised instead of the group's terms: a slot whose step has not come gets another of what it had.
     #[serde(default)]
     pub terms: Option<Arc<Terms>>,
+    /// What was weighed, where the placement evens the load.
+    #[serde(default)]
+    pub moved: Option<Box<Weighed>>,
 }
 
 /// Slots that have no node, and why.

@@ -118,3 +118,25 @@ codes! {
         DrainBlockedStateful = "drain_blocked_stateful",
     }
 }
+
+codes! {
+    /// Why a replica of a hot node was left there.
+    SkipReason {
+        /// It was placed or moved not long ago.
+        CooldownReplica = "cooldown_replica",
+        /// Every destination received a move not long ago.
+        CooldownNode = "cooldown_node",
+        /// Every destination would itself become hot.
+        DstCap = "dst_cap",
+        /// It is too small to relieve its node.
+        ReliefFloor = "relief_floor",
+        /// No destination has what it takes.
+        ResourceLimits = "resource_limits",
+        /// No destination may run it.
+        AntiAffinity = "anti_affinity",
+        /// There is no destination, or they refuse for unlike reasons.
+        NoEligibleDst = "no_eligible_dst",
+        /// Nothing on the node may be moved.
+        NoCandidate = "no_candidate",
+    }
+}

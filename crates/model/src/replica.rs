@@ -32,6 +32,9 @@ pub struct Slot {
     /// Its part in the newest rollout that had one for it.
     #[serde(default)]
     pub step: Option<Step>,
+    /// When it was last moved to even the load.
+    #[serde(default)]
+    pub moved_at: Option<Time>,
 }
 
 /// One generation of a slot on its node.

@@ -49,6 +49,7 @@ impl Batch<'_> {
             new_volumes: reserved.new_volumes,
             devices: reserved.devices,
             terms: None,
+            moved: None,
         });
     }
 

@@ -113,7 +113,8 @@ fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
-            | PlanItem::GiveUp { .. } => {}
+            | PlanItem::GiveUp { .. }
+            | PlanItem::EvenedOut => {}
         }
     }
 }

@@ -276,6 +276,9 @@ impl Chronicle {
             | Event::Rescheduled { .. }
             | Event::Collected { .. }
             | Event::FailureCounted { .. }
+            | Event::Rebalanced(_)
+            | Event::EvenOutAsked(_)
+            | Event::EvenedOut(_)
             | Event::AddressResting { .. }
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)

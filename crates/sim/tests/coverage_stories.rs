@@ -91,6 +91,7 @@ fn force(world: &mut World, key: &GroupKey, host: u16) {
         new_volumes,
         devices: BTreeMap::new(),
         terms: None,
+        moved: None,
     });
     let groups = vec![GroupPlan { group: key.clone(), terms: terms.expect("something is due"), items: vec![place] }];
     world.tell(Command::Commit(Box::new(Plan { groups, ..Plan::default() })));

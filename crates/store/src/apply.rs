@@ -27,6 +27,7 @@ impl State {
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
+            Command::EvenOut => self.even_out(),
             Command::Commit(plan) => self.commit(*plan),
             Command::Observe(observation) => self.observe(observation),
         };

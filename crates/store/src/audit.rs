@@ -30,6 +30,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
+        Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
         Command::Commit(_) | Command::Observe(_) => return None,
     };
     Some((action, subject))

@@ -9,6 +9,7 @@ use std::net::Ipv6Addr;
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
     RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
+    rebalance::Move,
     replica::{Details, Replica, Wanted},
     volume::Volume,
 };
@@ -59,6 +60,7 @@ impl State {
                 PlanItem::GiveUp { slot, generation, code } => {
                     self.give_up(&key, &slot, generation, code, at, events);
                 }
+                PlanItem::EvenedOut => self.evened_out(&key, events),
             }
         }
     }
@@ -98,8 +100,12 @@ impl State {
         for volume in placement.new_volumes {
             self.make_volume(key, volume, &assignment, events);
         }
-        let (slot, generation) = (placement.slot, placement.generation);
-        events.push(Event::Placed { group: key.clone(), slot, generation, assignment });
+        let (slot, generation, at) = (placement.slot, placement.generation, assignment.placed_at);
+        events.push(Event::Placed { group: key.clone(), slot: slot.clone(), generation, assignment });
+        if let Some(weighed) = placement.moved {
+            let (group, to, weighed) = (key.clone(), placement.node, *weighed);
+            self.note_move(Move { group, slot, generation, to, at, weighed }, events);
+        }
     }
 
     fn make_volume(&mut self, key: &GroupKey, volume: VolumeKey, assignment: &Assignment, events: &mut Vec<Event>) {
@@ -291,9 +297,11 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             waiting_details: Details::new(),
             wanted: Wanted::Run,
             step: None,
+            moved_at: None,
         },
     );
-    events.push(Event::SlotOpened { group: key.clone(), slot: slot.clone(), newest: Generation(0) });
+    let (group, slot) = (key.clone(), slot.clone());
+    events.push(Event::SlotOpened { group, slot, newest: Generation(0), moved_at: None });
 }
 
 fn new_replica(generation: Generation, assignment: Assignment) -> Replica {

@@ -13,6 +13,7 @@ use std::{
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
     ServiceName, ServiceSpec, SlotIndex, Time,
+    rebalance::EveningOut,
     replica::{Collected, Wanted},
     rollout::{Rolling, RolloutKind},
 };
@@ -202,6 +203,7 @@ impl State {
             restart_epoch: 0,
             rolling: Rolling::default(),
             failures: BTreeMap::new(),
+            evening_out: EveningOut::Idle,
         });
         // Another program may well run where the last one failed.
         if group.spec.spec_hash != spec.spec_hash {

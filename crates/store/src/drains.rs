@@ -120,6 +120,7 @@ impl State {
         }
         // Its addresses belong to a range that is never given out again, as node numbers are not reused.
         self.resting.retain(|_, node| node != name);
+        self.moves.remove(name);
         for group in self.groups.values_mut() {
             group.failures.remove(name);
             group.collected.nodes.remove(name);

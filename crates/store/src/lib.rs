@@ -12,6 +12,7 @@ mod deployments;
 mod drains;
 mod error;
 mod finished;
+mod moves;
 mod nodes;
 mod observe;
 mod quota;

@@ -35,7 +35,9 @@ impl State {
         };
         let node = Arc::new(node);
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
-        Ok(vec![Event::NodeChanged(node)])
+        let mut events = vec![Event::NodeChanged(node)];
+        events.extend(self.node_came());
+        Ok(events)
     }
 
     pub(crate) fn label(
@@ -80,7 +82,8 @@ impl State {
     }
 
     pub(crate) fn set_health(&mut self, name: &NodeName, health: Health, at: Time) -> Result<Vec<Event>, CommandError> {
-        let changed = self.change_node(name, |node| {
+        let before = self.nodes.get(name).map(|node| node.health);
+        let mut changed = self.change_node(name, |node| {
             if node.health != health {
                 node.health = health;
                 node.health_since = at;
@@ -91,6 +94,9 @@ impl State {
                 Health::Suspect | Health::Down => {}
             }
         })?;
+        if before == Some(Health::Down) && health == Health::Ready {
+            changed.extend(self.node_came());
+        }
         if changed.is_empty() || health != Health::Down {
             return Ok(changed);
         }

@@ -58,6 +58,7 @@ impl State {
             | Command::PutSecret { .. }
             | Command::SetQuota { .. }
             | Command::Commit(_)
+            | Command::EvenOut
             | Command::Observe(_) => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use longshore_model::{
     Attempt, Evacuation, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
+    rebalance::EveningOut,
     replica::{Collected, Replica, Wanted},
 };
 
@@ -32,6 +33,7 @@ impl State {
         }));
         events.extend(self.volumes.values().cloned().map(Event::VolumeMade));
         events.extend(self.resting_events());
+        events.extend(self.moves.values().cloned().map(Event::Rebalanced));
         for (key, group) in &self.groups {
             tell_group(key, group, &mut events);
         }
@@ -72,6 +74,9 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
         restart_epoch: group.restart_epoch,
         rolling: group.rolling.clone(),
     });
+    if group.evening_out == EveningOut::Asked {
+        events.push(Event::EvenOutAsked(key.clone()));
+    }
     for (node, times) in &group.failures {
         events.extend(times.iter().map(|at| Event::FailureCounted { group: key.clone(), node: node.clone(), at: *at }));
     }
@@ -92,7 +97,8 @@ fn tell_group(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
 }
 
 fn tell_slot(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
-    events.push(Event::SlotOpened { group: key.clone(), slot: slot.key.clone(), newest: slot.newest });
+    let (group, newest, moved_at) = (key.clone(), slot.newest, slot.moved_at);
+    events.push(Event::SlotOpened { group, slot: slot.key.clone(), newest, moved_at });
     if let Some(step) = slot.step {
         events.push(Event::SlotStepped { group: key.clone(), slot: slot.key.clone(), step });
     }

@@ -16,6 +16,7 @@ use longshore_model::{
     ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
     Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
     command::Quota,
+    rebalance::{EveningOut, Move},
     replica::{Collected, Replica, Rescheduled, Wanted},
     rollout::Rolling,
     volume::Volume,
@@ -43,6 +44,8 @@ pub struct State {
     pub(crate) groups: BTreeMap<GroupKey, Group>,
     /// Addresses given back, oldest first, with the node they belong to.
     pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
+    /// The last move to each node that evened the load.
+    pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
 }
 
 /// A deployment and its manifests.
@@ -108,6 +111,8 @@ pub struct Group {
     /// When it failed of late, by node; what is older than the cluster's window is forgotten.
     #[serde(default)]
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
+    /// Whether its spread is to be evened out.
+    pub evening_out: EveningOut,
 }
 
 impl State {

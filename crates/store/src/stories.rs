@@ -1,5 +1,7 @@
 //! The state machine told as stories. Plans are written by hand here: nothing decides in this room.
 
+mod moves;
+
 use std::{collections::BTreeSet, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use longshore_model::{
@@ -75,6 +77,7 @@ fn place(index: u32, generation: u32, node: &str) -> PlanItem {
         new_volumes: Vec::new(),
         devices: [(format!("acme/gpu/{node}"), 1)].into(),
         terms: None,
+        moved: None,
     })
 }
 
@@ -126,6 +129,9 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::SlotClosing { .. } => "slot closing",
             Event::SlotGone { .. } => "slot gone",
             Event::Placed { .. } => "placed",
+            Event::Rebalanced(_) => "rebalanced",
+            Event::EvenOutAsked(_) => "even out asked",
+            Event::EvenedOut(_) => "evened out",
             Event::Stopping { .. } => "stopping",
             Event::Restarting { .. } => "restarting",
             Event::Observed { .. } => "observed",

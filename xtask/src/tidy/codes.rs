@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Reason, RuntimeCode};
+use longshore_model::{Reason, RuntimeCode, SkipReason};
 
 use super::Finding;
 use crate::tree::Tree;
@@ -18,7 +18,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// Every code of the model.
 pub(super) fn known() -> BTreeSet<&'static str> {
     let reasons = Reason::ALL.iter().map(|reason| reason.code());
-    reasons.chain(RuntimeCode::ALL.iter().map(|code| code.code())).collect()
+    let codes = RuntimeCode::ALL.iter().map(|code| code.code());
+    reasons.chain(codes).chain(SkipReason::ALL.iter().map(|skip| skip.code())).collect()
 }
 
 fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lists_of_the_model_are_known() {
-        assert!(known().contains("no_capacity_memory") && known().contains("restart_exhausted"));
+    fn every_list_of_the_model_is_known() {
+        assert!(["no_capacity_memory", "restart_exhausted", "dst_cap"].iter().all(|code| known().contains(code)));
     }
 }

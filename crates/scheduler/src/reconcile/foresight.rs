@@ -67,7 +67,8 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
         | PlanItem::Wait(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
-        | PlanItem::GiveUp { .. } => false,
+        | PlanItem::GiveUp { .. }
+        | PlanItem::EvenedOut => false,
     };
     !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))
 }
@@ -98,6 +99,7 @@ fn answers(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
         | PlanItem::Promote
-        | PlanItem::GiveUp { .. } => &[],
+        | PlanItem::GiveUp { .. }
+        | PlanItem::EvenedOut => &[],
     }
 }

@@ -101,7 +101,8 @@ pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
             | PlanItem::Reschedule { .. }
-            | PlanItem::Collect { .. } => true,
+            | PlanItem::Collect { .. }
+            | PlanItem::EvenedOut => true,
         });
     }
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));

@@ -8,6 +8,7 @@ use std::{net::Ipv6Addr, sync::Arc};
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
     ServiceSpec, SlotIndex, SlotKey, Time,
+    rebalance::{EveningOut, Move},
     replica::{Collected, Details, Rescheduled, Wanted},
     rollout::Rolling,
 };
@@ -49,10 +50,7 @@ impl View {
             }),
             Event::GroupUnwanted(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
-            Event::SlotOpened { group, slot, newest } => self.in_group(group, |known| {
-                let slot = known.slot_or_open(slot);
-                slot.newest = slot.newest.max(*newest);
-            }),
+            Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
             Event::SlotClosing { group, slot } => self.in_group(group, |known| {
                 if let Some(slot) = known.slot_mut(slot) {
@@ -63,6 +61,9 @@ impl View {
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(group, slot, *generation, assignment);
             }
+            Event::Rebalanced(made) => self.rebalanced(made),
+            Event::EvenOutAsked(group) => self.in_group(group, |known| known.evening_out = EveningOut::Asked),
+            Event::EvenedOut(group) => self.in_group(group, |known| known.evening_out = EveningOut::Idle),
             Event::Stopping { group, slot, generation } => self.stopping(group, slot, *generation),
             Event::Restarting { group, slot, generation, attempt } => {
                 self.restarting(group, slot, *generation, *attempt);
@@ -207,6 +208,7 @@ impl View {
             restart_epoch: 0,
             rolling: Rolling::default(),
             failures: std::collections::BTreeMap::new(),
+            evening_out: EveningOut::Idle,
         }));
         self.group_ids.insert(key.clone(), ix);
         ix
@@ -245,6 +247,14 @@ impl View {
             change(self.group_mut(ix));
             self.dirty.insert(ix);
         }
+    }
+
+    fn slot_opened(&mut self, key: &GroupKey, slot: &SlotKey, newest: Generation, moved_at: Option<Time>) {
+        self.in_group(key, |known| {
+            let slot = known.slot_or_open(slot);
+            slot.newest = slot.newest.max(newest);
+            slot.moved_at = slot.moved_at.max(moved_at);
+        });
     }
 
     fn slot_gone(&mut self, key: &GroupKey, slot: &SlotKey) {
@@ -301,6 +311,20 @@ impl View {
         self.occupy(ix, slot, &replica);
         self.count(key, node, &replica.terms);
         self.tell_watchers(key);
+    }
+
+    /// A move leaves its stamp on the slot and on the node that took it in. One told anew comes before the groups, whose
+    /// slots bring their own stamp.
+    fn rebalanced(&mut self, made: &Move) {
+        if let Some(&node) = self.fleet.by_name.get(&made.to) {
+            let received = &mut self.fleet.received[node.at()];
+            *received = (*received).max(Some(made.at));
+        }
+        if let Some(&group) = self.group_ids.get(&made.group)
+            && let Some(slot) = self.group_mut(group).slot_mut(&made.slot)
+        {
+            slot.moved_at = slot.moved_at.max(Some(made.at));
+        }
     }
 
     fn stopping(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {

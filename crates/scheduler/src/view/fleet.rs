@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use longshore_model::{ClusterConfig, Health, Intent, Node, NodeName, node::Overlay, node::UseDegraded};
+use longshore_model::{ClusterConfig, Health, Intent, Node, NodeName, Time, node::Overlay, node::UseDegraded};
 
 use super::{
     GroupIx, NodeIx,
@@ -59,6 +59,8 @@ pub(crate) struct Fleet {
     pub(crate) devices: BTreeMap<(NodeIx, String), u64>,
     /// Slots of each group whose generations are here.
     pub(crate) tenants: Vec<BTreeMap<GroupIx, u32>>,
+    /// When each node last took in a replica that was moved to even the load.
+    pub(crate) received: Vec<Option<Time>>,
     pub(crate) classes: Classes,
     /// Lanes by CPU in use, for `spread`.
     by_cpu: Ladder,
@@ -119,11 +121,13 @@ impl Fleet {
             self.seats.push(Seat::empty());
             self.addresses.push(AddressPool::default());
             self.tenants.push(BTreeMap::new());
+            self.received.push(None);
             NodeIx(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
         });
         self.seats[ix.at()] = Seat::empty();
         self.addresses[ix.at()] = AddressPool::default();
         self.tenants[ix.at()] = BTreeMap::new();
+        self.received[ix.at()] = None;
         self.by_name.insert(node.name.clone(), ix);
         ix
     }

@@ -8,6 +8,7 @@ use longshore_model::{
     Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
     Time,
     device::TakenDevices,
+    rebalance::EveningOut,
     replica::{Collected, Details, Rescheduled, Wanted},
     rollout::{Rolling, Step},
 };
@@ -38,6 +39,8 @@ pub(crate) struct Group {
     pub(crate) collected: Collected,
     /// Recent failures by node.
     pub(crate) failures: BTreeMap<NodeIx, Vec<Time>>,
+    /// Whether its spread is to be evened out.
+    pub(crate) evening_out: EveningOut,
 }
 
 /// One place in the count.
@@ -53,6 +56,8 @@ pub(crate) struct Slot {
     pub(crate) wanted: Wanted,
     /// Its part in the newest rollout that had one for it.
     pub(crate) step: Option<Step>,
+    /// When it was last moved to even the load.
+    pub(crate) moved_at: Option<Time>,
 }
 
 /// One generation on its node.
@@ -88,6 +93,7 @@ impl Slot {
             waiting_details: Details::new(),
             wanted: Wanted::Run,
             step: None,
+            moved_at: None,
         }
     }
 

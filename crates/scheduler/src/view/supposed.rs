@@ -110,6 +110,8 @@ impl View {
             }
             PlanItem::Collect { slot, generation } => self.collecting_events(group, slot, *generation),
             PlanItem::Step { .. } | PlanItem::NoRoom { .. } | PlanItem::Promote => self.rolling_events(group, item, at),
+            // No pass decides that: the rebalancer does, in a plan of its own.
+            PlanItem::EvenedOut => Vec::new(),
             PlanItem::GiveUp { slot, generation, code } => {
                 let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation));
                 found.map(|replica| given_up(&part.group, slot, replica, *code, at)).into_iter().collect()
@@ -157,7 +159,8 @@ impl View {
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
             | PlanItem::Collect { .. }
-            | PlanItem::GiveUp { .. } => return Vec::new(),
+            | PlanItem::GiveUp { .. }
+            | PlanItem::EvenedOut => return Vec::new(),
         }
         vec![Event::GroupRolls { group: known.key.clone(), rolling }]
     }
@@ -290,12 +293,12 @@ fn named(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Step { slot, .. }
         | PlanItem::GiveUp { slot, .. } => std::slice::from_ref(slot),
         PlanItem::Wait(wait) => &wait.slots,
-        PlanItem::NoRoom { .. } | PlanItem::Promote => &[],
+        PlanItem::NoRoom { .. } | PlanItem::Promote | PlanItem::EvenedOut => &[],
     }
 }
 
 fn opened(group: &GroupKey, slot: &SlotKey) -> Event {
-    Event::SlotOpened { group: group.clone(), slot: slot.clone(), newest: Generation(0) }
+    Event::SlotOpened { group: group.clone(), slot: slot.clone(), newest: Generation(0), moved_at: None }
 }
 
 fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {

@@ -198,6 +198,7 @@ impl World {
                 new_volumes: Vec::new(),
                 devices,
                 terms: None,
+                moved: None,
             }));
         }
         let groups = vec![GroupPlan { group: group.clone(), terms: Arc::clone(terms), items }];
@@ -264,7 +265,8 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
-            | PlanItem::GiveUp { .. } => None,
+            | PlanItem::GiveUp { .. }
+            | PlanItem::EvenedOut => None,
         })
         .collect()
 }

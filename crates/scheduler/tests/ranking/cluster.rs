@@ -159,6 +159,7 @@ impl Cluster {
                 new_volumes: Vec::new(),
                 devices: BTreeMap::new(),
                 terms: None,
+                moved: None,
             }));
         }
         let groups = vec![GroupPlan { group: key(service), terms, items }];

@@ -19,11 +19,18 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
     let GroupPlan { group, terms, items } = part;
     for item in items {
         match item {
-            PlanItem::Open(slot) => tell(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0) }),
+            PlanItem::Open(slot) => {
+                tell(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0), moved_at: None });
+            }
             PlanItem::Place(placement) => {
                 let slot = placement.slot;
                 // Nothing moves in a benchmark, so a placement is a slot's first.
-                tell(Event::SlotOpened { group: group.clone(), slot: slot.clone(), newest: Generation(0) });
+                tell(Event::SlotOpened {
+                    group: group.clone(),
+                    slot: slot.clone(),
+                    newest: Generation(0),
+                    moved_at: None,
+                });
                 for key in placement.new_volumes {
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
                     tell(Event::VolumeMade(Volume { key, owner, home }));
@@ -48,7 +55,8 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
-            | PlanItem::GiveUp { .. } => {}
+            | PlanItem::GiveUp { .. }
+            | PlanItem::EvenedOut => {}
         }
     }
 }

@@ -53,6 +53,9 @@ impl Engine<'_> {
             | Event::Observed { .. }
             | Event::Released { .. }
             | Event::FailureCounted { .. }
+            | Event::Rebalanced(_)
+            | Event::EvenOutAsked(_)
+            | Event::EvenedOut(_)
             | Event::AddressResting { .. }
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)

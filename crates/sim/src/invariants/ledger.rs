@@ -97,6 +97,9 @@ impl Ledger {
             | Event::Stopping { .. }
             | Event::Restarting { .. }
             | Event::FailureCounted { .. }
+            | Event::Rebalanced(_)
+            | Event::EvenOutAsked(_)
+            | Event::EvenedOut(_)
             | Event::AddressResting { .. }
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)

@@ -62,6 +62,7 @@ fn plan_taking(groups: &TakenDevices, terms: Terms, addresses: [u16; 2]) -> Plan
             new_volumes: Vec::new(),
             devices: groups.clone(),
             terms: None,
+            moved: None,
         })
     };
     let items = vec![place(0, addresses[0]), place(1, addresses[1])];

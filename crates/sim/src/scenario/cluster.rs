@@ -3,7 +3,7 @@
 //! Owns: the names of settings in files, and which values make no sense.
 //! Invariant: every field of [`ClusterConfig`] can be set here.
 
-use std::{net::Ipv6Addr, time::Duration};
+use std::{net::Ipv6Addr, ops::RangeInclusive, time::Duration};
 
 use longshore_compose::{Diagnostics, yaml::Node as Yaml};
 use longshore_model::{ClusterConfig, config::Preemption};
@@ -25,10 +25,14 @@ const KEYS: &[&str] = &[
     "gc_nodes",
     "preemption",
     "drain_timeout",
+    "node_status_interval",
 ];
 
 /// Shortest beat simulated: below it a run is nothing but beats.
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
+
+/// Below it the samples are noise, above it a node is hot for long before anybody knows.
+const STATUS_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_mins(5);
 
 pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> ClusterConfig {
     let mut config = ClusterConfig::default();
@@ -55,6 +59,7 @@ pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> ClusterConfig {
                 let words = [("on", Preemption::On), ("off", Preemption::Off)];
                 set(&mut config.preemption, problems.choice(value, what, &words))
             }
+            "node_status_interval" => set(&mut config.node_status_interval, problems.duration(value, what)),
             _ => Known::No,
         };
         match known {
@@ -105,5 +110,8 @@ fn check(config: &ClusterConfig, node: &Yaml, problems: &mut Diagnostics) {
     }
     if config.heartbeat_interval < SHORTEST_BEAT {
         problems.error(place("heartbeat_interval"), "`heartbeat_interval` must be at least 10ms");
+    }
+    if !STATUS_INTERVALS.contains(&config.node_status_interval) {
+        problems.error(place("node_status_interval"), "`node_status_interval` must be from 5s to 5m");
     }
 }
