@@ -49,11 +49,11 @@ gate:
 	@echo "== format"
 	@cargo fmt --all --check
 	@echo "== lints"
-	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@cargo clippy --quiet --workspace --all-targets --features longshore-store/replicated -- -D warnings
 	@echo "== tests"
-	@cargo test --workspace --no-fail-fast
+	@cargo test --workspace --no-fail-fast --features longshore-store/replicated
 	@echo "== docs"
-	@RUSTDOCFLAGS="$(RUSTDOCFLAGS_STRICT)" cargo doc --quiet --workspace --no-deps
+	@RUSTDOCFLAGS="$(RUSTDOCFLAGS_STRICT)" cargo doc --quiet --workspace --no-deps --features longshore-store/replicated
 	@echo "== house rules"
 	@cargo run --quiet --package xtask -- tidy
 	@echo "== licences"

@@ -22,6 +22,7 @@ mod proposal;
 mod proposer;
 mod reader;
 mod record;
+mod recovery;
 mod snapshot;
 mod transport;
 mod wal;
@@ -53,8 +54,9 @@ pub use self::{
     encoding::EncodingError,
     member::{Leadership, Member, Members, MembershipError, Part},
     proposal::{Applied, DroppedItem, Fate, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
+    recovery::{Recovery, RecoveryError, recover_as_single_voter, restore},
     snapshot::SnapshotError,
-    transport::{Alone, Call, LARGEST_MESSAGE, Transport, Unreachable},
+    transport::{Alone, Call, LARGEST_MESSAGE, Sent, Transport, Unreachable},
     wal::WalError,
     watch::{Change, Filter, Watched, Watcher},
 };

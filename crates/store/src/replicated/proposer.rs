@@ -6,6 +6,7 @@
 //! there is.
 
 use std::{
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,6 +21,7 @@ use super::{
     machine::{Batch, Item},
     message, plan_parts,
     record::Payload,
+    transport::Sent,
 };
 
 /// The most one entry holds, unless one command alone is larger.
@@ -84,8 +86,8 @@ pub(super) struct Proposer {
     patience: Duration,
     /// Longest silence of a quorum after which nothing is appended any more.
     quorum_silence: Duration,
-    /// Taken from the queue, and not for the entry it would have gone into.
-    left_over: Option<Queued>,
+    /// Taken from the queue, and still to be decided: the next in line.
+    left_over: VecDeque<Queued>,
     plans_cut: u64,
 }
 
@@ -105,19 +107,23 @@ impl Proposer {
         patience: Duration,
         quorum_silence: Duration,
     ) -> Self {
-        Self { node, held, queue, patience, quorum_silence, left_over: None, plans_cut: 0 }
+        Self { node, held, queue, patience, quorum_silence, left_over: VecDeque::new(), plans_cut: 0 }
     }
 
     /// Runs until nobody can propose any more.
     pub(super) async fn run(mut self) {
         loop {
-            let first = match self.left_over.take() {
+            let first = match self.left_over.pop_front() {
                 Some(queued) => queued,
                 None => match self.queue.recv().await {
                     Some(queued) => queued,
                     None => return,
                 },
             };
+            if Instant::now() >= first.deadline {
+                first.refuse(ProposeError::QuorumLost { fate: Fate::NotAppended });
+                continue;
+            }
             match self.decider(first.deadline).await {
                 Decider::Us => self.decide(first).await,
                 Decider::Other(leader) => self.hand_on(first, &leader).await,
@@ -202,7 +208,7 @@ impl Proposer {
 
     /// The next in the queue if it may join an entry that has this much room; otherwise it waits for the next entry.
     fn next_fitting(&mut self, room: usize) -> Option<Queued> {
-        let queued = self.queue.try_recv().ok()?;
+        let queued = self.left_over.pop_front().or_else(|| self.queue.try_recv().ok())?;
         let fits = match &queued.work {
             Work::Ready(bytes) => bytes.0.len() <= room,
             Work::Plan(_) => false,
@@ -210,7 +216,7 @@ impl Proposer {
         if fits {
             return Some(queued);
         }
-        self.left_over = Some(queued);
+        self.left_over.push_front(queued);
         None
     }
 
@@ -252,43 +258,55 @@ impl Proposer {
         Applied { index, outcome: Outcome::Unchanged, novelty: Novelty::New, dropped }
     }
 
-    /// Another member leads: what waits is sent there together.
+    /// Another member leads: what waits is sent there together. What certainly did not arrive is kept and tried again.
     async fn hand_on(&mut self, first: Queued, leader: &Member) {
         let mut bytes = 0;
         let mut items = Vec::new();
         let mut waiting = Vec::new();
         let mut next = Some(first);
         while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
-            let item = match queued.work {
-                Work::Ready(item) => item,
-                Work::Plan(proposal) => match encoded(&Item { proposal: *proposal, part: None }) {
-                    Ok(item) => item,
-                    Err(error) => {
-                        let _ = queued.answer.send(Err(error));
-                        continue;
-                    }
-                },
+            let item = match &queued.work {
+                Work::Ready(item) => Ok(item.clone()),
+                Work::Plan(proposal) => encoded(&Item { proposal: Proposal::clone(proposal), part: None }),
             };
-            bytes += item.0.len();
-            items.push(item);
-            waiting.push(queued.answer);
+            match item {
+                Ok(item) => {
+                    bytes += item.0.len();
+                    items.push(item);
+                    waiting.push(queued);
+                }
+                Err(error) => queued.refuse(error),
+            }
         }
-        let answers = self.node.ask(leader, message::Request::Propose(items), self.patience * 2).await;
-        for (waiting, answer) in waiting.into_iter().zip(handed_on(answers)) {
-            let _ = waiting.send(answer);
+        match self.node.ask(leader, message::Request::Propose(items), self.patience * 2).await {
+            Ok(message::Response::Answers(answers)) => self.answer(waiting, answers),
+            Ok(message::Response::NotLeading(_)) | Err(Sent::No) => {
+                self.keep(waiting);
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            Ok(message::Response::Barrier(_) | message::Response::NoQuorum) | Err(Sent::Perhaps) => {
+                for queued in waiting {
+                    queued.refuse(ProposeError::LeaderLost { fate: Fate::Unknown });
+                }
+            }
         }
     }
-}
 
-/// The leader's answers, or as many times the reason why there are none.
-fn handed_on(answers: Result<message::Response, String>) -> Box<dyn Iterator<Item = Answer> + Send> {
-    match answers {
-        Ok(message::Response::Answers(answers)) => Box::new(answers.into_iter()),
-        Ok(message::Response::NotLeading(_)) => {
-            Box::new(std::iter::repeat(Err(ProposeError::LeaderLost { fate: Fate::NotAppended })))
+    fn answer(&mut self, waiting: Vec<Queued>, answers: Vec<Answer>) {
+        let mut kept = Vec::new();
+        for (queued, answer) in waiting.into_iter().zip(answers) {
+            match answer {
+                Err(ProposeError::LeaderLost { fate: Fate::NotAppended }) => kept.push(queued),
+                answer @ (Ok(_) | Err(_)) => drop(queued.answer.send(answer)),
+            }
         }
-        Ok(message::Response::Barrier(_) | message::Response::NoQuorum) | Err(_) => {
-            Box::new(std::iter::repeat(Err(ProposeError::LeaderLost { fate: Fate::Unknown })))
+        self.keep(kept);
+    }
+
+    /// Back to the front of the line, in order.
+    fn keep(&mut self, waiting: Vec<Queued>) {
+        for queued in waiting.into_iter().rev() {
+            self.left_over.push_front(queued);
         }
     }
 }

@@ -33,6 +33,17 @@ pub struct Unreachable {
     pub to: longshore_model::MemberId,
     /// What the transport knows about it.
     pub why: String,
+    /// Whether the message may have arrived.
+    pub sent: Sent,
+}
+
+/// Whether a message without an answer may have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It never left: no connection could be made. What was asked may safely be asked of somebody else.
+    No,
+    /// It may have arrived, and been acted on.
+    Perhaps,
 }
 
 /// For a cluster of one: there is nobody to call.
@@ -41,6 +52,8 @@ pub struct Alone;
 
 impl Transport for Alone {
     fn call<'a>(&'a self, to: &'a Member, _message: Vec<u8>) -> Call<'a> {
-        Box::pin(async move { Err(Unreachable { to: to.id, why: "this member has no transport".to_owned() }) })
+        Box::pin(async move {
+            Err(Unreachable { to: to.id, why: "this member has no transport".to_owned(), sent: Sent::No })
+        })
     }
 }

@@ -22,7 +22,11 @@ use openraft::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{Member, encoding, message, record::Payload, transport::Transport},
+    super::{
+        Member, encoding, message,
+        record::Payload,
+        transport::{Sent, Transport},
+    },
     Raft, Types,
     machine_store::SnapshotFile,
 };
@@ -90,16 +94,28 @@ pub(super) struct Line {
     pub(super) to: Member,
 }
 
+/// A call without a usable answer.
+pub(super) struct CallFailed {
+    pub(super) why: AnyError,
+    pub(super) sent: Sent,
+}
+
+impl CallFailed {
+    fn of(error: &(impl std::error::Error + 'static), sent: Sent) -> Self {
+        Self { why: AnyError::new(error), sent }
+    }
+}
+
 impl Line {
-    pub(super) async fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, AnyError> {
-        let message = encoding::encode(ask).map_err(|error| AnyError::new(&error))?;
+    pub(super) async fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, CallFailed> {
+        let message = encoding::encode(ask).map_err(|error| CallFailed::of(&error, Sent::No))?;
         let call = self.transport.call(&self.to, message);
         let answer = tokio::time::timeout(patience, call)
             .await
-            .map_err(|elapsed| AnyError::new(&elapsed))?
-            .map_err(|error| AnyError::new(&error))?;
-        match encoding::decode(&answer).map_err(|error| AnyError::new(&error))? {
-            Answer::Failed(why) => Err(AnyError::error(why)),
+            .map_err(|elapsed| CallFailed::of(&elapsed, Sent::Perhaps))?
+            .map_err(|error| CallFailed::of(&error, error.sent))?;
+        match encoding::decode(&answer).map_err(|error| CallFailed::of(&error, Sent::Perhaps))? {
+            Answer::Failed(why) => Err(CallFailed { why: AnyError::error(why), sent: Sent::Perhaps }),
             answer @ (Answer::Append(_) | Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_)) => {
                 Ok(answer)
             }
@@ -125,7 +141,7 @@ impl RaftNetwork<Types> for Line {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Member, RaftError<u64>>> {
-        match self.ask(&Ask::Append(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error))? {
+        match self.ask(&Ask::Append(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
             Answer::Append(answer) => answer.map_err(|error| self.rejected(error)),
             Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_) | Answer::Failed(_) => {
                 Err(unreachable(&confused()))
@@ -138,7 +154,7 @@ impl RaftNetwork<Types> for Line {
         rpc: VoteRequest<u64>,
         option: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, Member, RaftError<u64>>> {
-        match self.ask(&Ask::Vote(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error))? {
+        match self.ask(&Ask::Vote(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
             Answer::Vote(answer) => answer.map_err(|error| self.rejected(error)),
             Answer::Append(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_) | Answer::Failed(_) => {
                 Err(unreachable(&confused()))
@@ -182,7 +198,7 @@ impl Line {
             let position = if read < CHUNK_BYTES { ChunkPosition::Last } else { ChunkPosition::Middle };
             let data = Payload(data.into());
             let chunk = Chunk { vote, meta: snapshot.meta.clone(), offset, data, position };
-            match self.ask(&Ask::Snapshot(chunk), CHUNK_PATIENCE).await.map_err(|error| failed(&error))? {
+            match self.ask(&Ask::Snapshot(chunk), CHUNK_PATIENCE).await.map_err(|error| failed(&error.why))? {
                 Answer::More => offset += read as u64,
                 Answer::Snapshot(Ok(response)) => return Ok(response),
                 Answer::Snapshot(Err(error)) => {

@@ -19,8 +19,9 @@ use openraft::{
 
 use super::{
     super::{
-        Applied, Member, Members, MembershipError, ReplicationStatus, encoding, message, record::Payload,
-        transport::Transport,
+        Applied, Member, Members, MembershipError, ReplicationStatus, encoding, message,
+        record::Payload,
+        transport::{Sent, Transport},
     },
     Raft,
     log_store::LogStore,
@@ -246,12 +247,16 @@ impl Node {
         to: &Member,
         request: message::Request,
         patience: Duration,
-    ) -> Result<message::Response, String> {
+    ) -> Result<message::Response, Sent> {
         let line = Line { transport: Arc::clone(&self.transport), to: to.clone() };
-        match line.ask(&Ask::Leader(request), patience).await.map_err(|error| error.to_string())? {
-            Answer::Leader(response) => Ok(response),
-            Answer::Append(_) | Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Failed(_) => {
-                Err("the answer belongs to another question".to_owned())
+        match line.ask(&Ask::Leader(request), patience).await {
+            Ok(Answer::Leader(response)) => Ok(response),
+            Ok(Answer::Append(_) | Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Failed(_)) => {
+                Err(Sent::Perhaps)
+            }
+            Err(failed) => {
+                tracing::debug!(to = %to.id, why = %failed.why, "a request to the leader had no answer");
+                Err(failed.sent)
             }
         }
     }
