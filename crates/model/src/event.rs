@@ -194,6 +194,9 @@ pub enum Event {
         failures: u32,
         /// When.
         at: Time,
+        /// The generation that had replaced it by the time it was heard of again.
+        #[serde(default)]
+        rival: Option<Generation>,
     },
     /// A generation was seen stopped: what it occupied is free.
     Released {

@@ -64,6 +64,9 @@ pub struct Replica {
     /// again, it has done so all along.
     #[serde(default)]
     pub before_loss: Option<(ReplicaState, Time)>,
+    /// The generation that had replaced it by the time it was heard of again.
+    #[serde(default)]
+    pub rival: Option<Generation>,
 }
 
 /// A move to another node because restarts on the old one were used up.

@@ -5,7 +5,7 @@
 
 pub(crate) mod placed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use longshore_model::{
     Explanation, GroupKey, NearMiss, NodeName, Reason, Refusal, SlotKey, Strategy, Time,
@@ -21,19 +21,22 @@ use crate::{
     view::{NodeIx, View},
 };
 
-/// Why the unplaced slots of a group have no node, by the view as it is; empty where all have one, or could.
+/// Why slots of a group have no node, or not the one they have to move to, by the view as it is; empty where all have
+/// theirs, or could.
 pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
     view.advance(now);
     view.fleet.refresh();
     let Some(&ix) = view.group_ids.get(group) else { return Vec::new() };
-    let unplaced = reconcile::unplaced(view, ix);
-    if unplaced.is_empty() {
+    let unplaced = reconcile::unplaced(view, ix, now);
+    let mut ask = Ask::new(view, ix, now, Counts::default());
+    let movers = if ask.spec.kind.is_per_node() { Vec::new() } else { slots::movers(view, &ask, now) };
+    if unplaced.is_empty() && movers.is_empty() {
         return Vec::new();
     }
     if view.config.preemption == Preemption::On {
         preempt::keep_room_of_those_before(view, ix, now);
     }
-    let mut ask = Ask::new(view, ix, now, Counts::default());
+    ask = Ask::new(view, ix, now, Counts::default());
     if ask.spec.kind.is_per_node() {
         let fates = global::explain_each(view, &ask, unplaced);
         view.roll_back();
@@ -41,19 +44,15 @@ pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey
     }
     let (stuck, unplaced): (Vec<_>, Vec<_>) =
         unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
-    // Slots that run where they may not stay are part of the batch, but they do not wait.
-    let asked: BTreeSet<SlotKey> = unplaced.iter().map(|vacancy| vacancy.slot.clone()).collect();
+    // Slots that run where they may not stay are part of the batch: they are served, and yet want another node.
     let mut batch = unplaced;
-    batch.extend(slots::movers(view, &ask));
+    batch.extend(movers);
     batch.sort_by(|a, b| a.slot.cmp(&b.slot));
     for vacancy in &batch {
         ask.counts.remove_from(slots::counts_on(view, ix, &vacancy.slot));
     }
     let mut held_back = attempt(view, &mut ask, batch).held_back;
     view.roll_back();
-    for (vacancies, _) in &mut held_back {
-        vacancies.retain(|vacancy| asked.contains(&vacancy.slot));
-    }
     held_back.push((stuck, slots::home_is_away(view, &ask)));
     let named = |vacancies: Vec<Vacancy>| vacancies.into_iter().map(|vacancy| vacancy.slot).collect();
     held_back.retain(|(vacancies, _)| !vacancies.is_empty());

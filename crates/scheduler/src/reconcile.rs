@@ -11,9 +11,12 @@
 //! Owns: the comparison of what is wanted with what is. Must not touch: which node is best.
 //! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
 
+pub(crate) mod absence;
 pub(crate) mod attempt;
 mod foresight;
 pub(crate) mod global;
+mod handover;
+mod nodes;
 pub(crate) mod preempt;
 mod reschedule;
 mod restart;
@@ -45,7 +48,9 @@ use crate::{
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
     let groups = foresight::complete(view, changes, now);
-    Plan { made_from, made_at: now, groups, nodes: Vec::new(), deployments: Vec::new(), wake_at: next_wake(view) }
+    let nodes = nodes::decide(view, now);
+    let wake_at = next_wake(view).into_iter().chain(nodes::next_overdue(view, now)).min();
+    Plan { made_from, made_at: now, groups, nodes, deployments: Vec::new(), wake_at }
 }
 
 /// Decides once about every group that is due, the most important first.
@@ -177,9 +182,12 @@ fn next_wake(view: &View) -> Option<Time> {
 }
 
 /// Slots of a group that are wanted and have no node they could run on, each with the generation it would get.
-pub(crate) fn unplaced(view: &View, group: GroupIx) -> Vec<Vacancy> {
+/// One that is waited for, or that nobody takes off its node for now, is not among them.
+pub(crate) fn unplaced(view: &View, group: GroupIx, now: Time) -> Vec<Vacancy> {
     let known = view.group(group);
     let lost = known.wanted_slots().filter(|slot| slots::is_without_node(view, slot));
+    let held = |slot: &&Slot| slot.current().is_some_and(|it| absence::is_held(view, &known.spec, it, now));
+    let lost = lost.filter(|slot| known.spec.is_stateful() || !held(slot));
     lost.map(slots::next_generation).collect()
 }
 
@@ -226,7 +234,7 @@ impl<'a> Pass<'a> {
     fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
         self.view.waiting.remove(&group);
         let closed = scale::close_surplus(self, group);
-        slots::stop_superseded(self, group);
+        handover::settle(self, group);
         restart::restart_ended(self, group);
         let mut vacancies = slots::vacancies(self, ask, &closed);
         vacancies.extend(scale::missing(self, group, &closed));

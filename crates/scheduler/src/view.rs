@@ -26,7 +26,7 @@ use longshore_model::{
     config::Preemption,
 };
 
-use crate::ask::Counts;
+use crate::{ask::Counts, reconcile::absence};
 
 use self::{fleet::Fleet, groups::Group, reservation::Journal, rollouts::Known, usage::Usage, volumes::Volumes};
 
@@ -81,6 +81,8 @@ pub struct View {
     pub(crate) room_appeared: RoomAppeared,
     /// Whether work is taken off nodes that are down, as last told.
     pub(crate) evacuation: Evacuation,
+    /// Whether evacuation was held back when the view was last advanced.
+    pub(crate) braked: Braked,
     pub(crate) journal: Journal,
     /// A column lent to each ask in turn, kept for its allocation.
     pub(crate) counts: Counts,
@@ -89,6 +91,14 @@ pub struct View {
 /// Whether anything happened that could help a waiting group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RoomAppeared {
+    #[default]
+    No,
+    Yes,
+}
+
+/// Whether too many nodes are gone to take work off them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Braked {
     #[default]
     No,
     Yes,
@@ -117,6 +127,7 @@ impl View {
             self.fleet.addresses[node.at()].free(host);
             self.room_appeared = RoomAppeared::Yes;
         }
+        self.notice_brake();
         while let Some(&(at, group)) = self.alarms.first()
             && at <= now
         {
@@ -132,6 +143,17 @@ impl View {
             self.dirty.extend(&self.waiting);
         }
         self.dirty.retain(|group| self.groups[group.at()].is_some());
+    }
+
+    /// What is on nodes that are gone is looked at again when evacuation stops or may go on.
+    fn notice_brake(&mut self) {
+        let braked = if absence::is_braked(self) { Braked::Yes } else { Braked::No };
+        if self.braked != braked {
+            self.braked = braked;
+            let gone: Vec<NodeIx> = self.fleet.gone.iter().copied().collect();
+            self.dirty.extend(gone.iter().flat_map(|node| self.fleet.tenants[node.at()].keys()));
+            self.dirty.extend(&self.per_node);
+        }
     }
 
     /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.

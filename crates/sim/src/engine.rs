@@ -95,6 +95,7 @@ impl<'s> Engine<'s> {
         while let Some((at, tick)) = engine.queue.pop_until(scenario.until) {
             engine.now = at;
             engine.happen(tick);
+            engine.check_machines();
         }
         engine.now = scenario.until;
         engine
@@ -147,6 +148,13 @@ impl<'s> Engine<'s> {
                 self.pass_unless_due();
             }
             Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
+        }
+    }
+
+    /// Asks the machines themselves, cut off or not; only what has data can be wrong there.
+    fn check_machines(&mut self) {
+        if self.state.groups().any(|(_, group)| group.spec.is_stateful()) {
+            invariants::check_machines(&self.state, &self.machines, self.now, &mut self.violations);
         }
     }
 

@@ -8,8 +8,11 @@
 mod address;
 mod devices;
 mod disk;
+mod drained;
 mod eligible;
+mod evacuated;
 mod explained;
+mod fencing;
 mod generations;
 mod host_ports;
 mod indices;
@@ -18,17 +21,19 @@ mod max_per_node;
 mod memory;
 mod rebuilt;
 mod slot_count;
+mod tenure;
 mod volumes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{Node, Plan, Time};
+use longshore_model::{Node, NodeName, Plan, Time};
 use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
 pub(crate) use self::ledger::Ledger;
 use self::ledger::Tenants;
+use crate::machine::Machine;
 
 /// A run that breaks a rule at every event would fill memory; the first cases are what anybody reads.
 const MOST_KEPT: usize = 100;
@@ -127,6 +132,9 @@ pub(crate) fn check_decision(state: &State, plan: &Plan, now: Time, violations: 
     for message in eligible::check(state, plan) {
         violations.add(now, eligible::NAME, message);
     }
+    for message in drained::check(state, plan) {
+        violations.add(now, drained::NAME, message);
+    }
 }
 
 /// Checks that nothing the scheduler knows is known from following along only.
@@ -136,8 +144,26 @@ pub(crate) fn check_rebuilt(state: &State, view: &mut View, now: Time, violation
     }
 }
 
+/// Checks what really runs on the machines, whatever is believed of them.
+pub(crate) fn check_machines(
+    state: &State,
+    machines: &BTreeMap<NodeName, Machine>,
+    now: Time,
+    violations: &mut Violations,
+) {
+    for message in fencing::check(state, machines) {
+        violations.add(now, fencing::NAME, message);
+    }
+}
+
 /// Checks what must hold once a pass has been carried out.
 pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violations) {
+    for message in tenure::check(state) {
+        violations.add(now, tenure::NAME, message);
+    }
+    for message in evacuated::check(state, now) {
+        violations.add(now, evacuated::NAME, message);
+    }
     for (key, group) in state.groups() {
         for message in explained::check(key, group) {
             violations.add(now, explained::NAME, message);

@@ -26,6 +26,11 @@ const WISHES: &[&str] = &[
     "deploy: { replicas: N }, x-longshore: { placement: hosts, hosts: [ n-1, n-2, n-3, n-4, n-5, n-6 ] }",
     "deploy: { replicas: N }, x-longshore: { all_or_nothing: true }",
     "deploy: { replicas: N }, x-longshore: { secrets_required: [ key ] }",
+    "deploy: { replicas: N }, x-longshore: { disconnect: { lost_after: 40s, reconcile: keep_original } }",
+    "deploy: { replicas: N }, x-longshore: { disconnect: { lost_after: 40s, reconcile: longest_running } }",
+    "deploy: { replicas: N }, x-longshore: { disconnect: { lost_after: 40s, reconcile: best_score } }",
+    "deploy: { replicas: N }, x-longshore: { disconnect: { lost_after: 20s, replace: false } }",
+    "deploy: { mode: global }, x-longshore: { disconnect: { lost_after: 40s } }",
 ];
 
 const IMAGES: &[&str] = &["good:1", "good:2", "gone:1", "sick:1", "ends:1", "done:1"];
@@ -60,7 +65,7 @@ fn manifest(services: &[Service]) -> String {
 
 /// One thing that happens, by number: what it means depends on what there is.
 fn happening() -> impl Strategy<Value = (u32, u32, usize, u32)> {
-    (1_u32..170, 0_u32..14, 0_usize..8, 0_u32..7)
+    (1_u32..170, 0_u32..22, 0_usize..8, 0_u32..7)
 }
 
 fn step(text: &mut String, (at, what, which, number): (u32, u32, usize, u32), nodes: usize, services: &[Service]) {
@@ -78,6 +83,12 @@ fn step(text: &mut String, (at, what, which, number): (u32, u32, usize, u32), no
         10 if services[service].is_counted() => format!("scale: {{ shop/s{service}: {number} }}"),
         11 => format!("quota: {{ replicas: {} }}", number * 2),
         12 => "secret: { name: key }".to_owned(),
+        13..=15 => format!("node: {node}, do: isolate"),
+        16..=18 => format!("node: {node}, do: heal"),
+        19 if number < 4 => format!("node: {node}, do: drain, deadline: {number}s"),
+        19 => format!("node: {node}, do: remove"),
+        20 if number < 5 => "leader: change".to_owned(),
+        20 => format!("node: {node}, do: lost"),
         _ => {
             let changed: Vec<Service> = services
                 .iter()

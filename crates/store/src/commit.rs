@@ -317,6 +317,7 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
         failures: 0,
         restarts: 0,
         before_loss: None,
+        rival: None,
     }
 }
 

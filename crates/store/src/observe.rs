@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    Event, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
+    Event, Generation, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Slot,
     replica::{Details, Replica, Wanted},
     service::RestartCondition,
 };
@@ -23,6 +23,7 @@ impl State {
         let Some(slot) = group.slots.get_mut(&observation.slot) else {
             return events;
         };
+        let rival = newest_wanted(slot).filter(|newest| *newest > observation.generation);
         let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.generation)
         else {
             return events;
@@ -41,9 +42,13 @@ impl State {
             (Wanted::Run, _) => {
                 let node = replica.assignment.node.clone();
                 let replica_kind = replica.assignment.terms.kind;
+                let was_lost = replica.state == ReplicaState::Lost;
                 let news = take_in(replica, as_it_counts(&observation, replica_kind, &spec), &spec);
                 if news == News::None {
                     return events;
+                }
+                if was_lost {
+                    replica.rival = rival;
                 }
                 events.push(observed(&observation.group, &observation.slot, replica));
                 if is_live(replica) {
@@ -59,6 +64,11 @@ impl State {
         }
         events
     }
+}
+
+/// The newest generation that shall run.
+fn newest_wanted(slot: &Slot) -> Option<Generation> {
+    slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run).map(|replica| replica.generation)
 }
 
 /// Notes that the service failed on the node, and forgets what happened too long ago to matter.

@@ -152,5 +152,6 @@ pub(crate) fn observed(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> Eve
         details: replica.details.clone(),
         failures: replica.failures,
         at: replica.since,
+        rival: replica.rival,
     }
 }

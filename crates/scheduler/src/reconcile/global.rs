@@ -7,15 +7,15 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, replica::Wanted};
+use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, Time, replica::Wanted};
 
-use super::{Pass, restart, second_look::Leftover, slots};
+use super::{Pass, absence, handover, restart, second_look::Leftover, slots};
 use crate::{
     ask::Ask,
     explain,
     feasibility::{self, gates},
     placement::{self, Vacancy},
-    view::{NodeIx, View, fleet::takes_work},
+    view::{NodeIx, View, fleet::takes_work, groups::Slot},
 };
 
 /// Brings a global service to one replica on every target.
@@ -25,7 +25,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     for slot in &closed {
         ask.counts.remove_from(slots::counts_on(pass.view, group, slot));
     }
-    slots::stop_superseded(pass, group);
+    handover::settle(pass, group);
     restart::restart_ended(pass, group);
     pass.view.waiting.remove(&group);
     let vacancies = vacancies(pass, ask, &closed);
@@ -110,21 +110,21 @@ fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
     Some(Vacancy { slot: key, generation })
 }
 
-/// Closes the replicas of nodes that are no target any more, nodes that are down included: the count follows the
-/// nodes that are there. A paused or suspect node keeps its replica.
+/// Closes the replicas of nodes that are no target any more, drained nodes and nodes that are down included: the count
+/// follows the nodes that are there. A paused or suspect node keeps its replica, and work that is done stays done.
 fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     let view = &*pass.view;
-    let stays = |name: &NodeName| {
+    let stays = |name: &NodeName, slot: &Slot| {
         view.fleet.by_name.get(name).is_some_and(|node| {
-            let known = view.fleet.node(*node);
-            known.intent != Intent::Removed && known.health != Health::Down && feasibility::may_stay(ask, view, *node)
+            let done = slot.current().is_some_and(|replica| slots::has_finished(&ask.spec, replica));
+            (done || is_there(view, ask, *node, slot, pass.now)) && feasibility::may_stay(ask, view, *node)
         })
     };
     let gone: BTreeSet<SlotKey> = view
         .group(ask.group)
         .wanted_slots()
         .filter(|slot| match &slot.key {
-            SlotKey::Node(name) => !stays(name),
+            SlotKey::Node(name) => !stays(name, slot),
             // Left from when the service had a count.
             SlotKey::Index(_) => true,
         })
@@ -132,6 +132,18 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
         .collect();
     pass.items.extend(gone.iter().cloned().map(PlanItem::Close));
     gone
+}
+
+/// Whether a node counts as there for the replica it has: nobody empties it, and it is up, or waited for.
+fn is_there(view: &View, ask: &Ask, node: NodeIx, slot: &Slot, now: Time) -> bool {
+    let known = view.fleet.node(node);
+    let waited_for = || {
+        let current = slot.current();
+        current.is_some_and(|it| {
+            absence::is_held(view, &ask.spec, it, now) || absence::is_waited_for(view, &ask.spec, it, now)
+        })
+    };
+    matches!(known.intent, Intent::Active | Intent::Paused) && (known.health != Health::Down || waited_for())
 }
 
 /// Why each waiting node's replica waits: the reason and the miss are its node's, the counts those of all nodes.

@@ -125,9 +125,9 @@ pub(crate) fn keep_room_of_those_before(view: &mut View, group: GroupIx, now: Ti
     before.sort_by(|a, b| if view.precedes(*a, *b) { Ordering::Less } else { Ordering::Greater });
     for other in before {
         let mut ask = Ask::new(view, other, now, Counts::default());
-        let mut unmet = super::unplaced(view, other);
+        let mut unmet = super::unplaced(view, other, now);
         if !ask.spec.kind.is_per_node() {
-            unmet.extend(slots::movers(view, &ask));
+            unmet.extend(slots::movers(view, &ask, now));
             unmet.sort_by(|a, b| a.slot.cmp(&b.slot));
             for vacancy in &unmet {
                 ask.counts.remove_from(slots::counts_on(view, other, &vacancy.slot));

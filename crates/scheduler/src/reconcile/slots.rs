@@ -1,23 +1,22 @@
 //! Slots that need a new generation, and generations that are no longer needed.
 //!
 //! A replica stays while its node is valid: wanted or paused, not down, and of the right kind still. One whose node is
-//! down is replaced at once; one whose node is alive but no longer right moves make-before-break. One with data never
-//! leaves its node: it waits there.
+//! down is replaced, unless it is waited for; one whose node is alive but drained or no longer right moves
+//! make-before-break. One with data never leaves its node: it waits there.
 //!
 //! Owns: validity of an existing placement. Must not touch: the choice of the next node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, ServiceKind, SlotKey,
-    replica::Wanted,
+    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, ServiceKind, SlotKey, Time,
     service::{ServiceSpec, UpdateOrder},
 };
 
-use super::Pass;
+use super::{Pass, absence, handover};
 use crate::{
     ask::Ask,
-    explain, feasibility,
+    explain,
     placement::{self, Vacancy},
     view::{
         GroupIx, NodeIx, View,
@@ -51,27 +50,6 @@ pub(super) fn still_runs<'a>(view: &View, slot: &'a Slot) -> Option<&'a Replica>
     })
 }
 
-/// Stops generations that a newer one has replaced: once it runs, or at once where they serve nobody any more.
-pub(super) fn stop_superseded(pass: &mut Pass<'_>, group: GroupIx) {
-    let known = pass.view.group(group);
-    let mut stops = Vec::new();
-    for slot in known.wanted_slots() {
-        let Some((newest, older)) = slot.replicas.split_last() else { continue };
-        let newer_runs = newest.wanted == Wanted::Run && newest.state == ReplicaState::Running;
-        for replica in older.iter().filter(|replica| replica.wanted == Wanted::Run) {
-            if newer_runs || serves_nobody(pass.view, replica) {
-                stops.push((slot.key.clone(), replica.generation));
-            }
-        }
-    }
-    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
-}
-
-/// Whether a generation does not run, or its node is down: nothing is lost by stopping it before its successor runs.
-fn serves_nobody(view: &View, replica: &Replica) -> bool {
-    replica.state != ReplicaState::Running || view.fleet.node(replica.node).health == Health::Down
-}
-
 /// Stops generations that serve nobody as soon as this pass has found them a successor, rather than start them again.
 /// On a node that is down nobody hears it until the node is back, but then it must.
 pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
@@ -84,7 +62,12 @@ pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     for item in &pass.items {
         let PlanItem::Place(placement) = item else { continue };
         let replica = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].current());
-        let useless = |replica: &&Replica| serves_nobody(pass.view, replica) || given_up.contains(&placement.slot);
+        let slot = known.slot_at(&placement.slot).ok().map(|at| &known.slots[at]);
+        let useless = |replica: &&Replica| {
+            let stays_served = slot.is_some_and(|slot| handover::older_serves(pass.view, slot, replica));
+            let serves_nobody = handover::serves_nobody(pass.view, &known.spec, replica, pass.now);
+            serves_nobody || stays_served || given_up.contains(&placement.slot)
+        };
         if let Some(replica) = replica.filter(useless) {
             stops.insert(placement.slot.clone(), replica.generation);
         }
@@ -121,7 +104,7 @@ pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<Sl
             ask.counts.remove_from(leaving);
             continue;
         }
-        match need(pass.view, ask, slot, &given_up) {
+        match need(pass.view, ask, slot, &given_up, pass.now) {
             Need::Nothing => {}
             Need::Place => {
                 ask.counts.remove_from(leaving);
@@ -155,9 +138,10 @@ pub(crate) fn waits_for_home(view: &View, ask: &Ask, vacancy: &Vacancy) -> bool 
 }
 
 /// Slots that run where they may not stay, each with the generation it would get elsewhere.
-pub(crate) fn movers(view: &View, ask: &Ask) -> Vec<Vacancy> {
+pub(crate) fn movers(view: &View, ask: &Ask, now: Time) -> Vec<Vacancy> {
     let running = view.group(ask.group).wanted_slots().filter(|slot| still_runs(view, slot).is_some());
-    running.filter(|slot| matches!(need(view, ask, slot, &BTreeSet::new()), Need::Place)).map(next_generation).collect()
+    let moves = |slot: &&Slot| matches!(need(view, ask, slot, &BTreeSet::new(), now), Need::Place);
+    running.filter(moves).map(next_generation).collect()
 }
 
 /// The node a slot counts on.
@@ -197,12 +181,16 @@ pub(super) fn next_generation(slot: &Slot) -> Vacancy {
     Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
 }
 
-fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>) -> Need {
+fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now: Time) -> Need {
     let Some(replica) = slot.current() else {
         return if may_have_successor(view, &ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
     if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
-        // Given up means given up, also when its node goes: only another spec, or the next apply, tries again.
+        // Given up means given up, also when its node is lost: only another spec, or the next apply, tries again. With a node
+        // that leaves for good the record of its failures leaves too.
+        if handover::is_leaving_with_its_node(view, ask, replica) {
+            return Need::Place;
+        }
         return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
     }
     if has_finished(&ask.spec, replica) {
@@ -210,9 +198,13 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>) -> N
     }
     let node = view.fleet.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
-        return if ask.spec.is_stateful() { Need::WaitForHome } else { Need::Place };
+        return match ask.spec.is_stateful() {
+            true => Need::WaitForHome,
+            false if absence::is_held(view, &ask.spec, replica, now) => Need::Nothing,
+            false => Need::Place,
+        };
     }
-    if !feasibility::may_stay(ask, view, replica.node) && !ask.spec.is_stateful() {
+    if handover::must_leave(view, ask, replica) {
         return Need::Place;
     }
     if is_outdated(ask, replica) { Need::Update } else { Need::Nothing }
@@ -224,7 +216,7 @@ pub(super) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
 }
 
 /// A job's replica that completed is done, whatever changes.
-fn has_finished(spec: &ServiceSpec, replica: &Replica) -> bool {
+pub(super) fn has_finished(spec: &ServiceSpec, replica: &Replica) -> bool {
     let job = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
     job(spec.kind) && job(replica.terms.kind) && replica.state == ReplicaState::Completed
 }
@@ -255,7 +247,7 @@ pub(super) fn updates(
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
     let restarted: BTreeSet<&SlotKey> = pass.items.iter().filter_map(restarted).collect();
     let is_under_way =
-        |slot: &Slot| restarted.contains(&slot.key) || (!is_settled(slot) && !given_up.contains(&slot.key));
+        |slot: &Slot| restarted.contains(&slot.key) || (!is_settled(pass.view, slot) && !given_up.contains(&slot.key));
     let mut under_way = staying.filter(|slot| is_under_way(slot)).count();
     let parallelism = match ask.spec.update.parallelism {
         0 => usize::MAX,
@@ -291,9 +283,13 @@ fn given_up(item: &PlanItem) -> Option<&SlotKey> {
     if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
 }
 
-/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up.
-fn is_settled(slot: &Slot) -> bool {
-    let alive = slot.replicas.len() == 1;
+/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up, nor does one
+/// that is out of sight.
+fn is_settled(view: &View, slot: &Slot) -> bool {
+    let current = slot.current().map(|replica| replica.generation);
+    let in_sight = |replica: &&Replica| view.fleet.node(replica.node).health != Health::Down;
+    let others = slot.replicas.iter().filter(|replica| Some(replica.generation) != current);
+    let alive = others.filter(in_sight).count() == 0;
     let settled = |replica: &Replica| {
         matches!(replica.state, ReplicaState::Running | ReplicaState::Failed | ReplicaState::Completed)
     };

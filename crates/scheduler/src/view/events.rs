@@ -294,6 +294,7 @@ impl View {
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
+            rival: None,
         };
         let known = self.group_mut(ix).slot_or_open(slot);
         if known.replica_mut(generation).is_some() {
@@ -357,7 +358,9 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { group: key, slot, generation, state, code, failures, at, .. } = event else { return };
+        let Event::Observed { group: key, slot, generation, state, code, failures, at, rival, .. } = event else {
+            return;
+        };
         let Some(&ix) = self.group_ids.get(key) else { return };
         let Some(known) = self.group_mut(ix).slot_mut(slot) else { return };
         let Some(place) = known.replicas.iter().position(|replica| replica.generation == *generation) else { return };
@@ -369,6 +372,7 @@ impl View {
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
+        replica.rival = *rival;
         let after = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
         let replica = replica.clone();
         if is_live(&replica) {

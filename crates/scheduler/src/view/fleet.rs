@@ -4,9 +4,14 @@
 //! Invariant: outside [`Fleet::refresh`]'s callers, lanes agree with loads; a node is in a lane if and only if it
 //! takes new work.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use longshore_model::{ClusterConfig, Health, Intent, Node, NodeName, Time, node::Overlay, node::UseDegraded};
+use longshore_model::{
+    ClusterConfig, DrainOutcome, Health, Intent, Node, NodeName, Time, node::Overlay, node::UseDegraded,
+};
 
 use super::{
     GroupIx, NodeIx,
@@ -66,6 +71,12 @@ pub(crate) struct Fleet {
     by_cpu: Ladder,
     /// Lanes by replicas, for `pack`; kept only once somebody packs.
     by_count: Option<Ladder>,
+    /// Nodes that are suspect or down.
+    pub(crate) gone: BTreeSet<NodeIx>,
+    /// Nodes that are down or drained, from which work leaves.
+    pub(crate) unsettled: BTreeSet<NodeIx>,
+    /// Nodes whose drain is not over.
+    pub(crate) drained: BTreeSet<NodeIx>,
     free: Vec<NodeIx>,
     layout: Layout,
     /// Grows whenever class numbers change their meaning.
@@ -104,6 +115,7 @@ impl Fleet {
         let known = self.by_name.get(&node.name).copied();
         let ix = known.unwrap_or_else(|| self.add(node));
         self.nodes[ix.at()] = Arc::clone(node);
+        self.note_standing(ix, node);
         self.addresses[ix.at()].set_limit(node.capacity.addresses);
         self.seats[ix.at()].limits = limits(node, config);
         if self.layout == Layout::Sound {
@@ -112,6 +124,23 @@ impl Fleet {
             self.enter_lane(ix);
         }
         ix
+    }
+
+    /// Keeps the few nodes that need care apart from the many that do not.
+    fn note_standing(&mut self, ix: NodeIx, node: &Node) {
+        let draining = node.intent == Intent::Draining;
+        let unfinished = node.drain.as_ref().is_some_and(|drain| drain.outcome != DrainOutcome::Done);
+        let gone = matches!(node.health, Health::Suspect | Health::Down);
+        let mut keep = |set: fn(&mut Self) -> &mut BTreeSet<NodeIx>, belongs| {
+            if belongs {
+                set(self).insert(ix)
+            } else {
+                set(self).remove(&ix)
+            };
+        };
+        keep(|fleet| &mut fleet.gone, gone);
+        keep(|fleet| &mut fleet.unsettled, node.health == Health::Down || draining);
+        keep(|fleet| &mut fleet.drained, draining && unfinished);
     }
 
     fn add(&mut self, node: &Arc<Node>) -> NodeIx {
@@ -135,6 +164,9 @@ impl Fleet {
     /// Forgets a node that carries nothing any more.
     pub(crate) fn forget(&mut self, name: &NodeName) -> Option<NodeIx> {
         let ix = self.by_name.remove(name)?;
+        self.gone.remove(&ix);
+        self.unsettled.remove(&ix);
+        self.drained.remove(&ix);
         self.leave_lane(ix);
         self.free.push(ix);
         self.layout = Layout::Stale;

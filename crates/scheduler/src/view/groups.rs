@@ -76,6 +76,8 @@ pub(crate) struct Replica {
     pub(crate) since: Time,
     pub(crate) placed_at: Time,
     pub(crate) failures: u32,
+    /// The generation that had replaced it when it came back from a node lost from sight.
+    pub(crate) rival: Option<Generation>,
 }
 
 /// Whether a generation shall run and is not known to be gone with its node. Only a slot without one waits.

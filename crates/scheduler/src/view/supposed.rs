@@ -334,5 +334,6 @@ fn given_up(group: &GroupKey, slot: &SlotKey, replica: &Replica, code: RuntimeCo
         details: Details::new(),
         failures: replica.failures,
         at,
+        rival: replica.rival,
     }
 }

@@ -52,7 +52,6 @@ impl Machine {
         }
     }
 
-    #[expect(dead_code, reason = "the audit of what really runs comes next")]
     /// Containers with a process, for whoever audits what really runs.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &ContainerId> {
         self.containers.iter().filter(|(_, container)| container.has_process()).map(|(id, _)| id)

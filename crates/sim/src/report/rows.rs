@@ -103,7 +103,9 @@ pub(super) fn replicas(state: &State) -> Vec<ReplicaRow> {
 }
 
 fn slot_rows(key: &GroupKey, group: &Group, slot: &Slot, rows: &mut Vec<ReplicaRow>) {
-    let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
+    let unplaced = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
+    // One that is lost and waited for, rather than waiting for a node, is told as it is.
+    let waits = unplaced && (slot.waiting.is_some() || !slot.replicas.iter().any(|it| it.wanted == Wanted::Run));
     // A stateful one on a lost node keeps its node and waits for it: that is one row, not two.
     let held = slot.replicas.iter().find(|replica| waits && replica.wanted == Wanted::Run);
     let others = slot.replicas.iter().filter(|replica| held != Some(*replica));

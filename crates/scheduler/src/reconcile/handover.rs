@@ -1,0 +1,210 @@
+//! Which generations of a slot stay, where it has several that shall run.
+//!
+//! ```text
+//! older one ─▶ its node is down:   stays while its service waits for it, else goes
+//!           ─▶ it came back:       the service's word decides between it and its replacement
+//!           ─▶ it serves nobody:   goes
+//!           ─▶ it serves:          stays until the newer one has run well for the monitor time
+//! ```
+//!
+//! This is the one rule for every move: drained, lost, invalid or updated, an old generation goes only when a newer one
+//! has proven itself.
+//!
+//! Owns: that rule, and the instants at which its answer changes. Must not touch: where the newer one goes.
+
+use longshore_model::{
+    AfterDrain, Generation, Health, Intent, PlanItem, ReplicaState, ServiceKind, ServiceSpec, Time, replica::Wanted,
+    service::Reconcile,
+};
+
+use super::{Pass, absence};
+use crate::{
+    feasibility,
+    view::{
+        GroupIx, View,
+        groups::{Replica, Slot},
+    },
+};
+
+/// What is to become of an older generation.
+enum Fate {
+    /// It stays for now, and perhaps only until then.
+    Stays(Option<Time>),
+    /// It goes.
+    Goes,
+    /// It stays, and the newer one goes.
+    Wins,
+}
+
+/// Stops what is no longer needed, and asks to be woken when that could change.
+pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
+    let known = pass.view.group(group);
+    let calm = pass.view.fleet.unsettled.is_empty();
+    let (mut stops, mut wakes) = (Vec::new(), Vec::new());
+    for slot in known.wanted_slots() {
+        if calm && slot.replicas.len() < 2 {
+            continue;
+        }
+        let stop = |generation: Generation| PlanItem::Stop { slot: slot.key.clone(), generation };
+        for replica in slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
+            wakes.extend(absence::next_change(pass.view, &known.spec, replica, pass.now));
+        }
+        if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, &known.spec, job, pass.now)) {
+            stops.push(stop(job.generation));
+        }
+        let (loser, at) = losers(pass.view, &known.spec, slot, pass.now);
+        stops.extend(loser.into_iter().map(stop));
+        wakes.extend(at);
+    }
+    pass.items.extend(stops);
+    for at in wakes {
+        pass.wake(at);
+    }
+}
+
+/// The generations of a slot that go, and when to look again.
+fn losers(view: &View, spec: &ServiceSpec, slot: &Slot, now: Time) -> (Vec<Generation>, Option<Time>) {
+    let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
+    let Some(newest) = running.pop() else { return (Vec::new(), None) };
+    let (mut going, mut wake) = (Vec::new(), None);
+    for older in running {
+        match fate(view, spec, older, newest, now) {
+            Fate::Stays(None) => {}
+            Fate::Stays(Some(at)) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
+            Fate::Goes => going.push(older.generation),
+            Fate::Wins => {
+                let newer = slot.replicas.iter().filter(|other| other.generation > older.generation);
+                return (newer.filter(|it| it.wanted == Wanted::Run).map(|it| it.generation).collect(), None);
+            }
+        }
+    }
+    (going, wake)
+}
+
+fn fate(view: &View, spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
+    if absence::is_waited_for(view, spec, older, now) {
+        return Fate::Stays(None);
+    }
+    if view.fleet.node(older.node).health != Health::Down {
+        // Its node is back and it has not been heard of yet: what it does is about to be known.
+        if older.state == ReplicaState::Lost {
+            return Fate::Stays(None);
+        }
+        if is_equal(view, older, newest) {
+            let astray = view.fleet.node(newest.node).health == Health::Down;
+            if astray && is_or_may_be_up(older) {
+                return Fate::Wins;
+            }
+            if older.rival == Some(newest.generation) {
+                return between(spec, older, newest, now);
+            }
+        }
+    }
+    until_proven(view, spec, older, newest, now)
+}
+
+/// Whether a generation that came back is as good a choice as its replacement: of the same making, on a node it may keep.
+fn is_equal(view: &View, older: &Replica, newest: &Replica) -> bool {
+    let same = (&older.terms.spec_hash, older.terms.kind) == (&newest.terms.spec_hash, newest.terms.kind);
+    same && matches!(view.fleet.node(older.node).intent, Intent::Active | Intent::Paused)
+}
+
+/// Whether a generation runs, or nothing is known against its running soon.
+fn is_or_may_be_up(replica: &Replica) -> bool {
+    use ReplicaState::{Pending, Pulling, Running, Starting};
+    matches!(replica.state, Pending | Pulling | Starting | Running)
+}
+
+/// The service's word on a generation that came back and the one that replaced it.
+fn between(spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
+    match older.state {
+        // A job that ended well while nobody looked is done.
+        ReplicaState::Completed if matches!(older.terms.kind, ServiceKind::Batch | ServiceKind::Sysbatch) => {
+            return Fate::Wins;
+        }
+        ReplicaState::Running => {}
+        // It was booted again and may be about to run.
+        ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting
+            if spec.disconnect.reconcile == Reconcile::KeepOriginal =>
+        {
+            return Fate::Stays(None);
+        }
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Failed
+        | ReplicaState::Completed
+        | ReplicaState::Lost => return Fate::Goes,
+    }
+    let replacement_runs = newest.state == ReplicaState::Running;
+    let original_wins = match spec.disconnect.reconcile {
+        Reconcile::KeepOriginal => true,
+        Reconcile::KeepReplacement => false,
+        Reconcile::BestScore => !replacement_runs,
+        Reconcile::LongestRunning => !replacement_runs || older.since < newest.since,
+    };
+    if original_wins { Fate::Wins } else { proven(spec, newest, now) }
+}
+
+fn until_proven(view: &View, spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
+    let seen = !matches!(view.fleet.node(newest.node).health, Health::Suspect | Health::Down);
+    if serves_nobody(view, spec, older, now) {
+        Fate::Goes
+    } else if seen {
+        proven(spec, newest, now)
+    } else {
+        Fate::Stays(None)
+    }
+}
+
+/// A newer generation has proven itself once it has run for the monitor time.
+fn proven(spec: &ServiceSpec, newest: &Replica, now: Time) -> Fate {
+    if newest.state != ReplicaState::Running {
+        return Fate::Stays(None);
+    }
+    let at = newest.since.after(spec.update.monitor);
+    if at <= now { Fate::Goes } else { Fate::Stays(Some(at)) }
+}
+
+/// Whether nothing is lost by stopping a generation before its successor runs: it does not run, or its node is down and
+/// nobody waits for it.
+pub(super) fn serves_nobody(view: &View, spec: &ServiceSpec, replica: &Replica, now: Time) -> bool {
+    let down = view.fleet.node(replica.node).health == Health::Down;
+    let runs = replica.state == ReplicaState::Running && !down;
+    !runs && !absence::is_waited_for(view, spec, replica, now)
+}
+
+/// Whether another generation of the slot, older than this one, still serves.
+pub(super) fn older_serves(view: &View, slot: &Slot, replica: &Replica) -> bool {
+    slot.replicas.iter().any(|older| {
+        let serves = older.wanted == Wanted::Run && older.state == ReplicaState::Running;
+        serves && older.generation < replica.generation && view.fleet.node(older.node).health != Health::Down
+    })
+}
+
+/// Whether a job runs on a node that is drained and had its time to finish.
+fn is_out_of_time(view: &View, spec: &ServiceSpec, job: &Replica, now: Time) -> bool {
+    let node = view.fleet.node(job.node);
+    let over = node.drain.as_ref().and_then(|drain| drain.deadline).is_some_and(|deadline| deadline <= now);
+    let ended = matches!(job.state, ReplicaState::Completed | ReplicaState::Failed | ReplicaState::Lost);
+    spec.kind == ServiceKind::Batch && node.intent == Intent::Draining && over && !ended
+}
+
+/// Whether a replica's node is about to leave the cluster for good, and it need not leave with it.
+pub(super) fn is_leaving_with_its_node(view: &View, ask: &crate::ask::Ask, replica: &Replica) -> bool {
+    let drain = view.fleet.node(replica.node).drain.as_ref();
+    drain.is_some_and(|drain| drain.then == AfterDrain::Remove) && !ask.spec.is_stateful()
+}
+
+/// Whether a replica has to leave its node although the node is alive: it is drained, or no longer of the right kind.
+/// What has data there stays, and so does a job until it has finished.
+pub(super) fn must_leave(view: &View, ask: &crate::ask::Ask, replica: &Replica) -> bool {
+    if ask.spec.is_stateful() {
+        return false;
+    }
+    let drained = view.fleet.node(replica.node).intent == Intent::Draining && ask.spec.kind != ServiceKind::Batch;
+    drained || !feasibility::may_stay(ask, view, replica.node)
+}
