@@ -35,13 +35,24 @@ fn creation(spec: &ServiceSpec) -> Value {
     let mut value = json!({
         "container": spec.container,
         "driver": spec.driver,
-        "resources": spec.resources,
+        "resources": resources(spec),
         "ports": ports,
         "mounts": mounts,
         "networks": spec.networks,
     });
     drop_empty(&mut value);
     value
+}
+
+/// Which devices are liked is a matter of placement; the container does not change with it.
+fn resources(spec: &ServiceSpec) -> Value {
+    let mut resources = json!(spec.resources);
+    for request in resources["device_requests"].as_array_mut().into_iter().flatten() {
+        if let Value::Object(request) = request {
+            request.remove("affinities");
+        }
+    }
+    resources
 }
 
 /// Who may share a volume is the scheduler's affair; the container does not change with it.

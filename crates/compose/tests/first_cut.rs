@@ -81,15 +81,40 @@ fn devices_are_asked_for_by_type_maker_model_and_attributes() {
     let spec = service(
         "x-longshore:
   devices:
-    - {device: nvidia/gpu/a100, count: 2, constraints: ['memory >= 40', 'cuda version >= 12.0']}
+    - {device: nvidia/gpu/a100, count: 2, constraints: ['memory >= 40 GiB', 'cuda version >= 12.0'], affinities: [{match: 'clock > 1 GHz', weight: -20}, {match: mig is_set}]}
     - {device: nvidia/gpu}
     - {device: fpga}",
     );
     let asked = spec.resources.device_requests.iter().map(|request| format!("{} {request}", request.count));
     let asked: Vec<String> = asked.collect();
-    let model = "2 nvidia/gpu/a100 with cuda version >= 12.0 and memory >= 40";
+    let model = "2 nvidia/gpu/a100 with cuda version >= 12.0 and memory >= 40 GiB";
     assert_eq!(asked, ["1 fpga", "1 nvidia/gpu", model]);
+    let liked = spec.resources.device_requests[2].affinities.iter().map(|like| (like.matches.to_string(), like.weight));
+    let liked: Vec<(String, i32)> = liked.collect();
+    assert_eq!(liked, [("clock > 1 GHz".to_owned(), -20), ("mig is_set".to_owned(), 50)]);
     assert!(spec.resources.devices.is_empty(), "a plain count is another thing");
+}
+
+#[test]
+fn shares_without_scores_are_warned_about() {
+    let file = |placement: &str| {
+        format!(
+            "services:
+  web:
+    image: a
+    x-longshore:
+      spread: [{{over: node.labels.zone, targets: {{east: 60}}}}]
+      placement: {placement}
+"
+        )
+    };
+    let warned = |placement: &str| {
+        let (_, warnings) = load_text("compose.yaml", &file(placement), "shop", "default").unwrap();
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(warned("binpack"), "");
+    let said = warned("spread");
+    assert!(said.contains(":5:41:") && said.contains("`targets` of service `web` have no effect"), "{said}");
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub struct DeviceRequest {
     /// All must hold of the group.
     #[serde(default)]
     pub constraints: Vec<DeviceConstraint>,
+    /// What is liked or disliked of a group that serves.
+    #[serde(default)]
+    pub affinities: Vec<DeviceAffinity>,
 }
 
 impl DeviceRequest {
@@ -89,6 +92,15 @@ impl fmt::Display for DeviceRequest {
         }
         Ok(())
     }
+}
+
+/// A liking for groups, or a dislike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceAffinity {
+    /// What is liked.
+    pub matches: DeviceConstraint,
+    /// How much, -100..=100.
+    pub weight: i32,
 }
 
 /// `attribute operator value`, asked of a group.

@@ -134,6 +134,17 @@ pub enum Wanted {
     Stop,
 }
 
+impl Wanted {
+    /// Whether something wanted so and last seen in a state can be counted on: it shall run, and is not known to be gone
+    /// with its node. Only a slot without such a generation waits.
+    pub const fn is_live(self, state: ReplicaState) -> bool {
+        match self {
+            Self::Run => !matches!(state, ReplicaState::Lost),
+            Self::Stop => false,
+        }
+    }
+}
+
 /// A generation bound to a node, with everything that was decided frozen in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {

@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::device::{DeviceConstraint, DeviceRequest};
+pub use crate::device::{DeviceAffinity, DeviceConstraint, DeviceRequest};
 pub use crate::policy::{
     Canary, DelayFunction, Disconnect, FailureAction, Promotion, Rebalance, Reconcile, Replace, Reschedule,
     RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,

@@ -5,6 +5,7 @@
 //! anti-affinity       k > 0 here    −(k + 1) / count
 //! recent failure      failed here   −1
 //! affinity            any asked     Σ matching weights ÷ Σ |weights|
+//! devices             any liked     Σ matching weights ÷ Σ |weights|, of the groups it would take
 //! spread targets      not zero      see [`targets`]
 //! ```
 //!
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 
 use crate::{
     ask::Ask,
+    feasibility::devices,
     placement::affinity,
     view::{NodeIx, View},
 };
@@ -36,6 +38,8 @@ pub(crate) enum Term {
     RecentFailure,
     /// Attributes liked or disliked.
     Affinity,
+    /// Devices liked or disliked.
+    Devices,
     /// Shares aimed at.
     SpreadTargets,
 }
@@ -48,13 +52,14 @@ impl Term {
             Self::AntiAffinity => "anti_affinity",
             Self::RecentFailure => "recent_failure",
             Self::Affinity => "affinity",
+            Self::Devices => "devices",
             Self::SpreadTargets => "spread_targets",
         }
     }
 }
 
 /// Terms of a node, each with its value in billionths.
-pub(crate) type Terms = SmallVec<[(Term, i64); 5]>;
+pub(crate) type Terms = SmallVec<[(Term, i64); 6]>;
 
 /// The terms that do not depend on where other replicas of the batch go.
 pub(crate) fn own_terms(ask: &Ask, view: &View, node: NodeIx) -> Terms {
@@ -73,6 +78,10 @@ pub(crate) fn own_terms(ask: &Ask, view: &View, node: NodeIx) -> Terms {
     let weights = affinity::total_weight(ask);
     if weights > 0 {
         terms.push((Term::Affinity, affinity::liking(ask, view, node) * ONE / weights));
+    }
+    let weights = devices::total_weight(ask);
+    if weights > 0 {
+        terms.push((Term::Devices, devices::liking(ask, &view.fleet, node) * ONE / weights));
     }
     terms
 }

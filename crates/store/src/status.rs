@@ -22,9 +22,9 @@ pub struct StatusReport {
     pub reasons: Vec<&'static str>,
 }
 
-/// Whether a generation is wanted and not known to be gone with its node.
+/// Whether a generation can be counted on.
 pub fn is_live(replica: &Replica) -> bool {
-    replica.wanted == Wanted::Run && replica.state != ReplicaState::Lost
+    replica.wanted.is_live(replica.state)
 }
 
 impl State {

@@ -17,7 +17,7 @@ use crate::{
     constraint,
     keys::{self, Rule},
     reader::Extensions,
-    yaml::{Key, Node, Value},
+    yaml::{Key, Mapping, Node, Value},
 };
 
 /// The words of `placement`, here and in the overlay.
@@ -66,7 +66,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "devices",
         |r, k, n| r.wanted_devices(k, n),
-        "list of `{device, count, constraints}`, e.g. `nvidia/gpu`, 1 and `memory >= 40`: all of one group of equal devices",
+        "list of `{device, count, constraints, affinities}`, e.g. `nvidia/gpu`, 1 and `memory >= 40 GiB`: all of one group of equal devices",
     ),
     Rule::honoured(
         "disconnect",
@@ -184,14 +184,19 @@ impl ServiceReader<'_> {
             self.problems.known_keys(mapping, &what, &["match", "weight"], Extensions::Refused);
             let matches = self.problems.required(item, "match", &what);
             let matches = matches.and_then(|node| self.constraint(node, &what));
-            let weight = match mapping.entry("weight") {
-                Some((key, node)) => self.ranged(key, node, -100, 100),
-                None => Some(50),
-            };
-            if let (Some(matches), Some(weight)) = (matches, weight.and_then(|weight| i32::try_from(weight).ok())) {
+            if let (Some(matches), Some(weight)) = (matches, self.weight(mapping)) {
                 self.spec.placement.affinities.push(Affinity { matches, weight });
             }
         }
+    }
+
+    /// The weight of an affinity, 50 unless said.
+    fn weight(&mut self, mapping: &Mapping) -> Option<i32> {
+        let weight = match mapping.entry("weight") {
+            Some((key, node)) => self.ranged(key, node, -100, 100)?,
+            None => 50,
+        };
+        i32::try_from(weight).ok()
     }
 
     fn spread(&mut self, key: &Key, node: &Node) {
@@ -220,6 +225,9 @@ impl ServiceReader<'_> {
             None => 50,
         };
         let percent = mapping.get("targets").map(|node| self.targets(node, what)).unwrap_or_default();
+        if let Some((key, _)) = mapping.entry("targets").filter(|_| !percent.is_empty()) {
+            self.asked.shares.get_or_insert_with(|| key.place.clone());
+        }
         Some(SpreadTarget { over, weight, percent })
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Asked {
     pub(crate) scale: Option<Given<u32>>,
     /// `x-longshore.placement`.
     pub(crate) strategy: Option<Given<Strategy>>,
+    /// The first `x-longshore.spread` with shares.
+    pub(crate) shares: Option<Place>,
     /// `x-longshore.hosts`.
     pub(crate) hosts: Option<Given<BTreeSet<NodeName>>>,
     /// `cpus`.
@@ -71,6 +73,17 @@ impl ServiceReader<'_> {
         self.settle_plugins();
         self.check_volumes();
         self.check_jobs();
+        self.check_shares();
+    }
+
+    /// Shares are a matter of scores, and only one strategy has scores.
+    fn check_shares(&mut self) {
+        if let Some(place) = self.asked.shares.take()
+            && self.spec.placement.strategy != Strategy::Binpack
+        {
+            let message = format!("`targets` of {} have no effect without `placement: binpack`", self.what);
+            self.problems.warn(&place, message).hint("say `placement: binpack`, or leave the shares out");
+        }
     }
 
     fn settle_image(&mut self) {

@@ -12,17 +12,21 @@
 //! | `==`, `in`, sets | case counts | case does not count | as in Swarm, whose files we read |
 //! | `<` beyond 64 bits, many decimals | rounded to a float | exact | no floats in decisions |
 //! | `<` with an exponent, `inf`, `0x1` | a number | a text | nobody labels nodes so, and floats would come back |
+//! | `<` with units on node labels | a text | an amount, as on devices | `9 GiB` is less than `10 GiB` everywhere |
 //! | `alpha` and `alpha.beta` | the longer is the older | the longer is the newer | the standard both claim |
 //! | `node.platform.arch == x86_64` | matches what the node reports | matches `amd64` too | one machine, two names |
 
 mod address;
+mod amount;
 mod bounds;
 mod order;
 mod version;
 
 use longshore_model::{
-    Attribute, Constraint, Node, Operator, Reason, Refusal, ServiceSpec, constraint::PATTERN_LIMIT_BYTES,
-    node::canonical_arch, service::DeviceConstraint,
+    Attribute, Constraint, Node, Operator, Reason, Refusal, ServiceSpec,
+    constraint::PATTERN_LIMIT_BYTES,
+    node::canonical_arch,
+    service::{DeviceAffinity, DeviceConstraint, DeviceRequest},
 };
 use regex::{Regex, RegexBuilder};
 
@@ -64,8 +68,28 @@ pub(crate) struct Rules {
     pub(crate) constraints: Vec<Rule>,
     /// With their weights.
     pub(crate) affinities: Vec<(Rule, i64)>,
-    /// What each request for devices demands of a group.
-    pub(crate) devices: Vec<Vec<Rule>>,
+    /// What each request for devices demands of a group, and likes of it.
+    pub(crate) devices: Vec<DeviceRules>,
+}
+
+/// What a request for devices asks of a group.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceRules {
+    pub(crate) constraints: Vec<Rule>,
+    /// Each with the attribute it is about and its weight.
+    pub(crate) affinities: Vec<(String, Rule, i64)>,
+}
+
+impl DeviceRules {
+    fn of(request: &DeviceRequest) -> Self {
+        let like = |like: &DeviceAffinity| {
+            (like.matches.attribute.clone(), Rule::of_devices(&like.matches), i64::from(like.weight))
+        };
+        Self {
+            constraints: request.constraints.iter().map(Rule::of_devices).collect(),
+            affinities: request.affinities.iter().map(like).collect(),
+        }
+    }
 }
 
 impl Rules {
@@ -76,7 +100,7 @@ impl Rules {
         Self {
             constraints: placement.constraints.iter().map(Rule::new).collect(),
             affinities: affinities.map(|like| (Rule::new(&like.matches), i64::from(like.weight))).collect(),
-            devices: requests.map(|request| request.constraints.iter().map(Rule::of_devices).collect()).collect(),
+            devices: requests.map(DeviceRules::of).collect(),
         }
     }
 }
@@ -163,9 +187,9 @@ impl Test {
     fn holds(&self, found: Option<&str>, wanted: &str) -> bool {
         let Some(found) = found else { return matches!(self, Self::NoneOf(_) | Self::NotSet) };
         match self {
-            Self::OneOf(values) => values.contains(&found.to_lowercase()),
-            Self::NoneOf(values) => !values.contains(&found.to_lowercase()),
-            Self::Order(fits) => fits(order::compare(found, wanted)),
+            Self::OneOf(values) => values.contains(&found.to_lowercase()) || is_amount_of(found, wanted),
+            Self::NoneOf(values) => !values.contains(&found.to_lowercase()) && !is_amount_of(found, wanted),
+            Self::Order(fits) => order::compare(found, wanted).is_some_and(fits),
             Self::Pattern(pattern) => pattern.as_ref().is_some_and(|pattern| pattern.is_match(found)),
             Self::Bounds(bounds) => bounds.as_ref().is_some_and(|bounds| bounds.hold_for(found)),
             Self::ContainsAll(values) => values.iter().all(|value| members(found).any(|one| one == *value)),
@@ -180,6 +204,11 @@ impl Test {
 /// Values are compared in full and without regard to case; an architecture by its canonical name.
 fn fold(attribute: &Attribute, text: &str) -> String {
     if *attribute == Attribute::Arch { canonical_arch(text) } else { text.to_lowercase() }
+}
+
+/// Whether a value is the amount asked for, or one of a list, in whatever unit.
+fn is_amount_of(found: &str, wanted: &str) -> bool {
+    wanted.split(',').any(|one| order::same_amount(found, one))
 }
 
 fn members(list: &str) -> impl Iterator<Item = String> {

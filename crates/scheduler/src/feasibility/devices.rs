@@ -1,18 +1,24 @@
 //! Devices and generic resources are there in the number asked for.
 //!
 //! Plain kinds are a number per node. A request by maker, model or attributes is met from one group of equal devices that
-//! it names, whose attributes satisfy it and that has enough left; the requests of one replica share what is there.
+//! it names, whose attributes satisfy it and that has enough left; the requests of one replica share what is there. Among
+//! groups that serve, the one that is liked most is taken.
 //!
 //! Owns: the choice of groups. The filter and the reservation both ask [`allocate`], so they cannot disagree.
 //! Must not touch: who else is on the node; that is in the fleet's sums.
-//! Invariant: the same sums give the same groups, the lowest identities that serve.
+//! Invariant: the same sums give the same groups, the lowest identities among those liked alike.
+
+use std::cmp::Reverse;
 
 use longshore_model::{
     Reason, Refusal,
     device::{DeviceGroup, DeviceRequest, TakenDevices},
 };
 
-use super::{Filter, Nature, Scope, Site, constraints::Rule};
+use super::{
+    Filter, Nature, Scope, Site,
+    constraints::{DeviceRules, Rule},
+};
 use crate::{
     ask::Ask,
     view::{NodeIx, fleet::Fleet},
@@ -58,17 +64,40 @@ pub(crate) fn allocate(ask: &Ask, fleet: &Fleet, node: NodeIx) -> Option<TakenDe
         return Some(taken);
     }
     let stocks = pool(fleet, node);
-    let wishes: Vec<Wish> = wishes(ask, &stocks).collect();
+    for (request, at) in ask.terms.device_requests.iter().zip(choose(ask, &stocks)?) {
+        if request.count > 0 {
+            *taken.entry(stocks[at].id.clone()).or_default() += request.count;
+        }
+    }
+    Some(taken)
+}
+
+/// How much the groups are liked that one more replica would take on a node: the weights that match, summed.
+pub(crate) fn liking(ask: &Ask, fleet: &Fleet, node: NodeIx) -> i64 {
+    let stocks = pool(fleet, node);
+    let chosen = choose(ask, &stocks).unwrap_or_default();
+    ask.rules.devices.iter().zip(chosen).map(|(rules, at)| rules.liking(stocks[at].group)).sum()
+}
+
+/// How much groups can be liked at most: what [`liking`] is a share of.
+pub(crate) fn total_weight(ask: &Ask) -> i64 {
+    ask.rules.devices.iter().flat_map(|rules| &rules.affinities).map(|(_, _, weight)| weight.abs()).sum()
+}
+
+impl DeviceRules {
+    fn liking(&self, group: &DeviceGroup) -> i64 {
+        let matching = self.affinities.iter().filter(|(name, rule, _)| rule.holds_for(group.attribute(name)));
+        matching.map(|(_, _, weight)| weight).sum()
+    }
+}
+
+/// A group for each request, by its place among the stocks.
+fn choose(ask: &Ask, stocks: &[Stock<'_>]) -> Option<Vec<usize>> {
+    let wishes: Vec<Wish> = wishes(ask, stocks).collect();
     let mut free: Vec<u64> = stocks.iter().map(|stock| stock.free).collect();
     let mut chosen = Vec::with_capacity(wishes.len());
     let mut patience = SECOND_THOUGHTS;
-    if !deal(&wishes, &mut free, &mut chosen, &mut patience) {
-        return None;
-    }
-    for (wish, at) in wishes.iter().zip(chosen).filter(|(wish, _)| wish.count > 0) {
-        *taken.entry(stocks[at].id.clone()).or_default() += wish.count;
-    }
-    Some(taken)
+    deal(&wishes, &mut free, &mut chosen, &mut patience).then_some(chosen)
 }
 
 /// A group and what is left of it.
@@ -78,7 +107,7 @@ struct Stock<'a> {
     free: u64,
 }
 
-/// A request and the groups that could serve it, were there enough.
+/// A request and the groups that could serve it, were there enough, those liked most first.
 struct Wish {
     count: u64,
     suitable: Vec<usize>,
@@ -99,8 +128,12 @@ fn wishes<'a>(ask: &'a Ask, stocks: &'a [Stock<'_>]) -> impl Iterator<Item = Wis
         request.names(group) && broken(request, rules, group).is_none()
     };
     ask.terms.device_requests.iter().zip(&ask.rules.devices).map(move |(request, rules)| {
-        let suitable = (0..stocks.len()).filter(|at| fits(request, rules, stocks[*at].group));
-        Wish { count: request.count, suitable: suitable.collect() }
+        let suitable = (0..stocks.len()).filter(|at| fits(request, &rules.constraints, stocks[*at].group));
+        let mut suitable: Vec<usize> = suitable.collect();
+        if !rules.affinities.is_empty() {
+            suitable.sort_by_key(|at| Reverse(rules.liking(stocks[*at].group)));
+        }
+        Wish { count: request.count, suitable }
     })
 }
 
@@ -143,7 +176,7 @@ fn unmet(ask: &Ask, stocks: &[Stock<'_>]) -> Refusal {
     for ((request, rules), wish) in asked.zip(wishes(ask, stocks)) {
         let best = |free: &[u64]| wish.suitable.iter().map(|at| free[*at]).max();
         let Some(alone) = best(&whole) else {
-            return unlike(request, rules, stocks);
+            return unlike(request, &rules.constraints, stocks);
         };
         if alone < wish.count {
             return too_few(request, alone);

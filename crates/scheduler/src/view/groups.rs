@@ -80,9 +80,9 @@ pub(crate) struct Replica {
     pub(crate) rival: Option<Generation>,
 }
 
-/// Whether a generation shall run and is not known to be gone with its node. Only a slot without one waits.
+/// Whether a generation can be counted on.
 pub(crate) fn is_live(replica: &Replica) -> bool {
-    replica.wanted == Wanted::Run && replica.state != ReplicaState::Lost
+    replica.wanted.is_live(replica.state)
 }
 
 impl Slot {

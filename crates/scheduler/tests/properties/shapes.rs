@@ -156,6 +156,7 @@ pub(super) fn device_request() -> impl Strategy<Value = DeviceRequest> {
             name: name.map(str::to_owned),
             count,
             constraints: constraint.into_iter().collect(),
+            affinities: Vec::new(),
         }
     })
 }

@@ -3,8 +3,8 @@
 use longshore_model::{
     Driver, ServiceSpec,
     service::{
-        Batching, Companion, DelayFunction, DeviceRequest, Disconnect, DistinctHosts, PoolWanted, Promotion, Rebalance,
-        Reconcile, Replace, Reschedule, Strength,
+        Batching, Companion, DelayFunction, DeviceAffinity, DeviceRequest, Disconnect, DistinctHosts, PoolWanted,
+        Promotion, Rebalance, Reconcile, Replace, Reschedule, Strength,
     },
 };
 use serde_json::{Value, json};
@@ -72,6 +72,8 @@ fn device(request: &DeviceRequest) -> Value {
     let mut out = Section::default();
     out.put("device", request.id()).put("count", request.count);
     out.put("constraints", request.constraints.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let like = |like: &DeviceAffinity| json!({ "match": like.matches.to_string(), "weight": like.weight });
+    out.put("affinities", request.affinities.iter().map(like).collect::<Vec<_>>());
     out.done()
 }
 

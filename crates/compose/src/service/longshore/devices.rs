@@ -3,7 +3,7 @@
 //! Owns: from text to requests. Must not touch: plain counts, which `gpus` and `deploy` ask for.
 //! Invariant: the requests are in order, so that the order in the file does not change the service.
 
-use longshore_model::service::{DeviceConstraint, DeviceRequest};
+use longshore_model::service::{DeviceAffinity, DeviceConstraint, DeviceRequest};
 
 use super::{Extensions, Key, Node, ServiceReader, constraint};
 
@@ -28,7 +28,7 @@ impl ServiceReader<'_> {
 
     fn wanted_device(&mut self, item: &Node, what: &str) -> Option<DeviceRequest> {
         let mapping = self.problems.mapping(item, what)?;
-        self.problems.known_keys(mapping, what, &["device", "count", "constraints"], Extensions::Refused);
+        self.problems.known_keys(mapping, what, &["device", "count", "constraints", "affinities"], Extensions::Refused);
         let device = self.problems.required(item, "device", what)?;
         let named = self.device_named(device, what);
         let count = match mapping.entry("count") {
@@ -37,8 +37,9 @@ impl ServiceReader<'_> {
         };
         let constraints =
             mapping.get("constraints").map(|node| self.device_constraints(node, what)).unwrap_or_default();
+        let affinities = mapping.get("affinities").map(|node| self.device_affinities(node, what)).unwrap_or_default();
         let request = named?;
-        Some(DeviceRequest { count: u64::from(count?), constraints, ..request })
+        Some(DeviceRequest { count: u64::from(count?), constraints, affinities, ..request })
     }
 
     /// `type`, `vendor/type` or `vendor/type/name`.
@@ -74,5 +75,24 @@ impl ServiceReader<'_> {
         constraints.sort();
         constraints.dedup();
         constraints
+    }
+
+    fn device_affinities(&mut self, node: &Node, what: &str) -> Vec<DeviceAffinity> {
+        let what = format!("an entry of `affinities` of {what}");
+        let mut affinities = Vec::new();
+        for item in self.problems.sequence(node, &what).unwrap_or_default() {
+            let Some(mapping) = self.problems.mapping(item, &what) else { continue };
+            self.problems.known_keys(mapping, &what, &["match", "weight"], Extensions::Refused);
+            let Some(matches) = self.problems.required(item, "match", &what) else { continue };
+            let Some(text) = self.problems.text(matches, &what) else { continue };
+            match (constraint::parse_device(text), self.weight(mapping)) {
+                (Ok(matches), Some(weight)) => affinities.push(DeviceAffinity { matches, weight }),
+                (Ok(_), None) => {}
+                (Err(error), _) => self.refuse(&error, &matches.place),
+            }
+        }
+        affinities.sort();
+        affinities.dedup();
+        affinities
     }
 }

@@ -1,16 +1,30 @@
-//! Less and greater: as numbers where both sides are numbers, as texts otherwise.
+//! Less and greater: as numbers where both sides are numbers, as amounts where both have a unit, as texts otherwise.
 //!
 //! Owns: decimal numbers of any length, compared digit by digit. Floats were refused: `9007199254740993` and
 //! `9007199254740992` would be equal, and a decision must not depend on rounding.
 
 use std::cmp::Ordering;
 
-/// How two attribute values compare.
-pub(super) fn compare(left: &str, right: &str) -> Ordering {
-    match (Decimal::read(left), Decimal::read(right)) {
-        (Some(left), Some(right)) => left.compare(&right),
-        (Some(_), None) | (None, Some(_) | None) => left.cmp(right),
+use super::amount::Amount;
+
+/// How two attribute values compare; nothing where they cannot: `40` is neither more nor less than `40 GiB`.
+pub(super) fn compare(left: &str, right: &str) -> Option<Ordering> {
+    let numbers = (Decimal::read(left), Decimal::read(right));
+    if let (Some(left), Some(right)) = &numbers {
+        return Some(left.compare(right));
     }
+    match (Amount::read(left), Amount::read(right)) {
+        (Some(left), Some(right)) => left.compare(&right),
+        (Some(_), None) if numbers.1.is_some() => None,
+        (None, Some(_)) if numbers.0.is_some() => None,
+        (Some(_) | None, None) | (None, Some(_)) => Some(left.cmp(right)),
+    }
+}
+
+/// Whether two texts are the same amount in other words, as `1 GiB` and `1024 MiB`.
+pub(super) fn same_amount(left: &str, right: &str) -> bool {
+    let amounts = Amount::read(left).zip(Amount::read(right));
+    amounts.is_some_and(|(left, right)| left.compare(&right) == Some(Ordering::Equal))
 }
 
 /// A number as it was written, without what does not change it.
@@ -78,24 +92,33 @@ mod tests {
             ("0.30000000000000000000", "0.30000000000000000001"),
             ("99999999999999999999", "100000000000000000000"),
         ] {
-            assert_eq!(compare(small, large), Ordering::Less, "{small} < {large}");
-            assert_eq!(compare(large, small), Ordering::Greater, "{large} > {small}");
+            assert_eq!(compare(small, large), Some(Ordering::Less), "{small} < {large}");
+            assert_eq!(compare(large, small), Some(Ordering::Greater), "{large} > {small}");
         }
     }
 
     #[test]
     fn spellings_of_one_number_are_equal() {
         for (one, other) in [("1", "1.0"), ("007", "7"), ("-0", "0"), ("+3", "3"), (".5", "0.50"), ("5.", "5")] {
-            assert_eq!(compare(one, other), Ordering::Equal, "{one} = {other}");
+            assert_eq!(compare(one, other), Some(Ordering::Equal), "{one} = {other}");
         }
     }
 
     #[test]
+    fn amounts_compare_with_amounts_only() {
+        assert_eq!(compare("9 GiB", "10 GiB"), Some(Ordering::Less));
+        assert_eq!(compare("9 GiB", "10"), None);
+        assert_eq!(compare("10", "9 GiB"), None);
+        assert_eq!(compare("9 GiB", "large"), Some(Ordering::Less), "as texts");
+        assert!(same_amount("1 GiB", "1024 MiB") && !same_amount("1 GiB", "1 GB") && !same_amount("1", "1.0"));
+    }
+
+    #[test]
     fn what_is_no_number_compares_as_text() {
-        assert_eq!(compare("foo", "bar"), Ordering::Greater);
-        assert_eq!(compare("1", "foo"), Ordering::Less);
-        assert_eq!(compare("10", "9a"), Ordering::Less);
-        assert_eq!(compare("1e3", "2"), Ordering::Less);
+        assert_eq!(compare("foo", "bar"), Some(Ordering::Greater));
+        assert_eq!(compare("1", "foo"), Some(Ordering::Less));
+        assert_eq!(compare("10", "9a"), Some(Ordering::Less));
+        assert_eq!(compare("1e3", "2"), Some(Ordering::Less));
         for text in ["", ".", "-", "1.2.3", "1,5", "0x10"] {
             assert!(Decimal::read(text).is_none(), "{text} is no number");
         }

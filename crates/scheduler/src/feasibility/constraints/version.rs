@@ -101,7 +101,7 @@ fn compare_pre_releases(left: &str, right: &str) -> Ordering {
 fn compare_identifiers(left: &str, right: &str) -> Ordering {
     let number = |identifier: &str| identifier.bytes().all(|byte| byte.is_ascii_digit());
     match (number(left), number(right)) {
-        (true, true) => super::order::compare(left, right),
+        (true, true) => super::order::compare(left, right).unwrap_or_else(|| left.cmp(right)),
         (true, false) => Ordering::Less,
         (false, true) => Ordering::Greater,
         (false, false) => left.cmp(right),

@@ -7,7 +7,7 @@ use longshore_model::{
     ClusterConfig, Command, DeploymentSpec, NamespaceName, Operator, ServiceName, ServiceSpec,
     device::TakenDevices,
     node::DeviceGroup,
-    service::{DeviceConstraint, DeviceRequest, Resources},
+    service::{DeviceAffinity, DeviceConstraint, DeviceRequest, Resources},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -63,7 +63,21 @@ fn request(id: &str, count: u64, constraints: &[(&str, Operator, &str)]) -> Devi
         operator: *operator,
         value: (*value).to_owned(),
     };
-    DeviceRequest { vendor, kind: kind.clone(), name, count, constraints: constraints.iter().map(constraint).collect() }
+    let (constraints, affinities) = (constraints.iter().map(constraint).collect(), Vec::new());
+    DeviceRequest { vendor, kind: kind.clone(), name, count, constraints, affinities }
+}
+
+/// The same with a liking for groups with an attribute.
+fn liking(request: DeviceRequest, likes: &[(&str, Operator, &str, i32)]) -> DeviceRequest {
+    let affinity = |(attribute, operator, value, weight): &(&str, Operator, &str, i32)| DeviceAffinity {
+        matches: DeviceConstraint {
+            attribute: (*attribute).to_owned(),
+            operator: *operator,
+            value: (*value).to_owned(),
+        },
+        weight: *weight,
+    };
+    DeviceRequest { affinities: likes.iter().map(affinity).collect(), ..request }
 }
 
 fn a100() -> DeviceGroup {
@@ -141,6 +155,50 @@ fn attributes_choose_among_groups_with_every_kind_of_operator() {
     ] {
         assert_eq!(outcome(&all, &[request("gpu", 1, &[constraint])]), expected, "{constraint:?}");
     }
+}
+
+#[test]
+fn attributes_with_units_compare_by_what_they_amount_to() {
+    let large = group("nvidia/gpu/a100", 2, &[("memory", "40 GiB"), ("clock", "1.4 GHz")]);
+    let small = group("nvidia/gpu/t4", 4, &[("memory", "16384 MiB"), ("clock", "1590 MHz")]);
+    for (constraint, expected) in [
+        (("memory", Operator::Greater, "16 GiB"), "1 nvidia/gpu/a100"),
+        (("memory", Operator::Less, "40 GiB"), "1 nvidia/gpu/t4"),
+        (("memory", Operator::Equal, "16 GiB"), "1 nvidia/gpu/t4"),
+        (("memory", Operator::NotEqual, "40960 MiB"), "1 nvidia/gpu/t4"),
+        (("clock", Operator::GreaterOrEqual, "1.5 GHz"), "1 nvidia/gpu/t4"),
+        (("memory", Operator::Greater, "1"), "1 wait: no_capacity_device; n has no gpu with memory > 1, needs 1"),
+    ] {
+        let all = [large.clone(), small.clone()];
+        assert_eq!(outcome(&all, &[request("gpu", 1, &[constraint])]), expected, "{constraint:?}");
+    }
+}
+
+#[test]
+fn of_the_groups_that_serve_the_one_liked_most_is_taken() {
+    let all = [a100(), t4()];
+    let any = || request("gpu", 1, &[]);
+    assert_eq!(outcome(&all, &[liking(any(), &[("memory", Operator::Less, "20", 50)])]), "1 nvidia/gpu/t4");
+    assert_eq!(outcome(&all, &[liking(any(), &[("memory", Operator::Less, "20", -50)])]), "1 nvidia/gpu/a100");
+    assert_eq!(outcome(&all, &[liking(any(), &[("memory", Operator::Less, "4", 50)])]), "1 nvidia/gpu/a100");
+    let most = liking(request("gpu", 3, &[]), &[("memory", Operator::Greater, "20", 100)]);
+    assert_eq!(outcome(&all, &[most]), "3 nvidia/gpu/t4", "what is liked still has to be enough");
+}
+
+#[test]
+fn under_binpack_the_node_with_the_devices_liked_most_ranks_first() {
+    let mut world = World::with_devices(&[("a", vec![t4()]), ("b", vec![a100()]), ("c", vec![t4(), a100()])]);
+    let asked =
+        liking(request("gpu", 1, &[]), &[("memory", Operator::Greater, "20", 60), ("cuda", Operator::Less, "12", -40)]);
+    let resources = Resources { device_requests: vec![asked], ..Resources::default() };
+    let mut spec = ServiceSpec { resources, ..ServiceSpec::default() };
+    spec.placement.strategy = longshore_model::Strategy::Binpack;
+    let spec =
+        DeploymentSpec { services: [(ServiceName::from("web"), spec.into())].into(), ..DeploymentSpec::default() };
+    let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
+    world.tell(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+    assert_eq!(world.nodes_of("web"), ["b"]);
+    assert_eq!(world.taken("web"), [BTreeMap::from([("nvidia/gpu/a100".to_owned(), 1)])]);
 }
 
 #[test]
