@@ -113,7 +113,7 @@ pub enum Promotion {
 /// What happens to replicas on a node that is lost from sight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disconnect {
-    /// Time until it counts as lost; `None` is the cluster's.
+    /// Time after its node went down until it counts as lost; `None` is at once, or never where it is not replaced.
     pub lost_after: Option<Duration>,
     /// Whether it is replaced.
     pub replace: Replace,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use longshore_model::{
     Attempt, Generation, GroupKey, Health, Intent, NodeName, ReplicaState, RevisionNumber, RuntimeCode, Slot,
-    replica::{Details, Replica, Wanted},
+    drain::{Hindrance, Remainder},
+    replica::{Detail, Details, Replica, Wanted},
 };
 use longshore_store::{Group, State, is_live};
 use serde::Serialize;
@@ -96,20 +97,20 @@ pub(super) fn replicas(state: &State) -> Vec<ReplicaRow> {
     let mut rows = Vec::new();
     for (key, group) in state.groups() {
         for slot in group.slots.values() {
-            slot_rows(key, group, slot, &mut rows);
+            slot_rows(state, key, group, slot, &mut rows);
         }
     }
     rows
 }
 
-fn slot_rows(key: &GroupKey, group: &Group, slot: &Slot, rows: &mut Vec<ReplicaRow>) {
+fn slot_rows(state: &State, key: &GroupKey, group: &Group, slot: &Slot, rows: &mut Vec<ReplicaRow>) {
     let unplaced = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
     // One that is lost and waited for, rather than waiting for a node, is told as it is.
     let waits = unplaced && (slot.waiting.is_some() || !slot.replicas.iter().any(|it| it.wanted == Wanted::Run));
     // A stateful one on a lost node keeps its node and waits for it: that is one row, not two.
     let held = slot.replicas.iter().find(|replica| waits && replica.wanted == Wanted::Run);
     let others = slot.replicas.iter().filter(|replica| held != Some(*replica));
-    rows.extend(others.map(|replica| replica_row(key, slot, replica)));
+    rows.extend(others.map(|replica| hindered(state, key, replica, replica_row(key, slot, replica))));
     if waits {
         rows.push(waiting_row(key, group, slot, held));
     }
@@ -129,6 +130,25 @@ fn replica_row(key: &GroupKey, slot: &Slot, replica: &Replica) -> ReplicaRow {
         revision: replica.assignment.terms.revision,
         restarts: replica.restarts,
     }
+}
+
+/// A replica that runs on a node to be emptied and cannot leave it says so.
+fn hindered(state: &State, key: &GroupKey, replica: &Replica, row: ReplicaRow) -> ReplicaRow {
+    let drain = state.node(&replica.assignment.node).and_then(|node| node.drain.as_ref());
+    let Some(drain) = drain.filter(|_| row.code.is_none() && replica.wanted == Wanted::Run) else { return row };
+    let here = |left: &&Remainder| left.group == *key && left.slot.printed(key) == row.id;
+    let Some(left) = drain.left.iter().find(here) else { return row };
+    let (code, detail) = match &left.why {
+        Hindrance::Stateful { volumes } => {
+            let names = volumes.iter().map(ToString::to_string).collect();
+            (RuntimeCode::DrainBlockedStateful, ("volumes", Detail::List(names)))
+        }
+        why @ (Hindrance::NoNode(_) | Hindrance::Finishing | Hindrance::Moving | Hindrance::Stopping) => {
+            (RuntimeCode::DrainTimeout, ("reason", Detail::Text(why.code().to_owned())))
+        }
+    };
+    let details = Details::from([(detail.0.to_owned(), detail.1)]);
+    ReplicaRow { code: Some(code.code()), details, ..row }
 }
 
 fn waiting_row(key: &GroupKey, group: &Group, slot: &Slot, held: Option<&Replica>) -> ReplicaRow {
