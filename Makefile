@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo setup-test test verify gate fix bench setup-bench
+.PHONY: help setup demo setup-test test verify gate fix bench setup-bench soak
 
 export CARGO_TERM_COLOR ?= auto
 RUSTDOCFLAGS_STRICT := -D warnings
@@ -24,6 +24,7 @@ help:
 	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
 	@echo "make verify  the same; identical to what CI runs"
 	@echo "make bench   the bars for speed and memory, and an instruction count"
+	@echo "make soak    two hundred replicas on one engine, and what they cost"
 	@echo "make fix     format and apply lint suggestions (the only target that writes)"
 
 # What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
@@ -64,9 +65,16 @@ gate:
 	  echo "!! hint: cargo install --locked cargo-deny"; \
 	fi
 
-# The reference our reading of Compose files is compared with.
+# The reference our reading of Compose files is compared with, and an engine with a registry for the agent to work with.
 setup-test: setup
 	$(call need,docker-compose,docker-compose)
+	$(call need,dockerd,docker.io)
+	$(call need,docker,docker.io)
+	$(call need,docker-registry,docker-registry)
+	$(call need,busybox,busybox-static)
+	$(call need,iptables,iptables)
+	$(call need,ip,iproute2)
+	$(call need,nsenter,util-linux)
 
 test: setup-test gate
 
@@ -76,6 +84,10 @@ fix: setup
 	@cargo fmt --all
 	@cargo clippy --quiet --fix --allow-dirty --allow-staged --workspace --all-targets
 	@cargo fmt --all
+
+# What takes minutes: 200 replicas on one engine, with what that costs.
+soak: setup-test
+	@cargo test --release --package longshore-agent --test node -- --heavy
 
 setup-bench: setup
 	$(call need,valgrind,valgrind)

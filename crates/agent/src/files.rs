@@ -1,0 +1,124 @@
+//! Secrets and configs as files that replicas read.
+//!
+//! Owns: a folder in memory, one subfolder per attempt.
+//! Must not touch: disk. A secret that reached a disk once can be read from it for years.
+//! Invariant: contents are fetched for work of this node only, and gone with the attempt they were fetched for.
+
+use std::{
+    fs::{self, DirBuilder, Permissions},
+    io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+};
+
+use longshore_model::{
+    Work,
+    container::{FileKind, FileMount},
+    work::FileWanted,
+};
+use rustix::{
+    fs::statfs,
+    mount::{MountFlags, mount},
+};
+
+use crate::{
+    link::{ControlLink, FileContents, LinkError},
+    runtime::PlacedFile,
+};
+
+/// `tmpfs` and `ramfs`, as the kernel numbers them.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Why a replica's files are not ready.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceFilesError {
+    #[error("`{name}` could not be had")]
+    Contents {
+        name: String,
+        #[source]
+        cause: LinkError,
+    },
+    #[error("`{}` is not in memory, and nothing could be mounted there: secrets are never written to disk", .0.display())]
+    NotInMemory(PathBuf),
+    #[error("`{name}` could not be written")]
+    Write {
+        name: String,
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// The folder in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn in_folder(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Fetches and writes all files of an attempt.
+    pub(crate) async fn place(&self, work: &Work, link: &dyn ControlLink) -> Result<Vec<PlacedFile>, PlaceFilesError> {
+        let mounts = &work.spec.container.files;
+        if mounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let folder = self.ready()?.join(work.container_name());
+        let mut placed = Vec::new();
+        for (number, file) in mounts.iter().enumerate() {
+            let name = file.name.to_string();
+            let contents = link.file(wanted(work, file)).await;
+            let contents = contents.map_err(|cause| PlaceFilesError::Contents { name: name.clone(), cause })?;
+            let path = folder.join(number.to_string()).join(file_name(&file.target));
+            write(&path, file, &contents).map_err(|cause| PlaceFilesError::Write { name, cause })?;
+            placed.push(PlacedFile { path, target: file.target.clone() });
+        }
+        Ok(placed)
+    }
+
+    /// Forgets what an attempt was given.
+    pub(crate) fn clear(&self, container: &str) {
+        let _ = fs::remove_dir_all(self.folder.join(container));
+    }
+
+    fn ready(&self) -> Result<&Path, PlaceFilesError> {
+        let refused = || PlaceFilesError::NotInMemory(self.folder.clone());
+        fs::create_dir_all(&self.folder).map_err(|_| refused())?;
+        if !in_memory(&self.folder) {
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            mount("tmpfs", &self.folder, "tmpfs", flags, Some(c"mode=0711")).map_err(|_| refused())?;
+        }
+        Ok(&self.folder)
+    }
+}
+
+fn in_memory(folder: &Path) -> bool {
+    statfs(folder).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| MEMORY_FILE_SYSTEMS.contains(&kind)))
+}
+
+fn wanted(work: &Work, file: &FileMount) -> FileWanted {
+    let version = match file.kind {
+        FileKind::Secret | FileKind::Config => work.assignment.terms.secret_versions.get(&file.name).copied(),
+    };
+    FileWanted { key: work.key.clone(), name: file.name.clone(), kind: file.kind, version }
+}
+
+/// A secret's target may be anywhere; only its last part matters for a file that is mounted by itself.
+fn file_name(target: &str) -> &str {
+    target.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..").unwrap_or("file")
+}
+
+fn write(path: &Path, file: &FileMount, contents: &FileContents) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        // For nobody else's eyes: a container sees the file where it is mounted, not through this path.
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    fs::write(path, &contents.0)?;
+    // Compose's own default is readable for everybody inside the container.
+    fs::set_permissions(path, Permissions::from_mode(file.mode.unwrap_or(0o444)))?;
+    let id = |given: &Option<String>| given.as_ref().and_then(|id| id.parse::<u32>().ok());
+    let (uid, gid) = (id(&file.uid), id(&file.gid));
+    if uid.is_some() || gid.is_some() { chown(path, uid, gid) } else { Ok(()) }
+}

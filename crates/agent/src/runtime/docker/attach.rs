@@ -1,0 +1,212 @@
+//! A container's output, and commands run inside it.
+//!
+//! Owns: turning the engine's streams into lines and bytes.
+
+use std::time::Duration;
+
+use bollard::{
+    container::LogOutput,
+    exec::{CreateExecOptions, StartExecOptions, StartExecResults},
+    query_parameters::{LogsOptionsBuilder, ResizeExecOptionsBuilder},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use longshore_model::{Time, container::Hook};
+use tokio::{io::AsyncWriteExt, sync::mpsc};
+
+use super::{Docker, LONG, SHORT};
+use crate::{
+    runtime::{Handle, RuntimeError},
+    session::{
+        ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,
+    },
+};
+
+/// Time a hook may take.
+const HOOK: Duration = Duration::from_mins(5);
+/// Lines or chunks on their way to a slow reader.
+const QUEUE: usize = 256;
+
+impl Docker {
+    pub(crate) async fn logs(
+        &self,
+        handle: &Handle,
+        options: LogOptions,
+    ) -> Result<mpsc::Receiver<LogLine>, RuntimeError> {
+        let client = self.client().await?;
+        // Asked first: the stream itself would answer an unknown container with silence.
+        self.look(handle).await?;
+        let wanted = LogsOptionsBuilder::new()
+            .follow(options.follow == Follow::Yes)
+            .stdout(true)
+            .stderr(true)
+            .timestamps(true)
+            .since(options.since.map_or(0, |since| i32::try_from(since.0 / 1000).unwrap_or(i32::MAX)))
+            .tail(&options.tail.map_or_else(|| "all".to_owned(), |lines| lines.to_string()))
+            .build();
+        let (to, lines) = mpsc::channel(QUEUE);
+        let id = handle.0.clone();
+        tokio::spawn(async move {
+            let mut chunks = std::pin::pin!(client.logs(&id, Some(wanted)));
+            while let Some(Ok(chunk)) = chunks.next().await {
+                // The engine counts in seconds; what it sent too much of is left out here.
+                let wanted = |line: &LogLine| options.since.is_none_or(|since| line.at >= since);
+                if let Some(line) = log_line(chunk).filter(wanted)
+                    && to.send(line).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Ok(lines)
+    }
+
+    pub(crate) async fn session(&self, handle: &Handle, request: ExecRequest) -> Result<ExecSession, RuntimeError> {
+        let client = self.client().await?;
+        let tty = matches!(request.terminal, Terminal::Size { .. });
+        let options = CreateExecOptions {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(tty),
+            env: Some(request.environment),
+            cmd: Some(request.command),
+            user: request.user,
+            working_dir: request.working_dir,
+            ..CreateExecOptions::default()
+        };
+        let made = self.call(SHORT, async |client| client.create_exec(&handle.0, options).await).await?;
+        let start = StartExecOptions { detach: false, tty, output_capacity: None };
+        let started = self.call(LONG, async |client| client.start_exec(&made.id, Some(start)).await).await?;
+        let StartExecResults::Attached { output, input } = started else {
+            return Err(RuntimeError::Refused("the engine did not attach to the command".to_owned()));
+        };
+        let (to_command, inputs) = mpsc::channel(QUEUE);
+        let (to_reader, outputs) = mpsc::channel(QUEUE);
+        if let Terminal::Size { columns, rows } = request.terminal {
+            resize(&client, &made.id, columns, rows).await;
+        }
+        let writer = tokio::spawn(write(client.clone(), made.id.clone(), inputs, input));
+        tokio::spawn(async move {
+            let mut output = output;
+            while let Some(Ok(chunk)) = output.next().await {
+                if to_reader.send(ExecOutput::Bytes(bytes_of(chunk))).await.is_err() {
+                    break;
+                }
+            }
+            writer.abort();
+            let code = client.inspect_exec(&made.id).await.ok().and_then(|exec| exec.exit_code);
+            let _ = to_reader.send(ExecOutput::Exit(code)).await;
+        });
+        Ok(ExecSession { input: to_command, output: outputs })
+    }
+}
+
+async fn write(
+    client: bollard::Docker,
+    exec: String,
+    mut inputs: mpsc::Receiver<ExecInput>,
+    mut to: std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>,
+) {
+    while let Some(input) = inputs.recv().await {
+        match input {
+            ExecInput::Bytes(bytes) => {
+                if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() {
+                    return;
+                }
+            }
+            ExecInput::Resize { columns, rows } => resize(&client, &exec, columns, rows).await,
+            ExecInput::End => break,
+        }
+    }
+    let _ = to.shutdown().await;
+}
+
+async fn resize(client: &bollard::Docker, exec: &str, columns: u16, rows: u16) {
+    let size = ResizeExecOptionsBuilder::new().w(i32::from(columns)).h(i32::from(rows)).build();
+    // A command that has already ended has no terminal left to resize.
+    let _ = tokio::time::timeout(SHORT, client.resize_exec(exec, size)).await;
+}
+
+/// Runs a hook of the manifest to its end.
+pub(super) async fn hook(docker: &Docker, handle: &Handle, hook: &Hook) -> Result<i64, RuntimeError> {
+    let environment = hook.environment.iter();
+    let options = CreateExecOptions {
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        env: Some(environment.filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?))).collect()),
+        cmd: Some(hook.command.clone()),
+        user: hook.user.clone(),
+        working_dir: hook.working_dir.clone(),
+        privileged: Some(hook.privileged),
+        ..CreateExecOptions::default()
+    };
+    let made = docker.call(SHORT, async |client| client.create_exec(&handle.0, options).await).await?;
+    let started = docker.call(LONG, async |client| client.start_exec(&made.id, None).await).await?;
+    if let StartExecResults::Attached { mut output, .. } = started {
+        let ended = async { while output.next().await.is_some() {} };
+        let late = |_| RuntimeError::Refused(format!("a hook took longer than {} s", HOOK.as_secs()));
+        tokio::time::timeout(HOOK, ended).await.map_err(late)?;
+    }
+    let seen = docker.call(SHORT, async |client| client.inspect_exec(&made.id).await).await?;
+    Ok(seen.exit_code.unwrap_or(-1))
+}
+
+fn bytes_of(chunk: LogOutput) -> Output {
+    match chunk {
+        LogOutput::StdErr { message } => Output { stream: LogStream::Stderr, bytes: message },
+        LogOutput::StdOut { message } | LogOutput::StdIn { message } | LogOutput::Console { message } => {
+            Output { stream: LogStream::Stdout, bytes: message }
+        }
+    }
+}
+
+/// `2026-01-02T03:04:05.678901234Z text`.
+fn log_line(chunk: LogOutput) -> Option<LogLine> {
+    let Output { stream, bytes } = bytes_of(chunk);
+    let space = bytes.iter().position(|byte| *byte == b' ')?;
+    let at = std::str::from_utf8(&bytes[..space]).ok().and_then(instant)?;
+    let mut text = BytesMut::from(&bytes[space + 1..]);
+    while text.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        text.truncate(text.len() - 1);
+    }
+    Some(LogLine { at, stream, text: Bytes::from(text) })
+}
+
+/// Milliseconds since 1970 of a stamp in universal time. A calendar is all that is needed of a calendar library here.
+fn instant(stamp: &str) -> Option<Time> {
+    let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut clock = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
+    let (hours, minutes, seconds) = (clock.next()??, clock.next()??, clock.next()??);
+    let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    // Days since 1970, with March as the first month so that the leap day is a year's last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
+            - 719_469;
+    let total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds;
+    u64::try_from(total * 1000 + millis).ok().map(Time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_read_to_the_millisecond() {
+        assert_eq!(instant("1970-01-01T00:00:00Z"), Some(Time(0)));
+        assert_eq!(instant("2024-02-29T12:00:00.5Z"), Some(Time(1_709_208_000_500)));
+        assert_eq!(instant("2026-11-15T23:25:22.133033122Z"), Some(Time(1_794_785_122_133)));
+        assert_eq!(instant("yesterday"), None);
+    }
+
+    #[test]
+    fn a_line_loses_its_stamp_and_its_end() {
+        let chunk = LogOutput::StdErr { message: Bytes::from_static(b"1970-01-01T00:00:01.000000000Z a b\r\n") };
+        let line = log_line(chunk).unwrap();
+        assert_eq!((line.at, line.stream, &line.text[..]), (Time(1000), LogStream::Stderr, &b"a b"[..]));
+    }
+}

@@ -1,0 +1,142 @@
+//! From what a driver shows to what is reported.
+//!
+//! Owns: the one place that decides which state and code a look stands for. Pure.
+//! Invariant: a report is about one generation and attempt.
+
+use longshore_model::{
+    ReplicaState, RuntimeCode, ServiceKind, Sighting, Work,
+    replica::{Detail, Details},
+};
+
+use crate::runtime::{Exit, ExitCause, Phase, Pulse, Seen};
+
+/// Longest text taken from an engine or a health check into a report. Reports are replicated; output is not.
+const LONGEST_TEXT: usize = 512;
+
+/// A report about the attempt the work asks for.
+pub(crate) fn sighting(work: &Work, state: ReplicaState, code: Option<RuntimeCode>, details: Details) -> Sighting {
+    Sighting { key: work.key.clone(), attempt: work.attempt, state, code, details }
+}
+
+/// What a look means.
+pub(crate) fn of(work: &Work, seen: &Seen) -> Sighting {
+    match &seen.phase {
+        Phase::Made => sighting(work, ReplicaState::Starting, None, Details::new()),
+        Phase::Refused { reason } => start_failed(work, reason),
+        Phase::Up(pulse) => up(work, seen, pulse),
+        Phase::Ended(exit) => ended(work, exit),
+    }
+}
+
+/// It could not be started.
+pub(crate) fn start_failed(work: &Work, reason: &str) -> Sighting {
+    sighting(work, ReplicaState::Failed, Some(RuntimeCode::StartFailed), text("reason", reason))
+}
+
+/// It was made here, and somebody took it away.
+pub(crate) fn gone(work: &Work) -> Sighting {
+    let reason = "its container was removed by somebody else";
+    sighting(work, ReplicaState::Failed, Some(RuntimeCode::Exited), text("reason", reason))
+}
+
+/// One named text, cut to a bearable length.
+pub(crate) fn text(name: &str, value: &str) -> Details {
+    let cut: String = value.trim().chars().take(LONGEST_TEXT).collect();
+    Details::from([(name.to_owned(), Detail::Text(cut))])
+}
+
+fn up(work: &Work, seen: &Seen, pulse: &Pulse) -> Sighting {
+    match pulse {
+        Pulse::Unchecked | Pulse::Healthy => sighting(work, ReplicaState::Running, None, reachable(seen)),
+        // Nobody shall talk to it yet, so where it can be reached would only be a second report of the same.
+        Pulse::Starting => sighting(work, ReplicaState::Starting, None, Details::new()),
+        // The count of failures is left out: it grows with every probe, and each would be a report of its own.
+        Pulse::Unhealthy { output, .. } => {
+            let mut details = reachable(seen);
+            details.extend(text("output", output));
+            sighting(work, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), details)
+        }
+    }
+}
+
+fn reachable(seen: &Seen) -> Details {
+    let mut details = Details::new();
+    if let Some(address) = seen.address {
+        details.insert("address".to_owned(), Detail::Text(address.to_string()));
+    }
+    if !seen.ports.is_empty() {
+        details.insert("ports".to_owned(), Detail::List(seen.ports.clone()));
+    }
+    details
+}
+
+fn ended(work: &Work, exit: &Exit) -> Sighting {
+    let mut details = Details::new();
+    match exit.code.map(u64::try_from) {
+        Some(Ok(code)) => drop(details.insert("exit_code".to_owned(), Detail::Number(code))),
+        Some(Err(_)) | None => details.extend(text("reason", "nobody saw how it ended")),
+    }
+    let is_job = matches!(work.spec.kind, ServiceKind::Batch | ServiceKind::Sysbatch);
+    match exit.cause {
+        ExitCause::OutOfMemory => sighting(work, ReplicaState::Failed, Some(RuntimeCode::OomKilled), details),
+        ExitCause::Own if is_job && exit.code == Some(0) => sighting(work, ReplicaState::Completed, None, details),
+        ExitCause::Own => sighting(work, ReplicaState::Failed, Some(RuntimeCode::Exited), details),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longshore_model::ServiceSpec;
+
+    use super::*;
+    use crate::book::tests::work;
+
+    fn seen(phase: Phase) -> Seen {
+        Seen { phase, address: None, ports: Vec::new() }
+    }
+
+    fn exit(code: i64, cause: ExitCause) -> Seen {
+        seen(Phase::Ended(Exit { code: Some(code), cause }))
+    }
+
+    fn short(sighting: &Sighting) -> (&'static str, Option<&'static str>) {
+        (sighting.state.as_str(), sighting.code.map(RuntimeCode::code))
+    }
+
+    #[test]
+    fn a_service_that_ends_has_failed_and_a_job_that_ends_well_is_done() {
+        let service = work(0, 1);
+        let mut job = service.clone();
+        job.spec = Arc::new(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() });
+        assert_eq!(short(&of(&service, &exit(0, ExitCause::Own))), ("failed", Some("exited")));
+        assert_eq!(short(&of(&job, &exit(0, ExitCause::Own))), ("completed", None));
+        assert_eq!(short(&of(&job, &exit(3, ExitCause::Own))), ("failed", Some("exited")));
+        assert_eq!(short(&of(&job, &exit(137, ExitCause::OutOfMemory))), ("failed", Some("oom_killed")));
+    }
+
+    #[test]
+    fn running_waits_for_the_check_where_there_is_one() {
+        let work = work(0, 1);
+        let up = |pulse| of(&work, &seen(Phase::Up(pulse)));
+        assert_eq!(short(&up(Pulse::Unchecked)), ("running", None));
+        assert_eq!(short(&up(Pulse::Starting)), ("starting", None));
+        assert_eq!(short(&up(Pulse::Healthy)), ("running", None));
+        let failing = Pulse::Unhealthy { streak: 3, output: "refused\n".to_owned() };
+        assert_eq!(short(&up(failing)), ("degraded", Some("healthcheck_failed")));
+    }
+
+    #[test]
+    fn one_more_failed_probe_is_no_news() {
+        let work = work(0, 1);
+        let failing = |streak| of(&work, &seen(Phase::Up(Pulse::Unhealthy { streak, output: "no".to_owned() })));
+        assert_eq!(failing(3), failing(4));
+    }
+
+    #[test]
+    fn an_endless_message_is_cut() {
+        let failed = start_failed(&work(0, 1), &"x".repeat(100_000));
+        assert_eq!(failed.details["reason"], Detail::Text("x".repeat(LONGEST_TEXT)));
+    }
+}

@@ -1,0 +1,285 @@
+//! A replica's life: every state it can be in, and every code, reached by a real process or container.
+
+use std::time::{Duration, Instant};
+
+use longshore_model::{
+    Driver, ReplicaState, RuntimeCode, ServiceKind, Sighting, SlotKey, Work, WorkKey, container::Hook, replica::Detail,
+};
+
+use super::both;
+use crate::{
+    runner::{Needs, Story},
+    world::{Ground, check, in_slot, next_generation},
+};
+
+pub(crate) fn stories() -> Vec<Story> {
+    both![
+        a_replica_starts_runs_and_stops_and_leaves_nothing,
+        a_crash_is_reported_with_its_code_and_the_next_attempt_is_a_new_start,
+        a_job_that_ends_well_is_completed_and_stays_so,
+        a_command_that_does_not_exist_is_a_failed_start,
+        running_is_said_when_the_check_passes_and_degraded_when_it_fails,
+        a_check_that_never_passes_is_degraded_and_never_running,
+        a_replica_that_takes_too_much_memory_is_oom_killed,
+        a_replica_that_ignores_its_signal_is_killed_after_its_own_grace,
+        the_stop_signal_of_the_manifest_reaches_the_process,
+        a_stop_overtakes_a_running_stop_with_less_grace,
+        a_changed_environment_is_a_new_container_and_the_same_work_again_is_not,
+        hooks_run_after_the_start_and_before_the_stop,
+        a_stopped_slot_is_quiet_and_its_neighbour_lives_on,
+    ]
+}
+
+const SLEEP: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+
+fn states(history: &[Sighting]) -> Vec<&'static str> {
+    history.iter().map(|seen| seen.state.as_str()).collect()
+}
+
+async fn a_replica_starts_runs_and_stops_and_leaves_nothing(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work = ground.work(driver, "web", SLEEP, |_| {});
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    let history = node.control.history(&work.key);
+    assert_eq!(states(&history), ["starting", "running", "draining", "stopped"]);
+    node.control.is_done_with(&work.key);
+    match driver {
+        Driver::Exec => assert_eq!(std::fs::read_dir(ground.folder().join("agent/exec")).unwrap().count(), 0),
+        Driver::Docker | Driver::Microvm => assert_eq!(ground.containers(), [""; 0]),
+    }
+}
+
+async fn a_crash_is_reported_with_its_code_and_the_next_attempt_is_a_new_start(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let mut work = ground.work(driver, "web", "sleep 0.3; exit 7", |_| {});
+    node.control.put(&work);
+    for _ in 0..3 {
+        let seen = node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+        assert_eq!(seen.details["exit_code"], Detail::Number(7));
+        work = node.control.again(&work);
+    }
+    // Three failures in a row are the end; the control plane closes the slot, and the last attempt is all that is left.
+    node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+    if driver == Driver::Docker {
+        assert_eq!(ground.containers().len(), 1, "older attempts are gone");
+    }
+}
+
+async fn a_job_that_ends_well_is_completed_and_stays_so(ground: Ground, driver: Driver) {
+    let mut node = ground.node();
+    let work = ground.work(driver, "job", "exit 0", |spec| spec.kind = ServiceKind::Batch);
+    node.control.put(&work);
+    node.control.hears(&work, ReplicaState::Completed, None).await;
+    let identity = ground.identity(&work);
+    node.lose_agent();
+    node.control.forget_history();
+    node.start_agent();
+    node.control.hears(&work, ReplicaState::Completed, None).await;
+    assert_eq!(ground.identity(&work), identity, "a job that is done is not done again");
+}
+
+async fn a_command_that_does_not_exist_is_a_failed_start(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work =
+        ground.work(driver, "web", "", |spec| spec.container.command = Some(vec!["/no/such/program".to_owned()]));
+    node.control.put(&work);
+    let seen = node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::StartFailed)).await;
+    assert!(
+        matches!(&seen.details["reason"], Detail::Text(reason) if reason.contains("no such file")
+        || reason.contains("No such file")),
+        "{seen:?}"
+    );
+    // A start that failed can be stopped like anything else, and tried again.
+    let again = node.control.again(&work);
+    node.control.hears(&again, ReplicaState::Failed, Some(RuntimeCode::StartFailed)).await;
+    node.control.stop(&again);
+    node.control.stopped(&again).await;
+}
+
+async fn running_is_said_when_the_check_passes_and_degraded_when_it_fails(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let script = "sleep 1; touch /tmp/$ID; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let id = ground.cluster_id.clone();
+    let work = ground.work(driver, "web", script, |spec| {
+        spec.container.environment.insert("ID".to_owned(), Some(id.clone()));
+        let mut check = check("test -e /tmp/$ID || { echo not there; false; }", 3);
+        check.start_period = Duration::from_secs(20);
+        spec.container.healthcheck = Some(check);
+    });
+    let began = Instant::now();
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    assert!(began.elapsed() >= Duration::from_millis(900), "it ran before its check could pass");
+    remove_file(&ground, &work, &format!("/tmp/{id}")).await;
+    let seen = node.control.hears(&work, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed)).await;
+    assert_eq!(seen.details["output"], Detail::Text("not there".to_owned()));
+    assert_eq!(states(&node.control.history(&work.key)), ["starting", "running", "degraded"]);
+    let again = node.control.again(&work);
+    node.control.runs(&again).await;
+    let _ = std::fs::remove_file(format!("/tmp/{id}"));
+}
+
+async fn remove_file(ground: &Ground, work: &Work, path: &str) {
+    match work.spec.driver {
+        Driver::Exec => std::fs::remove_file(path).unwrap(),
+        Driver::Docker | Driver::Microvm => drop(ground.engine().docker(&["exec", &work.container_name(), "rm", path])),
+    }
+    tokio::task::yield_now().await;
+}
+
+async fn a_check_that_never_passes_is_degraded_and_never_running(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work = ground.work(driver, "web", SLEEP, |spec| spec.container.healthcheck = Some(check("exit 1", 2)));
+    node.control.put(&work);
+    node.control.hears(&work, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed)).await;
+    assert_eq!(states(&node.control.history(&work.key)), ["starting", "degraded"]);
+}
+
+async fn a_replica_that_takes_too_much_memory_is_oom_killed(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    // A text that doubles itself soon needs more than it may have.
+    let work = ground.work(driver, "web", "x=0123456789abcdef; while :; do x=$x$x; done", |spec| {
+        spec.resources.memory_limit_bytes = Some(24 << 20);
+    });
+    node.control.put(&work);
+    node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::OomKilled)).await;
+}
+
+async fn a_replica_that_ignores_its_signal_is_killed_after_its_own_grace(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work = ground.work(driver, "web", "trap '' TERM; while :; do sleep 0.1; done", |spec| {
+        spec.container.stop_grace_period = Some(Duration::from_secs(2));
+    });
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(20), "{took:?}");
+}
+
+async fn the_stop_signal_of_the_manifest_reaches_the_process(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let folder = ground.folder();
+    let proof = folder.join("proof");
+    let script = format!("trap 'echo usr1 > {0}; exit 0' USR1; while :; do sleep 0.1; done", proof.display());
+    let work = ground.work(driver, "web", &script, |spec| {
+        spec.container.stop_signal = Some("SIGUSR1".to_owned());
+        if driver == Driver::Docker {
+            spec.mounts.push(bind(&folder));
+        }
+    });
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    assert_eq!(std::fs::read_to_string(proof).unwrap(), "usr1\n");
+}
+
+fn bind(folder: &std::path::Path) -> longshore_model::service::Mount {
+    let path = folder.to_string_lossy().into_owned();
+    longshore_model::service::Mount {
+        source: longshore_model::service::MountSource::Bind(path.clone()),
+        target: path,
+        access: longshore_model::service::Access::ReadWrite,
+        options: std::collections::BTreeMap::new(),
+    }
+}
+
+async fn a_stop_overtakes_a_running_stop_with_less_grace(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work = ground.work(driver, "web", "trap '' TERM; while :; do sleep 0.1; done", |spec| {
+        spec.container.stop_grace_period = Some(Duration::from_mins(5));
+    });
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    node.control.stop(&work);
+    node.control.hears(&work, ReplicaState::Draining, None).await;
+    let now = longshore_model::Desired::Stop { grace: Some(Duration::from_secs(1)) };
+    node.control.put(&Work { desired: now, ..work.clone() });
+    node.control.stopped(&work).await;
+}
+
+async fn a_changed_environment_is_a_new_container_and_the_same_work_again_is_not(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let work = ground.work(driver, "web", SLEEP, |spec| {
+        spec.container.environment.insert("COLOUR".to_owned(), Some("red".to_owned()));
+    });
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    let identity = ground.identity(&work);
+    // What a changed comment comes to: another revision, the same hash, the same generation.
+    node.control.put(&Work { revision: longshore_model::RevisionNumber(2), ..work.clone() });
+    let changed = next_generation(&work, |spec| {
+        spec.container.environment.insert("COLOUR".to_owned(), Some("blue".to_owned()));
+    });
+    node.control.put(&changed);
+    node.control.runs(&changed).await;
+    assert_eq!(ground.identity(&work), identity, "the old generation serves until it is told to stop");
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    assert_eq!(colour(&ground, &changed), "blue");
+}
+
+fn colour(ground: &Ground, work: &Work) -> String {
+    match work.spec.driver {
+        Driver::Exec => {
+            let order = ground.folder().join("agent/exec").join(work.container_name()).join("order.json");
+            let text = std::fs::read_to_string(order).unwrap();
+            let order: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let pairs = order["environment"].as_array().unwrap().clone();
+            pairs.iter().find(|pair| pair[0] == "COLOUR").unwrap()[1].as_str().unwrap().to_owned()
+        }
+        Driver::Docker | Driver::Microvm => {
+            ground.engine().docker(&["exec", &work.container_name(), "sh", "-c", "echo $COLOUR"])
+        }
+    }
+}
+
+async fn hooks_run_after_the_start_and_before_the_stop(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let folder = ground.folder();
+    let hook = |word: &str| Hook {
+        command: ["sh", "-c", &format!("echo {word} >> {}/turns", folder.display())].map(str::to_owned).to_vec(),
+        ..Hook::default()
+    };
+    let work = ground.work(driver, "web", SLEEP, |spec| {
+        spec.container.post_start = vec![hook("started")];
+        spec.container.pre_stop = vec![hook("stopping")];
+        if driver == Driver::Docker {
+            spec.mounts.push(bind(&folder));
+        }
+    });
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    assert_eq!(std::fs::read_to_string(folder.join("turns")).unwrap(), "started\n");
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    assert_eq!(std::fs::read_to_string(folder.join("turns")).unwrap(), "started\nstopping\n");
+}
+
+async fn a_stopped_slot_is_quiet_and_its_neighbour_lives_on(ground: Ground, driver: Driver) {
+    let node = ground.node();
+    let works: Vec<Work> = (0..4).map(|index| in_slot(&ground.work(driver, "web", SLEEP, |_| {}), index)).collect();
+    node.control.put_all(&works);
+    for work in &works {
+        node.control.runs(work).await;
+    }
+    let before: Vec<String> = works[1..].iter().map(|work| ground.identity(work)).collect();
+    node.control.stop(&works[0]);
+    node.control.stopped(&works[0]).await;
+    node.control.is_done_with(&works[0].key);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let after: Vec<String> = works[1..].iter().map(|work| ground.identity(work)).collect();
+    assert_eq!(before, after);
+    let WorkKey { slot, .. } = &works[0].key;
+    assert!(matches!(slot, SlotKey::Index(_)));
+    assert_eq!(states(&node.control.history(&works[0].key)).last(), Some(&"stopped"));
+}

@@ -1,0 +1,158 @@
+//! Images that come late, or not at all for a while.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use longshore_model::{Driver, ReplicaState, RuntimeCode, Sighting, Work, container::PullPolicy, replica::Detail};
+use tokio::net::TcpListener;
+
+use super::containers;
+use crate::{
+    engine::{IMAGE, Protected, Registry},
+    runner::{Needs, Story},
+    world::{Ground, in_slot},
+};
+
+pub(crate) fn stories() -> Vec<Story> {
+    let mut stories = containers![Docker:
+        an_image_that_is_missing_is_pulled_once_its_registry_is_up,
+        a_registry_that_wants_a_password_gets_the_clusters,
+        an_image_that_may_not_be_pulled_is_a_failed_start,
+        a_pull_that_is_no_longer_wanted_ends,
+    ];
+    stories.extend(containers![DockerAlone: a_stuck_pull_does_not_hold_up_fifty_others]);
+    stories
+}
+
+const SLEEP: &str = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+
+/// A free port on the host's side.
+fn free(ground: &Ground) -> SocketAddr {
+    std::net::TcpListener::bind((ground.engine().host, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Puts the image into a registry and takes it off the engine.
+fn publish(ground: &Ground, reference: &str) {
+    let engine = ground.engine();
+    engine.docker(&["tag", IMAGE, reference]);
+    engine.docker(&["push", reference]);
+    engine.docker(&["rmi", reference]);
+}
+
+fn reason(seen: &Sighting) -> &str {
+    match &seen.details["reason"] {
+        Detail::Text(reason) => reason,
+        other => panic!("{other:?} is no text"),
+    }
+}
+
+fn from(ground: &Ground, image: &str) -> Work {
+    ground.work(Driver::Docker, "web", SLEEP, |spec| image.clone_into(&mut spec.container.image))
+}
+
+async fn pull_failed(ground: &Ground, image: &str) -> (crate::world::Node, Work, Sighting) {
+    let node = ground.node();
+    let work = from(ground, image);
+    node.control.put(&work);
+    let seen = node.control.hears(&work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed)).await;
+    assert!(reason(&seen).starts_with(image), "{seen:?}");
+    (node, work, seen)
+}
+
+async fn an_image_that_is_missing_is_pulled_once_its_registry_is_up(ground: Ground) {
+    let address = free(&ground).to_string();
+    let image = format!("{address}/web:1");
+    let (node, work, seen) = pull_failed(&ground, &image).await;
+    assert!(reason(&seen).contains("refused"), "{seen:?}");
+    // The registry comes up, but does not know the tag.
+    let registry = Registry::start(&ground.folder().join("registry"), &address, Protected::No);
+    let unknown = |seen: &Sighting| seen.code == Some(RuntimeCode::ImagePullFailed) && reason(seen).contains("unknown");
+    while !node.control.history(&work.key).iter().any(unknown) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    publish(&ground, &image);
+    node.control.runs(&work).await;
+    let codes: Vec<_> = node.control.history(&work.key).iter().filter_map(|seen| seen.code).collect();
+    assert!(codes.starts_with(&[RuntimeCode::Pulling, RuntimeCode::ImagePullFailed]), "{codes:?}");
+    let tries =
+        node.control.history(&work.key).iter().filter_map(|seen| seen.details.get("tries").cloned()).next_back();
+    assert!(matches!(tries, Some(Detail::Number(2..))), "{tries:?}");
+    drop(registry);
+}
+
+async fn a_registry_that_wants_a_password_gets_the_clusters(ground: Ground) {
+    let address = free(&ground).to_string();
+    let image = format!("{address}/secret:1");
+    let _registry = Registry::start(&ground.folder().join("registry"), &address, Protected::Yes);
+    let engine = ground.engine();
+    let folder = ground.folder().join("login");
+    let config = folder.to_string_lossy().into_owned();
+    engine.docker(&["--config", &config, "login", &address, "--username", "ann", "--password", "sesame"]);
+    engine.docker(&["tag", IMAGE, &image]);
+    engine.docker(&["--config", &config, "push", &image]);
+    engine.docker(&["rmi", &image]);
+    let node = ground.node();
+    node.control.set_login("ann", "wrong");
+    let work = from(&ground, &image);
+    node.control.put(&work);
+    let seen = node.control.hears(&work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed)).await;
+    assert!(!format!("{seen:?}").contains("wrong"), "{seen:?}");
+    node.control.set_login("ann", "sesame");
+    node.control.runs(&work).await;
+}
+
+async fn an_image_that_may_not_be_pulled_is_a_failed_start(ground: Ground) {
+    let node = ground.node();
+    let mut work = from(&ground, "nobody/has-this:1");
+    let mut spec = (*work.spec).clone();
+    spec.container.pull_policy = Some(PullPolicy::Never);
+    work.spec = std::sync::Arc::new(spec);
+    node.control.put(&work);
+    let seen = node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::StartFailed)).await;
+    assert!(reason(&seen).contains("pull_policy is never"), "{seen:?}");
+}
+
+/// A registry that takes every connection and never says a word.
+async fn silent_registry(ground: &Ground) -> String {
+    let listener = TcpListener::bind((ground.engine().host, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok(connection) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    address.to_string()
+}
+
+async fn a_pull_that_is_no_longer_wanted_ends(ground: Ground) {
+    let registry = silent_registry(&ground).await;
+    let node = ground.node();
+    let work = from(&ground, &format!("{registry}/web:1"));
+    node.control.put(&work);
+    node.control.hears(&work, ReplicaState::Pulling, Some(RuntimeCode::Pulling)).await;
+    let began = Instant::now();
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(ground.containers(), [""; 0]);
+}
+
+async fn a_stuck_pull_does_not_hold_up_fifty_others(ground: Ground) {
+    let registry = silent_registry(&ground).await;
+    let node = ground.node();
+    let stuck = from(&ground, &format!("{registry}/web:1"));
+    node.control.put(&stuck);
+    node.control.hears(&stuck, ReplicaState::Pulling, Some(RuntimeCode::Pulling)).await;
+    let others: Vec<Work> = (1..=50).map(|index| in_slot(&from(&ground, IMAGE), index)).collect();
+    let began = Instant::now();
+    node.control.put_all(&others);
+    for work in &others {
+        node.control.runs(work).await;
+    }
+    println!("     fifty replicas beside a stuck pull ran after {:.1} s", began.elapsed().as_secs_f32());
+    let last = node.control.history(&stuck.key).pop().unwrap();
+    assert_eq!((last.state, last.code), (ReplicaState::Pulling, Some(RuntimeCode::Pulling)));
+}
