@@ -156,3 +156,61 @@ fn an_index_used_twice_is_noticed() {
     assert_eq!(indices::check(Some(&SlotIndex(2)), &group, &slot, SlotIndex(3)), None);
     insta::assert_snapshot!(indices::check(Some(&SlotIndex(3)), &group, &slot, SlotIndex(3)).unwrap(), @"shop-web-3 is opened although 3 was used already");
 }
+
+/// Both replicas of the shop run on `a`.
+fn running() -> State {
+    let scenario = Scenario::parse("x.yaml", CLUSTER).unwrap();
+    let mut state = State::default();
+    for node in &scenario.nodes {
+        state.apply(Command::Join(Box::new(node.clone()))).unwrap();
+    }
+    for step in &scenario.steps {
+        if let crate::scenario::Action::Ask(command) = &step.action {
+            state.apply(Command::clone(command)).unwrap();
+        }
+    }
+    let spec_hash = state.groups().next().unwrap().1.spec.spec_hash.clone();
+    state.apply(Command::Commit(Box::new(plan(Terms { spec_hash, ..Terms::default() }, [1, 2])))).unwrap();
+    for index in [0, 1] {
+        state.apply(seen_running(index)).unwrap();
+    }
+    state
+}
+
+fn seen_running(index: u32) -> Command {
+    let group =
+        longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
+    Command::Observe(longshore_model::Observation {
+        group,
+        slot: SlotKey::Index(SlotIndex(index)),
+        generation: Generation(1),
+        attempt: longshore_model::Attempt(0),
+        state: longshore_model::ReplicaState::Running,
+        code: None,
+        details: longshore_model::replica::Details::new(),
+        at: Time(60),
+    })
+}
+
+#[test]
+fn a_drain_that_stops_what_nothing_replaces_is_noticed() {
+    let mut state = running();
+    let mut stop = plan(Terms::default(), [1, 2]);
+    stop.groups[0].items = vec![PlanItem::Stop { slot: SlotKey::Index(SlotIndex(0)), generation: Generation(1) }];
+    assert_eq!(drained::check(&state, &stop), Vec::<String>::new());
+    let intent = longshore_model::Intent::Draining;
+    state.apply(Command::SetIntent { node: "a".into(), intent, at: Time(70) }).unwrap();
+    assert_eq!(drained::check(&state, &stop), ["shop-web-0 g1 is drained although nothing else of it runs"]);
+}
+
+#[test]
+fn what_counts_on_a_lost_node_or_looks_alive_there_is_noticed() {
+    let mut state = running();
+    assert_eq!(evacuated::check(&state, Time(70)), Vec::<String>::new());
+    state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(70) }).unwrap();
+    let counted = ["shop-web-0 counts on a node that is down", "shop-web-1 counts on a node that is down"];
+    assert_eq!(evacuated::check(&state, Time(70)), counted);
+    assert_eq!(tenure::check(&state), Vec::<String>::new());
+    state.apply(seen_running(0)).unwrap();
+    assert_eq!(tenure::check(&state), ["shop-web-0 g1 shall run on a, which is down"]);
+}
