@@ -546,12 +546,12 @@ pub struct Dependency {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DependencyCondition {
-    /// Some replica runs or is degraded.
+    /// Every replica has started.
     #[default]
     ServiceStarted,
-    /// Some replica runs and is healthy.
+    /// Every replica runs and is healthy.
     ServiceHealthy,
-    /// It ended well.
+    /// Every replica ended well.
     ServiceCompletedSuccessfully,
 }
 

@@ -119,6 +119,9 @@ pub(crate) fn details(explanation: &Explanation) -> Details {
     if let Some(Refusal::SecretsMissing { names }) = &explanation.gate {
         details.insert("missing".to_owned(), Detail::List(names.iter().map(ToString::to_string).collect()));
     }
+    if let Some(Refusal::Dependency { service }) = &explanation.gate {
+        details.insert("service".to_owned(), Detail::Text(service.clone()));
+    }
     if let Some(Refusal::Quota { dimension, limit, used, needed }) = &explanation.gate {
         details.insert("dimension".to_owned(), Detail::Text(dimension.clone()));
         details.insert("limit".to_owned(), Detail::Number(*limit));

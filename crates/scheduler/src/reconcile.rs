@@ -16,11 +16,12 @@ pub(crate) mod attempt;
 mod foresight;
 pub(crate) mod global;
 mod handover;
+pub(crate) mod jobs;
 mod nodes;
 pub(crate) mod preempt;
 mod reschedule;
 mod restart;
-mod scale;
+pub(crate) mod scale;
 mod second_look;
 pub(crate) mod slots;
 
@@ -220,6 +221,7 @@ impl<'a> Pass<'a> {
         match self.view.group(group).wanted {
             Wanted::Stop => scale::close_all(&mut self, group),
             Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
+            Wanted::Run if jobs::is_job(ask.spec.kind) => jobs::decide(&mut self, group, &mut ask),
             Wanted::Run => self.decide_counted(group, &mut ask),
         }
         let changes = (!self.items.is_empty()).then(|| GroupPlan {

@@ -5,6 +5,7 @@
 
 pub(crate) mod classes;
 mod companions;
+mod dependents;
 mod events;
 pub(crate) mod fleet;
 pub(crate) mod groups;
@@ -69,6 +70,8 @@ pub struct View {
     pub(crate) waiting: BTreeSet<GroupIx>,
     /// Groups that look at where another group is, by that group.
     pub(crate) watchers: BTreeMap<GroupKey, BTreeSet<GroupIx>>,
+    /// Groups that wait for another group, by that group.
+    pub(crate) dependents: BTreeMap<GroupKey, BTreeSet<GroupIx>>,
     /// Groups that follow the nodes rather than a count.
     pub(crate) per_node: BTreeSet<GroupIx>,
     /// Groups whose answer changes at an instant without any event, by that instant.

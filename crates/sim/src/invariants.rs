@@ -6,6 +6,8 @@
 //! whether it could be rebuilt.
 
 mod address;
+mod concurrency;
+mod dependencies;
 mod devices;
 mod disk;
 mod drained;
@@ -135,6 +137,9 @@ pub(crate) fn check_decision(state: &State, plan: &Plan, now: Time, violations: 
     for message in drained::check(state, plan) {
         violations.add(now, drained::NAME, message);
     }
+    for message in dependencies::check(state, plan) {
+        violations.add(now, dependencies::NAME, message);
+    }
 }
 
 /// Checks that nothing the scheduler knows is known from following along only.
@@ -167,6 +172,9 @@ pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violation
     for (key, group) in state.groups() {
         for message in explained::check(key, group) {
             violations.add(now, explained::NAME, message);
+        }
+        if let Some(message) = concurrency::check(key, group) {
+            violations.add(now, concurrency::NAME, message);
         }
         if let Some(message) = slot_count::check(key, group) {
             violations.add(now, slot_count::NAME, message);

@@ -67,7 +67,12 @@ impl Tally {
         let closing = group.slots.values().filter(|slot| slot.wanted == Wanted::Stop);
         self.lingering += closing.filter(|slot| slot.replicas.iter().any(lingers)).count();
         if group.wanted == Wanted::Run && !runs_per_node(&group.spec) {
-            self.undecided += open.len().abs_diff(group.spec.replicas as usize);
+            let done = group.collected.total();
+            self.undecided += open.len().abs_diff(group.spec.replicas.saturating_sub(done) as usize);
+        }
+        if group.wanted == Wanted::Run {
+            self.completed += group.collected.completed as usize;
+            self.exhausted += group.collected.failed as usize;
         }
         for slot in open {
             self.count_slot(slot, &group.spec);

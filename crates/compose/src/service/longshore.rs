@@ -85,11 +85,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
         "`docker`, `exec` or `microvm`",
     ),
     Rule::honoured("hosts", |r, k, n| r.hosts(k, n), "nodes for `placement: hosts`; one not known yet is waited for"),
-    Rule::honoured(
-        "max_concurrent",
-        |r, k, n| r.max_concurrent(k, n),
-        "replicas of a job that run at once; read and checked, not acted on yet",
-    ),
+    Rule::honoured("max_concurrent", |r, k, n| r.max_concurrent(k, n), "replicas of a job that run at once"),
     Rule::honoured("max_skew", |r, k, n| r.max_skew(k, n), "largest difference between branches of each spread level"),
     Rule::honoured(
         "near",

@@ -1,11 +1,13 @@
-//! What is asked of a service before any node: its secrets, its volumes, its quota.
+//! What is asked of a service before any node: its secrets, its volumes, its quota, the services that come first.
 //!
 //! Owns: gates. A gate that is shut leaves the whole batch, or the rest of it, without a node.
 //! Must not touch: nodes.
 
+pub(crate) mod dependencies;
+
 use longshore_model::{NodeName, Refusal, command::Quota};
 
-use crate::{ask::Ask, view::View, view::usage::Usage};
+use crate::{ask::Ask, placement::Vacancy, view::View, view::usage::Usage};
 
 /// How many of a batch may be placed.
 pub(crate) enum Gate {
@@ -26,6 +28,14 @@ pub(crate) fn check(view: &View, ask: &Ask, wanted: usize) -> Gate {
         None => Gate::Open,
         Some((0, refusal)) => Gate::Shut(refusal),
         Some((allowed, refusal)) => Gate::Partly { allowed, refusal },
+    }
+}
+
+/// What keeps one vacancy from being placed anywhere.
+pub(crate) fn bar(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<Refusal> {
+    match check(view, ask, 1) {
+        Gate::Shut(refusal) | Gate::Partly { refusal, .. } => Some(refusal),
+        Gate::Open => dependencies::holding_back(view, ask, vacancy),
     }
 }
 

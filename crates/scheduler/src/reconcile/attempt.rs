@@ -9,7 +9,7 @@ use longshore_model::{Explanation, Placement, Reason, Refusal, Strategy, service
 use crate::{
     ask::Ask,
     explain,
-    feasibility::gates::{self, Gate},
+    feasibility::gates::{self, Gate, dependencies},
     placement::{self, Vacancy},
     view::View,
 };
@@ -31,12 +31,16 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
         Gate::Partly { allowed, refusal } => Some((vacancies.split_off(allowed), refusal)),
         Gate::Shut(refusal) => Some((std::mem::take(&mut vacancies), refusal)),
     };
+    let (vacancies, early) = split_early(view, ask, vacancies);
     match ask.spec.placement.batching {
         Batching::AsManyAsFit => as_many_as_fit(view, ask, vacancies, &mut outcome),
         Batching::AllOrNothing => {
             let barred = barred.as_ref().map_or(0, |(barred, _)| barred.len());
             all_or_nothing(view, ask, vacancies, barred, &mut outcome);
         }
+    }
+    if let Some((early, refusal)) = early {
+        outcome.held_back.push((early, explain::gated(view, refusal)));
     }
     if let Some((barred, refusal)) = barred {
         // The gate is asked again: what was just placed counts in the numbers that are shown, and whoever it let in and
@@ -49,6 +53,15 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
         outcome.held_back.push((barred, explain::gated(view, refusal)));
     }
     outcome
+}
+
+/// Those whose time has come, and those that wait for a service that comes first.
+fn split_early(view: &View, ask: &Ask, vacancies: Vec<Vacancy>) -> (Vec<Vacancy>, Option<(Vec<Vacancy>, Refusal)>) {
+    let first = vacancies.iter().find_map(|vacancy| dependencies::holding_back(view, ask, vacancy));
+    let Some(refusal) = first else { return (vacancies, None) };
+    let is_early = |vacancy: &Vacancy| dependencies::holding_back(view, ask, vacancy).is_some();
+    let (early, due) = vacancies.into_iter().partition(is_early);
+    (due, Some((early, refusal)))
 }
 
 fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, Time, replica::Wanted};
 
-use super::{Pass, absence, handover, restart, second_look::Leftover, slots};
+use super::{Pass, absence, handover, jobs, restart, second_look::Leftover, slots};
 use crate::{
     ask::Ask,
     explain,
@@ -21,7 +21,11 @@ use crate::{
 /// Brings a global service to one replica on every target.
 pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let group = ask.group;
-    let closed = close_off_target(pass, ask);
+    let mut closed = close_off_target(pass, ask);
+    if jobs::is_job(ask.spec.kind) {
+        closed.extend(jobs::collect(pass, ask, &closed));
+        jobs::stop_outdated(pass, ask, &closed);
+    }
     for slot in &closed {
         ask.counts.remove_from(slots::counts_on(pass.view, group, slot));
     }
@@ -29,6 +33,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     restart::restart_ended(pass, group);
     pass.view.waiting.remove(&group);
     let vacancies = vacancies(pass, ask, &closed);
+    let vacancies = jobs::in_turn(pass, ask, vacancies, &closed, |(vacancy, _)| vacancy);
     place_each(pass, ask, vacancies);
 }
 
@@ -39,7 +44,7 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
     let mut full = Vec::new();
     for (vacancy, node) in vacancies {
         ask.counts.remove_from(slots::counts_on(pass.view, ask.group, &vacancy.slot));
-        if let gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } = gates::check(pass.view, ask, 1) {
+        if let Some(refusal) = gates::bar(pass.view, ask, &vacancy) {
             barred.push((vacancy, explain::gated(pass.view, refusal)));
             continue;
         }
@@ -76,6 +81,11 @@ fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
     let view = &*pass.view;
     let empty: Vec<(Vacancy, NodeIx)> =
         view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node))).collect();
+    if jobs::is_job(ask.spec.kind) {
+        let reruns = jobs::reruns(view, ask, closed).into_iter();
+        let reruns = reruns.filter(|(_, node)| takes_work(view.fleet.node(*node)));
+        return empty.into_iter().chain(reruns).collect();
+    }
     let outdated: Vec<SlotKey> = view
         .group(ask.group)
         .wanted_slots()
@@ -98,6 +108,8 @@ fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
     let group = view.group(ask.group);
     let key = SlotKey::Node(known.name.clone());
     let generation = match group.slot_at(&key) {
+        // A job that is done there, though no longer shown, is done.
+        Err(_) if group.collected.nodes.contains_key(&known.name) => return None,
         // A node that takes no new work is no target; a slot that it already has waits there.
         Err(_) if !takes_work(known) => return None,
         Err(_) => Generation(1),
@@ -114,10 +126,13 @@ fn vacancy(view: &View, ask: &Ask, node: NodeIx) -> Option<Vacancy> {
 /// follows the nodes that are there. A paused or suspect node keeps its replica, and work that is done stays done.
 fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     let view = &*pass.view;
+    let group = view.group(ask.group);
+    let is_done = |slot: &Slot| slot.current().is_some_and(|replica| jobs::has_ended(group, replica));
     let stays = |name: &NodeName, slot: &Slot| {
         view.fleet.by_name.get(name).is_some_and(|node| {
-            let done = slot.current().is_some_and(|replica| slots::has_finished(&ask.spec, replica));
-            (done || is_there(view, ask, *node, slot, pass.now)) && feasibility::may_stay(ask, view, *node)
+            // What has ended is shown until it is collected, whatever becomes of the node.
+            let done = jobs::is_job(ask.spec.kind) && is_done(slot);
+            done || (is_there(view, ask, *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
         })
     };
     let gone: BTreeSet<SlotKey> = view
@@ -150,19 +165,19 @@ fn is_there(view: &View, ask: &Ask, node: NodeIx, slot: &Slot, now: Time) -> boo
 pub(crate) fn explain_each(view: &View, ask: &Ask, unplaced: Vec<Vacancy>) -> Vec<(Vec<SlotKey>, Explanation)> {
     let mut fates: Vec<(Vec<SlotKey>, Explanation)> = Vec::new();
     let everywhere = explain::nowhere(view, ask);
-    for slot in unplaced.into_iter().map(|vacancy| vacancy.slot) {
-        let SlotKey::Node(name) = &slot else { continue };
+    for vacancy in unplaced {
+        let SlotKey::Node(name) = &vacancy.slot else { continue };
         let Some(&node) = view.fleet.by_name.get(name) else { continue };
-        let why = match gates::check(view, ask, 1) {
-            gates::Gate::Shut(refusal) | gates::Gate::Partly { refusal, .. } => explain::gated(view, refusal),
-            gates::Gate::Open => Explanation {
+        let why = match gates::bar(view, ask, &vacancy) {
+            Some(refusal) => explain::gated(view, refusal),
+            None => Explanation {
                 nodes: everywhere.nodes,
                 fits: everywhere.fits,
                 refused: everywhere.refused.clone(),
                 ..explain::at_node(view, ask, node)
             },
         };
-        fates.push((vec![slot], why));
+        fates.push((vec![vacancy.slot], why));
     }
     fates
 }

@@ -9,7 +9,7 @@ use longshore_model::{
     replica::Wanted,
 };
 
-use super::absence;
+use super::{absence, jobs};
 use crate::{
     explain,
     view::{
@@ -86,7 +86,9 @@ fn remainders(view: &View, ix: NodeIx) -> Vec<Remainder> {
 fn hindrance(node: &Node, group: &Group, slot: &Slot, replica: &Replica) -> Option<Hindrance> {
     let stays = node.drain.as_ref().is_some_and(|drain| drain.then == AfterDrain::Keep);
     let given_up = replica.code == Some(RuntimeCode::RestartExhausted) && stays;
-    if given_up || !occupies(replica.terms.kind, replica.state) {
+    // What has ended for good is done, whatever becomes of the node.
+    let done = jobs::is_job(group.spec.kind) && jobs::has_ended(group, replica);
+    if given_up || done || !occupies(replica.terms.kind, replica.state) {
         return None;
     }
     let current = slot.current().is_some_and(|current| current.generation == replica.generation);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, config::Preemption, replica::Wanted};
 
-use super::Pass;
+use super::{Pass, jobs};
 use crate::{
     placement::Vacancy,
     view::{
@@ -49,14 +49,14 @@ pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<Slo
 }
 
 /// The slots of a group beyond its count.
-fn surplus(known: &Group) -> BTreeSet<SlotKey> {
+pub(crate) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
     if known.spec.kind.is_per_node() {
         return BTreeSet::new();
     }
     // Slots named after nodes are left from when the service was global.
     let counted = |slot: &&Slot| matches!(slot.key, SlotKey::Index(_));
     let (mut left, misnamed): (Vec<&Slot>, Vec<&Slot>) = known.wanted_slots().partition(counted);
-    let surplus = left.len().saturating_sub(known.spec.replicas as usize);
+    let surplus = left.len().saturating_sub(to_do(known));
     if surplus == 0 && misnamed.is_empty() {
         return BTreeSet::new();
     }
@@ -66,7 +66,8 @@ fn surplus(known: &Group) -> BTreeSet<SlotKey> {
     }
     let mut closed: BTreeSet<SlotKey> = misnamed.iter().map(|slot| slot.key.clone()).collect();
     for _ in 0..surplus {
-        let worst = left.iter().enumerate().max_by_key(|(_, slot)| least_missed(slot, &on_node)).map(|(at, _)| at);
+        let worst =
+            left.iter().enumerate().max_by_key(|(_, slot)| least_missed(known, slot, &on_node)).map(|(at, _)| at);
         let Some(at) = worst else { break };
         let slot = left.remove(at);
         if let Some(count) = slot.current().and_then(|replica| on_node.get_mut(&replica.node)) {
@@ -78,24 +79,38 @@ fn surplus(known: &Group) -> BTreeSet<SlotKey> {
 }
 
 /// The larger, the sooner it goes.
-fn least_missed(slot: &Slot, on_node: &BTreeMap<NodeIx, u32>) -> (NotRunning, u32, SlotKey) {
+fn least_missed(known: &Group, slot: &Slot, on_node: &BTreeMap<NodeIx, u32>) -> (Missed, u32, SlotKey) {
     let current = slot.current();
     let running = current.is_some_and(|replica| replica.state == ReplicaState::Running);
     let crowd = current.and_then(|replica| on_node.get(&replica.node)).copied().unwrap_or(0);
-    (if running { NotRunning::No } else { NotRunning::Yes }, crowd, slot.key.clone())
+    let done = jobs::is_job(known.spec.kind) && current.is_some_and(|replica| jobs::has_ended(known, replica));
+    let missed = match (done, running) {
+        (true, _) => Missed::Done,
+        (false, true) => Missed::Running,
+        (false, false) => Missed::NotRunning,
+    };
+    (missed, crowd, slot.key.clone())
 }
 
+/// How a slot does, the most missed first. A job's work that is done is what was wanted of it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum NotRunning {
-    No,
-    Yes,
+enum Missed {
+    Done,
+    Running,
+    NotRunning,
+}
+
+/// Slots a group should have: its count, less what is done and no longer shown.
+fn to_do(known: &Group) -> usize {
+    let collected = if jobs::is_job(known.spec.kind) { known.collected.total() } else { 0 };
+    known.spec.replicas.saturating_sub(collected) as usize
 }
 
 /// The slots a group lacks, named by its counter.
 pub(super) fn missing(pass: &Pass<'_>, group: GroupIx, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
     let known = pass.view.group(group);
     let open = known.slots.iter().filter(|slot| slot.wanted == Wanted::Run).count() - closed.len();
-    let lacking = (known.spec.replicas as usize).saturating_sub(open);
+    let lacking = to_do(known).saturating_sub(open);
     let first = known.next_index;
     let indexes = (first..u32::MAX).take(lacking);
     let vacancy = |index| Vacancy { slot: SlotKey::Index(SlotIndex(index)), generation: Generation(1) };

@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, ServiceKind, SlotKey, Time,
+    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, SlotKey, Time,
     service::{ServiceSpec, UpdateOrder},
 };
 
-use super::{Pass, absence, handover};
+use super::{Pass, absence, handover, jobs};
 use crate::{
     ask::Ask,
     explain,
@@ -185,6 +185,9 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
     let Some(replica) = slot.current() else {
         return if may_have_successor(view, &ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
+    if jobs::is_job(ask.spec.kind) && jobs::has_ended(view.group(ask.group), replica) {
+        return Need::Nothing;
+    }
     if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
         // Given up means given up, also when its node is lost: only another spec, or the next apply, tries again. With a node
         // that leaves for good the record of its failures leaves too.
@@ -192,9 +195,6 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
             return Need::Place;
         }
         return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
-    }
-    if has_finished(&ask.spec, replica) {
-        return Need::Nothing;
     }
     let node = view.fleet.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
@@ -204,7 +204,8 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
             false => Need::Place,
         };
     }
-    if handover::must_leave(view, ask, replica) {
+    // A job is left to end where it runs: moving it would be to run it twice.
+    if !jobs::is_job(ask.spec.kind) && handover::must_leave(view, ask, replica) {
         return Need::Place;
     }
     if is_outdated(ask, replica) { Need::Update } else { Need::Nothing }
@@ -215,12 +216,6 @@ pub(super) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
     (&replica.terms.spec_hash, replica.terms.kind) != (&ask.terms.spec_hash, ask.terms.kind)
 }
 
-/// A job's replica that completed is done, whatever changes.
-pub(super) fn has_finished(spec: &ServiceSpec, replica: &Replica) -> bool {
-    let job = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
-    job(spec.kind) && job(replica.terms.kind) && replica.state == ReplicaState::Completed
-}
-
 /// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop. One on
 /// a node that is down blocks nobody: its port is not wanted there, and its volume's home is asked about by a filter.
 pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -> bool {
@@ -228,8 +223,12 @@ pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -
     slot.current().is_none() && (alive.next().is_none() || !blocks_successor(spec))
 }
 
-/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume.
+/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume, or do the same
+/// work twice.
 fn blocks_successor(spec: &ServiceSpec) -> bool {
+    if jobs::is_job(spec.kind) {
+        return true;
+    }
     let host_port = spec.ports.iter().any(|port| port.mode == longshore_model::service::PortMode::Host);
     spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
 }
@@ -279,7 +278,7 @@ fn restarted(item: &PlanItem) -> Option<&SlotKey> {
     if let PlanItem::Restart { slot, .. } = item { Some(slot) } else { None }
 }
 
-fn given_up(item: &PlanItem) -> Option<&SlotKey> {
+pub(super) fn given_up(item: &PlanItem) -> Option<&SlotKey> {
     if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
 }
 

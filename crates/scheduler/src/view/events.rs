@@ -26,6 +26,11 @@ impl View {
     /// Takes one change in. The cost is that of what changed, never of the cluster, save for a node that joins or
     /// leaves: that reorders the lanes once before the next plan.
     pub fn apply(&mut self, event: &Event) {
+        self.take_in(event);
+        self.tell_dependents(event);
+    }
+
+    fn take_in(&mut self, event: &Event) {
         match event {
             Event::Configured(config) => self.configure(config),
             Event::NodeChanged(node) => self.node_changed(node),
@@ -169,6 +174,8 @@ impl View {
         }
         self.unwatch(ix, key, &old);
         self.watch(ix, key, spec);
+        self.depend_no_longer(ix, key, &old);
+        self.depend(ix, key, spec);
         let group = self.group_mut(ix);
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
@@ -220,6 +227,7 @@ impl View {
             let spec = Arc::clone(&self.group(ix).spec);
             self.fleet.classes.drop_interest(&spec.placement);
             self.unwatch(ix, key, &spec);
+            self.depend_no_longer(ix, key, &spec);
         }
         self.group_mut(ix).wanted = Wanted::Stop;
         self.per_node.remove(&ix);
@@ -234,6 +242,7 @@ impl View {
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
+            self.depend_no_longer(ix, key, &group.spec);
         }
         self.stand(key, ix, Standing::Finished);
         self.dirty.remove(&ix);

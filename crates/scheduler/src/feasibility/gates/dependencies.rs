@@ -1,0 +1,90 @@
+//! Services that come first: whether what a service waits for is there.
+//!
+//! Only what was seen of a dependency's present spec counts. What an older generation did says nothing about the one that
+//! is wanted now, so a service that is applied anew is waited for anew.
+//!
+//! Owns: when a dependency is met. Must not touch: who is held back; a restart or a replacement of what was lost never is.
+
+use longshore_model::{
+    GroupKey, Refusal, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
+    replica::Wanted,
+    service::{Dependency, DependencyCondition},
+};
+
+use crate::{
+    ask::Ask,
+    placement::Vacancy,
+    reconcile::{jobs::is_job, scale},
+    view::{
+        View,
+        groups::{Group, Replica, Slot},
+    },
+};
+
+/// The first service, by name, that is waited for in vain.
+pub(crate) fn unmet(view: &View, key: &GroupKey, spec: &ServiceSpec) -> Option<Refusal> {
+    let unmet = spec.depends_on.iter().find(|(service, dependency)| !is_met(view, &key.beside(service), **dependency));
+    unmet.map(|(service, _)| Refusal::Dependency { service: service.to_string() })
+}
+
+/// What holds a vacancy back, if it is a first start: of its slot, or of a job that has another spec than before.
+pub(crate) fn holding_back(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<Refusal> {
+    let starts = || {
+        let known = view.group(ask.group);
+        let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
+        let same = |replica: &Replica| replica.terms.spec_hash == ask.terms.spec_hash;
+        let ran = slot.is_some_and(|slot| slot.replicas.iter().any(same));
+        vacancy.generation.0 == 1 || (is_job(ask.spec.kind) && !ran)
+    };
+    if ask.spec.depends_on.is_empty() || !starts() { None } else { unmet(view, &ask.key, &ask.spec) }
+}
+
+fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
+    let group = view.group_ids.get(key).map(|ix| view.group(*ix)).filter(|group| group.wanted == Wanted::Run);
+    let Some(group) = group else { return !dependency.required };
+    let surplus = scale::surplus(group);
+    let mut slots = group.wanted_slots().filter(|slot| !surplus.contains(&slot.key)).peekable();
+    let none = slots.peek().is_none();
+    let mut there = 0;
+    for slot in slots {
+        if !holds(dependency.condition, group, slot) {
+            return false;
+        }
+        there += 1;
+    }
+    let done = group.collected.total();
+    let well = group.collected.failed == 0 || dependency.condition == DependencyCondition::ServiceStarted;
+    let expected = match (group.spec.kind, dependency.condition) {
+        // Its nodes are known once it has been decided.
+        (ServiceKind::System | ServiceKind::Sysbatch, _) => return well && (!none || done > 0),
+        // The rest of a job starts as the first of it end.
+        (ServiceKind::Batch, DependencyCondition::ServiceStarted | DependencyCondition::ServiceHealthy) => {
+            group.spec.replicas.min(1)
+        }
+        (ServiceKind::Batch | ServiceKind::Service, _) => group.spec.replicas,
+    };
+    well && done.saturating_add(there) >= expected
+}
+
+fn holds(condition: DependencyCondition, group: &Group, slot: &Slot) -> bool {
+    let Some(replica) = slot.current() else { return false };
+    let up_to_date = (&replica.terms.spec_hash, replica.terms.kind) == (&group.spec.spec_hash, group.spec.kind);
+    let state = replica.state;
+    up_to_date
+        && match condition {
+            DependencyCondition::ServiceStarted => match state {
+                ReplicaState::Starting | ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Completed => {
+                    true
+                }
+                // It did start; that it ended is another matter.
+                ReplicaState::Failed => replica.code != Some(RuntimeCode::StartFailed),
+                ReplicaState::Pending
+                | ReplicaState::Pulling
+                | ReplicaState::Draining
+                | ReplicaState::Stopped
+                | ReplicaState::Lost => false,
+            },
+            DependencyCondition::ServiceHealthy => state == ReplicaState::Running,
+            DependencyCondition::ServiceCompletedSuccessfully => state == ReplicaState::Completed,
+        }
+}

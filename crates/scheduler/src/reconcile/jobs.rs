@@ -1,0 +1,156 @@
+//! Work that ends: how much of it runs at once, when it runs again, and when it is no longer shown.
+//!
+//! ```text
+//! open ──▶ placed ──▶ completed, or given up ──an hour──▶ collected
+//!            │ another spec: stop              │ another spec: the next generation
+//!            └───────────▶ then run again ◀────┘
+//! ```
+//!
+//! A replica of a job is never run beside another generation of itself, and what has ended is not run again unless the
+//! spec changed.
+//!
+//! Owns: those rules. Must not touch: restarts, which jobs have like anybody, and the choice of nodes.
+
+use std::collections::BTreeSet;
+
+use longshore_model::{PlanItem, ReplicaState, RuntimeCode, ServiceKind, SlotKey, service::RestartCondition};
+
+use super::{Pass, slots};
+use crate::{
+    ask::Ask,
+    placement::Vacancy,
+    view::{
+        GroupIx, NodeIx, View,
+        groups::{Group, Replica, Slot},
+    },
+};
+
+/// Whether work of a kind ends.
+pub(crate) const fn is_job(kind: ServiceKind) -> bool {
+    match kind {
+        ServiceKind::Batch | ServiceKind::Sysbatch => true,
+        ServiceKind::Service | ServiceKind::System => false,
+    }
+}
+
+/// Whether a job's generation has ended, well or for good.
+pub(super) fn has_ended(group: &Group, replica: &Replica) -> bool {
+    let for_good = replica.code == Some(RuntimeCode::RestartExhausted)
+        || (group.spec.restart.condition == RestartCondition::None && group.spec.reschedule.is_none());
+    match replica.state {
+        ReplicaState::Completed => is_job(replica.terms.kind),
+        ReplicaState::Failed => for_good,
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    }
+}
+
+/// Collects what ended long enough ago; gives back which slots go.
+pub(super) fn collect(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> BTreeSet<SlotKey> {
+    let known = pass.view.group(ask.group);
+    let keep = pass.view.config.gc_finished;
+    let mut gone = BTreeSet::new();
+    let mut items = Vec::new();
+    let mut wake_at = None;
+    for slot in known.wanted_slots().filter(|slot| !closed.contains(&slot.key)) {
+        let Some(replica) = slot.current().filter(|replica| has_ended(known, replica)) else { continue };
+        if slots::is_outdated(ask, replica) || replica.generation != slot.newest {
+            continue;
+        }
+        let at = replica.since.after(keep);
+        if at <= pass.now {
+            gone.insert(slot.key.clone());
+            items.push(PlanItem::Collect { slot: slot.key.clone(), generation: replica.generation });
+        } else {
+            wake_at = Some(wake_at.map_or(at, |earlier: longshore_model::Time| earlier.min(at)));
+        }
+    }
+    pass.items.extend(items);
+    if let Some(at) = wake_at {
+        pass.wake(at);
+    }
+    gone
+}
+
+/// Stops what still runs on another spec: its slot runs again once it has stopped.
+pub(super) fn stop_outdated(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) {
+    let known = pass.view.group(ask.group);
+    let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    let outdated = slots.filter_map(|slot| {
+        let replica = slot.current()?;
+        let stops = slots::is_outdated(ask, replica) && !has_ended(known, replica);
+        stops.then(|| (slot.key.clone(), replica.generation))
+    });
+    for (slot, generation) in outdated.collect::<Vec<_>>() {
+        pass.view.suppose_stopping(ask.group, &slot, generation);
+        pass.items.push(PlanItem::Stop { slot, generation });
+    }
+}
+
+/// Slots whose work has ended on another spec and that run again, each with the node it was on.
+pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<(Vacancy, NodeIx)> {
+    let known = view.group(ask.group);
+    let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    let ended = slots.filter_map(|slot| {
+        let replica = slot.current()?;
+        let again = slots::is_outdated(ask, replica) && has_ended(known, replica);
+        again.then(|| (slots::next_generation(slot), replica.node))
+    });
+    ended.collect()
+}
+
+/// As many vacancies as may be under way beside what is. What has no turn yet and no generation to show is closed: its
+/// place is opened again when its turn comes.
+pub(super) fn in_turn<T>(
+    pass: &mut Pass<'_>,
+    ask: &Ask,
+    mut vacancies: Vec<T>,
+    closed: &BTreeSet<SlotKey>,
+    vacancy: impl Fn(&T) -> &Vacancy,
+) -> Vec<T> {
+    let Some(most) = ask.spec.max_concurrent.filter(|_| is_job(ask.spec.kind)) else { return vacancies };
+    let known = pass.view.group(ask.group);
+    let asking: BTreeSet<&SlotKey> = vacancies.iter().map(|it| &vacancy(it).slot).collect();
+    let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(slots::given_up).collect();
+    let under_way = |slot: &&Slot| {
+        let ended = |replica| has_ended(known, replica) || given_up.contains(&slot.key);
+        let unfinished = slot.current().is_none_or(|replica| !ended(replica));
+        !closed.contains(&slot.key) && !asking.contains(&slot.key) && unfinished
+    };
+    let busy = known.wanted_slots().filter(under_way).count();
+    let later = vacancies.split_off((most as usize).saturating_sub(busy).min(vacancies.len()));
+    let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {
+        let slot = known.slot_at(key).ok().map(|at| &known.slots[at]);
+        slot.is_some_and(|slot| slot.replicas.is_empty())
+    });
+    let idle: Vec<SlotKey> = idle.cloned().collect();
+    pass.items.extend(idle.into_iter().map(PlanItem::Close));
+    vacancies
+}
+
+/// Brings a job with a count forward.
+pub(super) fn decide(pass: &mut Pass<'_>, group: GroupIx, ask: &mut Ask) {
+    pass.view.waiting.remove(&group);
+    let surplus = super::scale::close_surplus(pass, group);
+    let mut closed = collect(pass, ask, &surplus);
+    closed.extend(surplus.iter().cloned());
+    super::handover::settle(pass, group);
+    stop_outdated(pass, ask, &closed);
+    super::restart::restart_ended(pass, group);
+    let mut vacancies = slots::vacancies(pass, ask, &closed);
+    for (vacancy, node) in reruns(pass.view, ask, &closed) {
+        ask.counts.remove_from(Some(node));
+        vacancies.push(vacancy);
+    }
+    vacancies.sort_by(|a, b| a.slot.cmp(&b.slot));
+    // What is collected is done: it leaves no gap.
+    vacancies.extend(super::scale::missing(pass, group, &surplus));
+    let vacancies = in_turn(pass, ask, vacancies, &closed, |vacancy| vacancy);
+    pass.place(ask, vacancies);
+}

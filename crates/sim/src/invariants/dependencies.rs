@@ -1,0 +1,52 @@
+//! A slot is placed for the first time only once the services it depends on are there, by the state and not by the view.
+
+use longshore_model::{
+    GroupKey, Plan, PlanItem, ReplicaState,
+    replica::{Replica, Wanted},
+    service::{Dependency, DependencyCondition},
+};
+use longshore_store::State;
+
+pub(super) const NAME: &str = "dependencies";
+
+pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
+    let mut messages = Vec::new();
+    for part in &plan.groups {
+        let Some(group) = state.group(&part.group) else { continue };
+        let firsts = part.items.iter().filter_map(|item| match item {
+            PlanItem::Place(placement) if placement.generation.0 == 1 => Some(&placement.slot),
+            _ => None,
+        });
+        for slot in firsts {
+            let early = group.spec.depends_on.iter().find(|(service, dependency)| {
+                let other = part.group.beside(service);
+                is_missing(state, &other, **dependency)
+            });
+            if let Some((service, _)) = early {
+                messages.push(format!("{} is placed before {service} is ready", slot.printed(&part.group)));
+            }
+        }
+    }
+    messages
+}
+
+/// Whether some replica of a dependency is known not to be as asked. A weaker question than the scheduler's, on purpose.
+fn is_missing(state: &State, key: &GroupKey, dependency: Dependency) -> bool {
+    let Some(group) = state.group(key).filter(|group| group.wanted == Wanted::Run) else { return dependency.required };
+    let as_asked = |replica: &Replica| match dependency.condition {
+        DependencyCondition::ServiceStarted => !matches!(
+            replica.state,
+            ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Stopped | ReplicaState::Lost
+        ),
+        DependencyCondition::ServiceHealthy => replica.state == ReplicaState::Running,
+        DependencyCondition::ServiceCompletedSuccessfully => replica.state == ReplicaState::Completed,
+    };
+    let there = group.slots.values().filter(|slot| {
+        let current = slot.replicas.last().filter(|replica| replica.wanted == Wanted::Run);
+        let current = current.filter(|replica| replica.assignment.terms.spec_hash == group.spec.spec_hash);
+        slot.wanted == Wanted::Run && current.is_some_and(as_asked)
+    });
+    let wanted = if group.spec.kind.is_per_node() { 1 } else { group.spec.replicas as usize };
+    let wanted = if group.spec.max_concurrent.is_some() { wanted.min(1) } else { wanted };
+    there.count() + (group.collected.total() as usize) < wanted
+}
