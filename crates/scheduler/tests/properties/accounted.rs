@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Event, GroupKey, Health, ReplicaState, Slot, SlotKey, replica::Wanted};
+use longshore_model::{Evacuation, Event, GroupKey, Health, ReplicaState, Slot, SlotKey, replica::Wanted};
 use longshore_store::{Group, State, is_live};
 use proptest::prelude::*;
 
@@ -76,8 +76,11 @@ fn slot_is_accounted_for(state: &State, key: &GroupKey, slot: &Slot) {
         replica.wanted == Wanted::Run && (there || ended)
     });
     let leaving = slot.replicas.iter().any(|replica| replica.wanted == Wanted::Stop);
+    // With more than half of the nodes gone, what is lost with them keeps its place and is not replaced.
+    let paused = *state.evacuation() != Evacuation::Free;
+    let held = paused && slot.replicas.iter().any(|replica| replica.wanted == Wanted::Run);
     let printed = slot.key.printed(key);
-    assert!(stands || leaving || slot.waiting.is_some(), "{printed} has neither node nor reason: {slot:?}");
+    assert!(stands || leaving || held || slot.waiting.is_some(), "{printed} has neither node nor reason: {slot:?}");
     let live = slot.replicas.iter().any(is_live);
     assert!(!live || slot.waiting.is_none(), "{printed} is alive and says that it waits: {slot:?}");
 }
