@@ -265,6 +265,25 @@ impl ReplicaState {
     }
 }
 
+/// Whether a generation in that state holds memory, ports, devices, volumes and its address on its node.
+///
+/// Everything does that was not seen to have ended: told to stop is not stopped, failed may be about to restart, and
+/// lost may come back running. Only a job that completed, or what was seen stopped, holds nothing.
+pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
+    match state {
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Failed
+        | ReplicaState::Lost => true,
+        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
+        ReplicaState::Stopped => false,
+    }
+}
+
 /// States of a deployment, always shown with their reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

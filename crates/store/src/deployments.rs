@@ -172,7 +172,7 @@ impl State {
     }
 
     fn record_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) {
-        let deployment = self.deployments.entry((namespace.clone(), name.clone())).or_insert_with(|| Deployment {
+        let deployment = self.deployments.get_or_insert_with((namespace.clone(), name.clone()), || Deployment {
             revisions: VecDeque::new(),
             in_force: RevisionNumber(0),
             previous: None,
@@ -192,7 +192,7 @@ impl State {
             .get_mut(&(key.namespace.clone(), key.deployment.clone()))
             .and_then(|deployment| deployment.retired_counters.remove(&key.service));
         let rolling = self.rolling_of(&key, &spec);
-        let group = self.groups.entry(key.clone()).or_insert_with(|| Group {
+        let group = self.groups.get_or_insert_with(key.clone(), || Group {
             spec: Arc::clone(&spec),
             revision,
             next_index: retired.unwrap_or(SlotIndex(0)),

@@ -16,11 +16,13 @@ mod moves;
 mod nodes;
 mod observe;
 mod quota;
+pub mod recheck;
 mod replay;
 #[cfg(feature = "replicated")]
 pub mod replicated;
 mod reschedules;
 mod rollouts;
+mod shelf;
 mod state;
 mod status;
 

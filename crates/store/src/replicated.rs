@@ -53,7 +53,7 @@ use self::{
 pub use self::{
     encoding::EncodingError,
     member::{Leadership, Member, Members, MembershipError, Part},
-    proposal::{Applied, DroppedItem, Fate, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
+    proposal::{Applied, Fate, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
     recovery::{Recovery, RecoveryError, recover_as_single_voter, restore},
     snapshot::SnapshotError,
     transport::{Alone, Call, LARGEST_MESSAGE, Sent, Transport, Unreachable},
@@ -61,6 +61,7 @@ pub use self::{
     watch::{Change, Filter, Watched, Watcher},
 };
 use crate::State;
+pub use crate::recheck::DroppedItem;
 
 /// How a member runs.
 #[derive(Clone, Debug)]

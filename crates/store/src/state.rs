@@ -2,7 +2,8 @@
 //!
 //! Owns: the shape of the state and reading it.
 //! Must not touch: changing it; each kind of command has a file of its own for that.
-//! Invariant: every map is ordered, so that walking the state is the same everywhere.
+//! Invariant: every map is ordered, so that walking the state is the same everywhere. The large ones are shared by copies
+//! of the state, so that readers and snapshots hold up nobody.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,6 +23,8 @@ use longshore_model::{
     volume::Volume,
 };
 
+use crate::shelf::Shelf;
+
 /// Manifests kept per deployment: enough to go back over a bad day, few enough to never matter in a snapshot.
 pub(crate) const REVISIONS_KEPT: usize = 10;
 
@@ -39,9 +42,9 @@ pub struct State {
     pub(crate) nodes_joined: u32,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
-    pub(crate) volumes: BTreeMap<VolumeKey, Volume>,
-    pub(crate) deployments: BTreeMap<(NamespaceName, DeploymentName), Deployment>,
-    pub(crate) groups: BTreeMap<GroupKey, Group>,
+    pub(crate) volumes: Shelf<VolumeKey, Volume>,
+    pub(crate) deployments: Shelf<(NamespaceName, DeploymentName), Deployment>,
+    pub(crate) groups: Shelf<GroupKey, Group>,
     /// Addresses given back, oldest first, with the node they belong to.
     pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
     /// The last move to each node that evened the load.

@@ -5,28 +5,12 @@
 
 use std::sync::Arc;
 
-use longshore_model::{GroupKey, ReplicaState, ServiceKind, SlotKey, Terms, device::TakenDevices, replica::Wanted};
+use longshore_model::{GroupKey, SlotKey, Terms, device::TakenDevices, replica::Wanted};
 
 use super::{GroupIx, NodeIx, RoomAppeared, View, fleet::Fleet, groups::Replica, volumes::Holder};
 
-/// Whether a generation in that state holds memory, ports, devices, volumes and its address on its node.
-///
-/// Everything does that was not seen to have ended: told to stop is not stopped, failed may be about to restart, and
-/// lost may come back running. Only a job that completed, or what was seen stopped, holds nothing.
-pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
-    match state {
-        ReplicaState::Pending
-        | ReplicaState::Pulling
-        | ReplicaState::Starting
-        | ReplicaState::Running
-        | ReplicaState::Degraded
-        | ReplicaState::Draining
-        | ReplicaState::Failed
-        | ReplicaState::Lost => true,
-        ReplicaState::Completed => matches!(kind, ServiceKind::Service | ServiceKind::System),
-        ReplicaState::Stopped => false,
-    }
-}
+/// Defined with the states, as the check before a commit asks it too.
+pub use longshore_model::replica::occupies;
 
 /// What one generation holds of a node: what it was promised, and the groups of devices that were taken for it.
 #[derive(Clone, Debug)]

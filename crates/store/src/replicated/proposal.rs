@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use longshore_model::{Actor, Command, GroupKey, Reason, SlotKey, StateIndex, Time};
+use longshore_model::{Actor, Command, StateIndex, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::CommandError;
+use crate::{CommandError, recheck::DroppedItem};
 
 /// One command with its circumstances.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,17 +101,6 @@ pub enum Novelty {
     New,
     /// The first answer, given again.
     Repeated,
-}
-
-/// A placement that no longer fits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DroppedItem {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot that stays without the node.
-    pub slot: SlotKey,
-    /// What the node no longer has.
-    pub reason: Reason,
 }
 
 /// Why there is no answer.

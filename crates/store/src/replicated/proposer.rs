@@ -23,6 +23,7 @@ use super::{
     record::Payload,
     transport::Sent,
 };
+use crate::recheck::recheck;
 
 /// The most one entry holds, unless one command alone is larger.
 const ENTRY_BYTES: usize = 512 * 1024;
@@ -247,10 +248,16 @@ impl Proposer {
     }
 
     /// The plan without what no longer fits, encoded in as many parts as it takes.
-    fn checked(&mut self, proposal: Proposal) -> Result<(Vec<Payload>, Vec<DroppedItem>), ProposeError> {
+    fn checked(&mut self, mut proposal: Proposal) -> Result<(Vec<Payload>, Vec<DroppedItem>), ProposeError> {
+        let mut dropped = Vec::new();
+        if let Command::Commit(plan) = &mut proposal.command {
+            dropped = self.held.look(|machine| recheck(&machine.state, plan));
+        }
+        for item in &dropped {
+            tracing::warn!(group = %item.group, reason = item.reason.code(), "a placement no longer fits and is dropped");
+        }
         self.plans_cut += 1;
-        let parts = plan_parts::cut(proposal, self.plans_cut, ENTRY_BYTES)?;
-        Ok((parts, Vec::new()))
+        Ok((plan_parts::cut(proposal, self.plans_cut, ENTRY_BYTES)?, dropped))
     }
 
     fn nothing_left(&self, dropped: Vec<DroppedItem>) -> Applied {
