@@ -1,6 +1,6 @@
 //! Decides what runs where: [`View`] + now -> [`Plan`](longshore_model::Plan). The only room that decides anything.
 //!
-//! Owns: filters, ranking, strategies, addresses, explanations.
+//! Owns: filters, ranking, strategies, addresses, explanations, moves that even the load.
 //! Must not touch: clock, network, disk, store, randomness. All it knows came in as events.
 //! Invariant: the same events give the same plan, and every replica is placed or explained.
 //!
@@ -20,6 +20,7 @@ mod feasibility;
 mod lanes;
 mod placement;
 mod ranking;
+pub mod rebalance;
 mod reconcile;
 mod view;
 

@@ -4,6 +4,7 @@
 //! Must not touch: the run. Reading the chronicle or not changes nothing.
 
 mod nodes;
+mod rebalance;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,6 +17,7 @@ use longshore_model::{
 use longshore_store::CommandError;
 use serde::Serialize;
 
+pub use self::rebalance::{Decimal, Payload};
 use crate::report::Stats;
 
 /// One line of the timeline.
@@ -52,6 +54,9 @@ pub struct Entry {
     /// A sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// What the rebalancer weighed.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub rebalance: Option<Payload>,
 }
 
 /// Kinds of entries.
@@ -110,6 +115,10 @@ pub enum Kind {
     EvacuationResumed,
     /// A new leader took over.
     LeaderChanged,
+    /// A replica was moved to even the load.
+    RebalanceMoved,
+    /// A replica was left on a hot node.
+    RebalanceSkipped,
     /// A command was refused.
     Refused,
     /// A step of the scenario found nothing it could happen to.
@@ -146,6 +155,8 @@ impl Kind {
             Self::EvacuationPaused => "evacuation_paused",
             Self::EvacuationResumed => "evacuation_resumed",
             Self::LeaderChanged => "leader_changed",
+            Self::RebalanceMoved => "rebalance_moved",
+            Self::RebalanceSkipped => "rebalance_skipped",
             Self::Refused => "refused",
             Self::InVain => "in_vain",
         }
@@ -257,6 +268,7 @@ impl Chronicle {
                 self.push_replica(now, Kind::Stopped, group, slot, *generation);
                 self.hosts.remove(&(group.clone(), slot.clone(), *generation));
             }
+            Event::Rebalanced(made) => self.rebalanced(now, made),
             Event::SlotGone { group, slot } => {
                 self.whereabouts.remove(&(group.clone(), slot.clone()));
             }
@@ -276,7 +288,6 @@ impl Chronicle {
             | Event::Rescheduled { .. }
             | Event::Collected { .. }
             | Event::FailureCounted { .. }
-            | Event::Rebalanced(_)
             | Event::EvenOutAsked(_)
             | Event::EvenedOut(_)
             | Event::AddressResting { .. }
@@ -300,6 +311,7 @@ impl Chronicle {
             details: Details::new(),
             assignment: None,
             message: None,
+            rebalance: None,
         });
         let last = self.entries.len() - 1;
         &mut self.entries[last]

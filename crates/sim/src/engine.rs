@@ -13,6 +13,7 @@
 mod beats;
 mod leaders;
 mod passes;
+mod pressure;
 mod reactions;
 mod returning;
 
@@ -23,10 +24,13 @@ use std::{
 };
 
 use longshore_model::{Command, Event, NodeName, Time};
-use longshore_scheduler::View;
+use longshore_scheduler::{
+    View,
+    rebalance::{self, Rebalancer},
+};
 use longshore_store::State;
 
-use self::passes::Debounce;
+use self::{passes::Debounce, pressure::Gauge};
 use crate::{
     chronicle::Chronicle,
     invariants::{self, Ledger, Violation, Violations},
@@ -53,6 +57,10 @@ enum Tick {
     Wake,
     /// A pass is due although nothing happened.
     Safety,
+    /// All machines are due to say how busy they are.
+    Sample,
+    /// The rebalancer is due to look at the cluster.
+    Rebalance,
     /// A machine waited for this, in that life.
     Alarm { node: NodeName, boots: u32, alarm: Alarm },
 }
@@ -65,7 +73,10 @@ pub(crate) struct Engine<'s> {
     queue: Queue<Tick>,
     state: State,
     view: View,
+    rebalancer: Rebalancer,
     machines: BTreeMap<NodeName, Machine>,
+    /// How busy machines were said to be.
+    gauges: BTreeMap<NodeName, Gauge>,
     /// Commands that follow from events, in order. Kept apart from the queue as they happen at the same instant.
     inbox: VecDeque<Command>,
     debounce: Debounce,
@@ -109,6 +120,10 @@ impl<'s> Engine<'s> {
         }
         queue.push(Time::default().after(scenario.config.heartbeat_interval), Tick::Beat);
         queue.push(Time::default().after(SAFETY_PASS), Tick::Safety);
+        if scenario.speaks_of_pressure() {
+            queue.push(Time::default().after(scenario.config.node_status_interval), Tick::Sample);
+        }
+        queue.push(Time::default().after(rebalance::CYCLE), Tick::Rebalance);
         Self {
             scenario,
             behaviours: Arc::new(scenario.images.clone()),
@@ -116,7 +131,9 @@ impl<'s> Engine<'s> {
             queue,
             state: State::default(),
             view: View::default(),
+            rebalancer: Rebalancer::new(Time::default()),
             machines: BTreeMap::new(),
+            gauges: BTreeMap::new(),
             inbox: VecDeque::new(),
             debounce: Debounce::default(),
             wake_at: None,
@@ -147,6 +164,8 @@ impl<'s> Engine<'s> {
                 self.queue.push(self.now.after(SAFETY_PASS), Tick::Safety);
                 self.pass_unless_due();
             }
+            Tick::Sample => self.sample(),
+            Tick::Rebalance => self.rebalance(),
             Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
         }
     }
@@ -168,6 +187,7 @@ impl<'s> Engine<'s> {
             Action::Heal(node) => self.heal(node),
             Action::NewLeader => self.change_leader(),
             Action::Degrade(node) => self.degrade(node),
+            Action::Press(node, load) => self.press(node, *load),
             Action::Befall(replica, mishap) => self.befall(replica, *mishap),
         }
     }

@@ -8,6 +8,7 @@ mod cluster;
 mod images;
 mod machine;
 mod manifest;
+mod pressure;
 mod rehearsal;
 mod timeline;
 
@@ -17,7 +18,7 @@ use longshore_compose::{
     Diagnostic, Diagnostics, Extensions, Place, Sources,
     yaml::{self, Node as Yaml},
 };
-use longshore_model::{ClusterConfig, Command, Node, NodeName, Time};
+use longshore_model::{ClusterConfig, Command, Node, NodeName, Time, rebalance::Share};
 
 pub use images::{Check, Image, Pull};
 
@@ -73,8 +74,30 @@ pub enum Action {
     NewLeader,
     /// A node reports itself unfit for new work.
     Degrade(NodeName),
+    /// A machine is as busy as that.
+    Press(NodeName, Load),
     /// Something happens to a replica, named by its printed id.
     Befall(String, Mishap),
+}
+
+/// How busy a machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Part of its cores in use; as it was where absent.
+    pub cpu: Option<Share>,
+    /// Part of its memory in use; as it was where absent.
+    pub memory: Option<Share>,
+    /// What becomes of it.
+    pub course: Course,
+}
+
+/// What becomes of a machine's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// It changes as replicas come and go.
+    Follows,
+    /// It stays, whoever comes or goes.
+    Fixed,
 }
 
 /// What can happen to a replica.
@@ -91,6 +114,11 @@ pub enum Mishap {
 }
 
 impl Scenario {
+    /// Whether anything is said of how busy machines are. Where nothing is, none of them reports it.
+    pub(crate) fn speaks_of_pressure(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Press(..)))
+    }
+
     /// Reads a scenario, or says everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();

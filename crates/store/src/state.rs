@@ -115,6 +115,7 @@ pub struct Group {
     #[serde(default)]
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
     /// Whether its spread is to be evened out.
+    #[serde(default)]
     pub evening_out: EveningOut,
 }
 

@@ -177,7 +177,7 @@ fn update_in_place(
     homeless
 }
 
-pub(super) fn next_generation(slot: &Slot) -> Vacancy {
+pub(crate) fn next_generation(slot: &Slot) -> Vacancy {
     Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
 }
 
@@ -212,7 +212,7 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
 }
 
 /// Whether a generation was made from another spec, or to another end, than its service has now.
-pub(super) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
+pub(crate) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
     (&replica.terms.spec_hash, replica.terms.kind) != (&ask.terms.spec_hash, ask.terms.kind)
 }
 

@@ -1,9 +1,9 @@
 //! A new leader takes over.
 //!
-//! Owns: what is forgotten with the old leader: its view, its count of missed beats, the pass it was about to make.
+//! Owns: what is forgotten with the old leader: its view, its count of missed beats, how busy machines were, the pass it was about to make.
 //! Must not touch: the state, which is all the new leader has.
 
-use longshore_scheduler::View;
+use longshore_scheduler::{View, rebalance::Rebalancer};
 
 use super::{Engine, passes::Debounce};
 
@@ -13,6 +13,7 @@ impl Engine<'_> {
         for event in self.state.events() {
             self.view.apply(&event);
         }
+        self.rebalancer = Rebalancer::new(self.now);
         for machine in self.machines.values_mut() {
             machine.forget_missed();
         }

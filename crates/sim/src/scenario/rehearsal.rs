@@ -30,7 +30,8 @@ pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
             | Action::Return(node)
             | Action::Isolate(node)
             | Action::Heal(node)
-            | Action::Degrade(node) => known(&state, node),
+            | Action::Degrade(node)
+            | Action::Press(node, _) => known(&state, node),
         };
         if let Err(refused) = outcome {
             explain(&refused, step, &state, &mut problems);

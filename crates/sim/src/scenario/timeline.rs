@@ -14,12 +14,13 @@ use longshore_model::{
     AfterDrain, Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded,
 };
 
-use super::{Action, Mishap, Step, machine, manifest};
+use super::{Action, Mishap, Step, machine, manifest, pressure};
 
 /// Verbs that are a key of their own.
-const VERBS: &[&str] = &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove", "leader"];
+const VERBS: &[&str] =
+    &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove", "leader", "pressure", "rebalance"];
 /// Verbs of the format that come in a later version.
-const LATER: &[&str] = &["pressure", "rollback", "promote", "pause", "resume", "restart", "rebalance"];
+const LATER: &[&str] = &["rollback", "promote", "pause", "resume", "restart"];
 const NODE_VERBS: &[&str] =
     &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
 const REPLICA_VERBS: &[(&str, Mishap)] = &[
@@ -62,6 +63,8 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
         "quota" => read_quota(value, problems),
         "remove" => read_remove(value, problems),
         "leader" => read_leader(value, problems),
+        "pressure" => pressure::read(value, problems),
+        "rebalance" => read_rebalance(value, problems),
         _ => None,
     };
     let at = at?;
@@ -111,7 +114,7 @@ fn not_yet(place: &Place, verb: &str, problems: &mut Diagnostics) {
     ));
 }
 
-type Actions = Option<Vec<(Place, Action)>>;
+pub(super) type Actions = Option<Vec<(Place, Action)>>;
 
 fn ask(place: &Place, command: Command) -> (Place, Action) {
     (place.clone(), Action::Ask(Box::new(command)))
@@ -264,4 +267,9 @@ fn read_remove(value: &Yaml, problems: &mut Diagnostics) -> Actions {
 fn read_leader(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     problems.choice(value, "`leader`", &[("change", ())])?;
     Some(vec![(value.place.clone(), Action::NewLeader)])
+}
+
+fn read_rebalance(value: &Yaml, problems: &mut Diagnostics) -> Actions {
+    problems.choice(value, "`rebalance`", &[("apply", ())])?;
+    Some(vec![ask(&value.place, Command::EvenOut)])
 }
