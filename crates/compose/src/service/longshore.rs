@@ -98,7 +98,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "rebalance",
         |r, k, n| r.rebalance(k, n),
-        "`on`, `off`, `on-join`; read and checked, not acted on yet",
+        "whether replicas may leave a hot node: `on` (default), `off`, or `on-join`, which also evens the spread when a node comes",
     ),
     Rule::honoured(
         "reschedule",

@@ -115,7 +115,18 @@ impl World {
     fn seen(&mut self, group: &GroupKey, slot: &SlotKey, generation: Generation, state: ReplicaState, at: Time) {
         let (group, slot) = (group.clone(), slot.clone());
         let (attempt, code, details, failures) = (Attempt(0), None, Details::new(), 0);
-        self.view.apply(&Event::Observed { group, slot, generation, attempt, state, code, details, failures, at });
+        self.view.apply(&Event::Observed {
+            group,
+            slot,
+            generation,
+            attempt,
+            state,
+            code,
+            details,
+            failures,
+            at,
+            rival: None,
+        });
     }
 
     fn sample(&mut self, node: &str, cpu: i64, memory: i64) {
