@@ -207,9 +207,8 @@ impl State {
         if replica.wanted == Wanted::Stop || given_up {
             return;
         }
-        if replica.state != ReplicaState::Failed {
-            replica.since = at;
-        }
+        // Being given up is a state of its own: it is shown for as long from now on, however late the word comes.
+        replica.since = at;
         replica.state = ReplicaState::Failed;
         replica.code = Some(code);
         events.push(observed(key, slot, replica));

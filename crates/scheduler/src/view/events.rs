@@ -375,9 +375,7 @@ impl View {
         let Some(place) = known.replicas.iter().position(|replica| replica.generation == *generation) else { return };
         let replica = &mut known.replicas[place];
         let before = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
-        if replica.state != *state {
-            replica.since = *at;
-        }
+        replica.since = *at;
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
