@@ -123,6 +123,9 @@ pub enum StepFailure {
 }
 
 impl StepFailure {
+    /// Every code, in order.
+    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted];
+
     /// Stable: operators alert on these strings. Add codes, never rename one.
     pub const fn code(self) -> &'static str {
         match self {

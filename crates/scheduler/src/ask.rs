@@ -9,7 +9,7 @@ mod counts;
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    ClusterConfig, GroupKey, ServiceSpec, Terms, Time,
+    ClusterConfig, GroupKey, RevisionNumber, ServiceSpec, Terms, Time,
     replica::{HeldVolume, HostPort},
     service::PortMode,
 };
@@ -74,21 +74,45 @@ impl Ask {
         Self::counting(view, group, now, counts)
     }
 
+    /// What a slot of the group asks for whose step in a rollout has not come, with the slots where the ask has them; `None`
+    /// where that is nothing else.
+    pub(crate) fn held(view: &View, ask: &Self, now: Time) -> Option<Self> {
+        let held = view.group(ask.group).rolling.held.as_ref()?;
+        let mut counts = Counts::default();
+        counts.clear(&view.fleet, &held.spec.placement.distinct_property);
+        for node in ask.counts.nodes() {
+            (0..ask.counts.get(node)).for_each(|_| counts.add(node));
+        }
+        Some(Self::of_spec(view, ask.group, (&held.spec, held.revision), now, counts))
+    }
+
     fn counting(view: &View, group: GroupIx, now: Time, counts: Counts) -> Self {
         let known = view.group(group);
+        Self::of_spec(view, group, (&known.spec, known.revision), now, counts)
+    }
+
+    fn of_spec(
+        view: &View,
+        group: GroupIx,
+        (spec, revision): (&Arc<ServiceSpec>, RevisionNumber),
+        now: Time,
+        counts: Counts,
+    ) -> Self {
+        let known = view.group(group);
+        let rules = if Arc::ptr_eq(spec, &known.spec) { Arc::clone(&known.rules) } else { Arc::new(Rules::of(spec)) };
         let (limit, window) = (view.config.faulty_after_failures, view.config.faulty_window);
         let faulty = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, limit, window));
         let failed_on = known.failures.keys().copied().filter(|node| known.is_faulty_on(*node, now, 1, window));
-        let terms = Arc::new(terms(view, known));
+        let terms = Arc::new(terms(view, known, spec, revision));
         let mut ask = Self {
             group,
             key: known.key.clone(),
-            spec: Arc::clone(&known.spec),
-            rules: Arc::clone(&known.rules),
+            spec: Arc::clone(spec),
+            rules,
             room: terms.memory_total().saturating_add(1),
             terms,
             counts,
-            company: Company::of(view, known),
+            company: Company::of(view, known, &spec.placement),
             is_watched: view.is_watched(&known.key),
             faulty: faulty.collect(),
             failed_on: failed_on.collect(),
@@ -187,8 +211,7 @@ pub(crate) struct Avoiding {
 }
 
 /// What a replica of the group is promised if it is placed now.
-fn terms(view: &View, group: &Group) -> Terms {
-    let spec = &group.spec;
+fn terms(view: &View, group: &Group, spec: &ServiceSpec, revision: RevisionNumber) -> Terms {
     let resources = &spec.resources;
     let config: &ClusterConfig = &view.config;
     let secrets = spec.secrets_required.iter().filter_map(|name| {
@@ -196,7 +219,7 @@ fn terms(view: &View, group: &Group) -> Terms {
         Some((name.clone(), *version))
     });
     Terms {
-        revision: group.revision,
+        revision,
         spec_hash: spec.spec_hash.clone(),
         kind: spec.kind,
         cpu_millis: resources.cpu_request_millis(),

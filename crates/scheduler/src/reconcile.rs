@@ -19,13 +19,19 @@ mod handover;
 pub(crate) mod jobs;
 mod nodes;
 pub(crate) mod preempt;
+mod proof;
 mod reschedule;
 mod restart;
+pub(crate) mod rollout;
 pub(crate) mod scale;
 mod second_look;
 pub(crate) mod slots;
+mod steps;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use longshore_model::{
     Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
@@ -42,6 +48,7 @@ use crate::{
     view::{
         GroupIx, View,
         groups::{Slot, is_live},
+        rollouts::Standing,
     },
 };
 
@@ -49,9 +56,10 @@ use crate::{
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
     let groups = foresight::complete(view, changes, now);
+    let deployments = rollout::conclude(view);
     let nodes = nodes::decide(view, now);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_overdue(view, now)).min();
-    Plan { made_from, made_at: now, groups, nodes, deployments: Vec::new(), wake_at }
+    Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }
 
 /// Decides once about every group that is due, the most important first.
@@ -219,14 +227,17 @@ impl<'a> Pass<'a> {
 
     fn decide(mut self, group: GroupIx, mut ask: Ask) -> (Ask, Outcome) {
         match self.view.group(group).wanted {
-            Wanted::Stop => scale::close_all(&mut self, group),
+            Wanted::Stop => {
+                scale::close_all(&mut self, group);
+                self.view.stand(&ask.key, group, Standing::Finished);
+            }
             Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
             Wanted::Run if jobs::is_job(ask.spec.kind) => jobs::decide(&mut self, group, &mut ask),
             Wanted::Run => self.decide_counted(group, &mut ask),
         }
         let changes = (!self.items.is_empty()).then(|| GroupPlan {
             group: ask.key.clone(),
-            terms: std::sync::Arc::clone(&ask.terms),
+            terms: Arc::clone(&ask.terms),
             items: self.items,
         });
         (ask, Outcome { changes, wake_at: self.wake_at, unmet: self.unmet, left: self.left })
@@ -238,9 +249,34 @@ impl<'a> Pass<'a> {
         let closed = scale::close_surplus(self, group);
         handover::settle(self, group);
         restart::restart_ended(self, group);
-        let mut vacancies = slots::vacancies(self, ask, &closed);
+        rollout::revive(self, ask);
+        rollout::judge(self, ask);
+        let needs = slots::needs(self, ask, &closed);
+        self.place_held(ask, needs.held);
+        steps::take(self, ask, &needs.outdated, &needs.leaving, &closed);
+        let left = slots::left_behind(self, ask, &needs.leaving);
+        self.place_held(ask, left);
+        let mut vacancies = needs.vacancies;
         vacancies.extend(scale::missing(self, group, &closed));
         self.place(ask, vacancies);
+        rollout::note_standing(self, ask, &closed);
+    }
+
+    /// Places slots whose step in a rollout has not come: they get another of what they had.
+    fn place_held(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
+        let Some(mut held) = Ask::held(self.view, ask, self.now).filter(|_| !vacancies.is_empty()) else { return };
+        suppose_told(self.view, ask.group, &self.items);
+        let outcome = attempt::attempt(self.view, &mut held, vacancies);
+        for mut placed in outcome.placed {
+            if let Some(&node) = self.view.fleet.by_name.get(&placed.node) {
+                ask.put(node);
+            }
+            placed.terms = Some(Arc::clone(&held.terms));
+            self.items.push(PlanItem::Place(placed));
+        }
+        for (vacancies, why) in outcome.held_back {
+            self.wait(&held, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+        }
     }
 
     /// Places what can be placed; the rest waits, explained.
@@ -250,7 +286,9 @@ impl<'a> Pass<'a> {
         }
         suppose_told(self.view, ask.group, &self.items);
         let mut outcome = attempt::attempt(self.view, ask, vacancies);
+        let moved = rollout::moved(self.view, ask, &outcome.placed);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
+        self.items.extend(moved);
         slots::stop_replaced(self, ask.group);
         // Slots are opened in order: an index below the counter whose slot is not there counts as used up.
         outcome.held_back.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
@@ -270,8 +308,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Records why slots wait, where that is news. A slot that still runs does not wait: if it only has to move it stays
-    /// where it is until there is room, and if its spec changed the old generation makes room for the new one.
+    /// Records why slots wait, where that is news. A slot that still runs does not wait: it stays where it is until there is
+    /// room.
     fn wait(&mut self, ask: &Ask, slots: Vec<SlotKey>, why: &Explanation) {
         self.view.waiting.insert(ask.group);
         let known = self.view.group(ask.group);
@@ -284,10 +322,6 @@ impl<'a> Pass<'a> {
                 continue;
             };
             match slots::still_runs(self.view, &known.slots[at]) {
-                Some(replica) if slots::is_outdated(ask, replica) => {
-                    self.items.push(PlanItem::Stop { slot: slot.clone(), generation: replica.generation });
-                    news.push(slot);
-                }
                 Some(_) => {}
                 None if known.slots[at].waits_for(why.reason, &details) => {}
                 // It ended for good before its node went down; that is what is said of it.

@@ -5,12 +5,16 @@
 
 mod nodes;
 mod rebalance;
+mod rollouts;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
-    RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
+    Assignment, Attempt, DeploymentName, Event, Generation, GroupKey, NamespaceName, Node, NodeName, Reason,
+    ReplicaState, RevisionNumber, RolloutNumber, RolloutState, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
     replica::{Details, HostPort},
     service::SpecHash,
 };
@@ -27,6 +31,9 @@ pub struct Entry {
     pub at_ms: u64,
     /// What.
     pub kind: Kind,
+    /// The deployment it is about, where it is about a whole one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<String>,
     /// The replica it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<String>,
@@ -45,6 +52,9 @@ pub struct Entry {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
+    /// What a rollout stumbled over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<&'static str>,
     /// Particulars of the code.
     #[serde(skip_serializing_if = "Details::is_empty")]
     pub details: Details,
@@ -119,6 +129,26 @@ pub enum Kind {
     RebalanceMoved,
     /// A replica was left on a hot node.
     RebalanceSkipped,
+    /// A change begins.
+    RolloutStarted,
+    /// A slot has changed, or failed to.
+    RolloutStep,
+    /// A change makes no new steps.
+    RolloutPaused,
+    /// A change goes on.
+    RolloutResumed,
+    /// The first slots have changed; the others wait for a word.
+    RolloutAwaitsPromotion,
+    /// The others follow.
+    RolloutPromoted,
+    /// Every slot has changed.
+    RolloutCompleted,
+    /// A change failed and goes back.
+    RolloutAborted,
+    /// Every slot is back.
+    RolledBack,
+    /// Another change came before this one ended.
+    RolloutSuperseded,
     /// A command was refused.
     Refused,
     /// A step of the scenario found nothing it could happen to.
@@ -157,6 +187,16 @@ impl Kind {
             Self::LeaderChanged => "leader_changed",
             Self::RebalanceMoved => "rebalance_moved",
             Self::RebalanceSkipped => "rebalance_skipped",
+            Self::RolloutStarted => "rollout_started",
+            Self::RolloutStep => "rollout_step",
+            Self::RolloutPaused => "rollout_paused",
+            Self::RolloutResumed => "rollout_resumed",
+            Self::RolloutAwaitsPromotion => "rollout_awaits_promotion",
+            Self::RolloutPromoted => "rollout_promoted",
+            Self::RolloutCompleted => "rollout_completed",
+            Self::RolloutAborted => "rollout_aborted",
+            Self::RolledBack => "rolled_back",
+            Self::RolloutSuperseded => "rollout_superseded",
             Self::Refused => "refused",
             Self::InVain => "in_vain",
         }
@@ -227,6 +267,9 @@ pub(crate) struct Chronicle {
     /// Where each generation is, as a report of its end comes when the state has forgotten it.
     hosts: BTreeMap<(GroupKey, SlotKey, Generation), NodeName>,
     nodes: BTreeMap<NodeName, Arc<Node>>,
+    /// Generations told to stop.
+    stopping: BTreeSet<(GroupKey, SlotKey, Generation)>,
+    rollouts: BTreeMap<(NamespaceName, DeploymentName), (RolloutNumber, RolloutState)>,
 }
 
 impl Chronicle {
@@ -251,6 +294,13 @@ impl Chronicle {
             Event::NodeChanged(node) => self.node_changed(now, node),
             Event::NodeGone(node) => self.node_gone(now, node),
             Event::EvacuationChanged(evacuation) => self.evacuation_changed(now, evacuation),
+            Event::RolloutChanged { namespace, deployment, rollout } => {
+                self.rollout_changed(now, namespace, deployment, rollout);
+            }
+            Event::Stopping { group, slot, generation } => {
+                self.stopping.insert((group.clone(), slot.clone(), *generation));
+            }
+            Event::SlotStepped { group, slot, step } => self.stepped(now, group, slot, *step),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(now, group, slot, *generation, assignment, stats);
             }
@@ -277,14 +327,11 @@ impl Chronicle {
             | Event::Configured(_)
             | Event::GroupChanged { .. }
             | Event::GroupRolls { .. }
-            | Event::RolloutChanged { .. }
             | Event::DeploymentGone { .. }
-            | Event::SlotStepped { .. }
             | Event::GroupUnwanted(_)
             | Event::GroupGone(_)
             | Event::SlotOpened { .. }
             | Event::SlotClosing { .. }
-            | Event::Stopping { .. }
             | Event::Rescheduled { .. }
             | Event::Collected { .. }
             | Event::FailureCounted { .. }
@@ -302,6 +349,8 @@ impl Chronicle {
         self.entries.push(Entry {
             at_ms: now.0,
             kind,
+            deployment: None,
+            failure_reason: None,
             replica: None,
             generation: None,
             attempt: None,
@@ -353,12 +402,20 @@ impl Chronicle {
         }
     }
 
-    fn waits(&mut self, now: Time, group: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
-        // The newest generation ever placed, with its node: both are away, or there is none yet.
+    /// Every generation ever placed of a slot, in order.
+    fn generations_of(&self, group: &GroupKey, slot: &SlotKey) -> impl DoubleEndedIterator<Item = Generation> {
         let first = (group.clone(), slot.clone(), Generation(0));
         let last = (group.clone(), slot.clone(), Generation(u32::MAX));
-        let generation =
-            self.hosts.range(first..=last).next_back().map_or(Generation(0), |((_, _, newest), _)| *newest);
+        self.hosts.range(first..=last).map(|((_, _, generation), _)| *generation)
+    }
+
+    /// The newest generation ever placed of a slot; its node may be away, and there may be none yet.
+    fn newest_of(&self, group: &GroupKey, slot: &SlotKey) -> Generation {
+        self.generations_of(group, slot).next_back().unwrap_or(Generation(0))
+    }
+
+    fn waits(&mut self, now: Time, group: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
+        let generation = self.newest_of(group, slot);
         let entry = self.push_replica(now, Kind::Waiting, group, slot, generation);
         entry.code = Some(reason.code());
         entry.details = details.clone();

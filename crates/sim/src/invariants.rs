@@ -22,19 +22,22 @@ mod ledger;
 mod max_per_node;
 mod memory;
 mod rebuilt;
+mod rolled_back;
+mod short;
 mod slot_count;
+mod stepped;
 mod tenure;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{Node, NodeName, Plan, Time};
+use longshore_model::{Node, NodeName, Plan, Time, config::Preemption};
 use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
 pub(crate) use self::ledger::Ledger;
-use self::ledger::Tenants;
+use self::ledger::{Changes, Tenants};
 use crate::machine::Machine;
 
 /// A run that breaks a rule at every event would fill memory; the first cases are what anybody reads.
@@ -106,6 +109,7 @@ impl Ledger {
                 violations.add(now, max_per_node::NAME, message);
             }
         }
+        Self::check_changes(state, &touched.changes, now, violations);
         for message in touched.reopened {
             violations.add(now, indices::NAME, message);
         }
@@ -116,12 +120,31 @@ impl Ledger {
         }
     }
 
+    fn check_changes(state: &State, changes: &Changes, now: Time, violations: &mut Violations) {
+        // Whoever is displaced for something more important is not taken away by a rollout.
+        if state.config().preemption == Preemption::Off {
+            for message in changes.stopped.iter().filter_map(|(group, slot)| short::check(state, group, slot, now)) {
+                violations.add(now, short::NAME, message);
+            }
+        }
+        for (group, slot, rollout) in &changes.stepped {
+            if let Some(message) = stepped::check(state, group, slot, *rollout) {
+                violations.add(now, stepped::NAME, message);
+            }
+        }
+        let back = changes.back.iter().flat_map(|(namespace, name)| rolled_back::check_back(state, namespace, name));
+        for message in back.chain(changes.retried.iter().cloned()) {
+            violations.add(now, rolled_back::NAME, message);
+        }
+    }
+
     /// Checks every node, address, volume and slot once more, from the state itself rather than from what was heard.
     pub(crate) fn check_everything(self, state: &State, now: Time, violations: &mut Violations) {
         let mut fresh = Self::default();
         for event in state.events() {
             fresh.take(&event, state);
         }
+        fresh.forget_changes();
         fresh.check(state, now, violations);
         if fresh.books() != self.books() {
             violations.add(now, "events", "the events told another story than the state".to_owned());

@@ -7,11 +7,16 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RuntimeCode, ServiceSpec, Slot,
+    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RolloutState, RuntimeCode, ServiceSpec, Slot,
     replica::{Replica, Wanted},
 };
 
-use crate::{State, conflicts::runs_per_node, finished, state::Group};
+use crate::{
+    State,
+    conflicts::runs_per_node,
+    finished,
+    state::{Deployment, Group},
+};
 
 /// A deployment's state and what makes it so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,7 @@ impl State {
         for (_, group) in self.groups_of(namespace, name) {
             tally.count_group(group);
         }
+        tally.count_rollout(deployment);
         if deployment.wanted == Wanted::Stop {
             return Some(StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["removing"] });
         }
@@ -62,6 +68,20 @@ struct Tally {
 }
 
 impl Tally {
+    /// A change that has not ended keeps a deployment from being converged, whatever its replicas do.
+    fn count_rollout(&mut self, deployment: &Deployment) {
+        let state = deployment.rollout.as_ref().map(|rollout| rollout.state);
+        let reason = match state {
+            Some(RolloutState::InProgress) => "rollout_in_progress",
+            Some(RolloutState::Paused) => "rollout_paused",
+            Some(RolloutState::AwaitingPromotion) => "rollout_awaiting_promotion",
+            Some(RolloutState::Aborted) => "rollout_aborted",
+            Some(RolloutState::Completed | RolloutState::RolledBack | RolloutState::Superseded) | None => return,
+        };
+        self.undecided += 1;
+        self.reasons.insert(reason);
+    }
+
     fn count_group(&mut self, group: &Group) {
         let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).collect();
         let closing = group.slots.values().filter(|slot| slot.wanted == Wanted::Stop);
@@ -83,7 +103,13 @@ impl Tally {
         let live = slot.replicas.iter().filter(|replica| is_live(replica));
         self.lingering += slot.replicas.iter().filter(|replica| lingers(replica)).count();
         match live.max_by_key(|replica| replica.generation) {
-            Some(replica) => self.count_replica(replica, spec),
+            Some(replica) => {
+                self.count_replica(replica, spec);
+                // What a failed step left serving serves.
+                let older = |other: &&Replica| other.generation < replica.generation && is_live(other);
+                let serving = slot.replicas.iter().filter(older);
+                self.running += serving.filter(|other| other.state == ReplicaState::Running).count().min(1);
+            }
             None => match slot.waiting {
                 Some(reason) => {
                     self.unplaced += 1;

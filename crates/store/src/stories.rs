@@ -426,7 +426,7 @@ fn the_status_is_active_only_when_everything_runs() {
     assert_eq!(status(&state).0, DeploymentStatus::Progressing);
     let wait = Wait { slots: vec![slot(2)], reason: Reason::NoCapacityMemory, details: Details::new() };
     state.apply(plan(&web, vec![PlanItem::Open(slot(2)), PlanItem::Wait(wait)])).unwrap();
-    assert_eq!(status(&state), (DeploymentStatus::Degraded, vec!["no_capacity_memory"]));
+    assert_eq!(status(&state), (DeploymentStatus::Degraded, vec!["no_capacity_memory", "rollout_in_progress"]));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Reason, RuntimeCode, SkipReason};
+use longshore_model::{Reason, RuntimeCode, SkipReason, rollout::StepFailure};
 
 use super::Finding;
 use crate::tree::Tree;
@@ -19,7 +19,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 pub(super) fn known() -> BTreeSet<&'static str> {
     let reasons = Reason::ALL.iter().map(|reason| reason.code());
     let codes = RuntimeCode::ALL.iter().map(|code| code.code());
-    reasons.chain(codes).chain(SkipReason::ALL.iter().map(|skip| skip.code())).collect()
+    let steps = StepFailure::ALL.iter().map(|failure| failure.code());
+    reasons.chain(codes).chain(SkipReason::ALL.iter().map(|skip| skip.code())).chain(steps).collect()
 }
 
 fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {

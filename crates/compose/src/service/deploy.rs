@@ -48,16 +48,8 @@ pub(crate) static DEPLOY_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.section(k, n, RESTART_KEYS),
         "refines when a replica that ended starts again",
     ),
-    Rule::honoured(
-        "rollback_config",
-        |r, k, n| r.rollback_config(k, n),
-        "as `update_config`, for rolling back; read and checked, not acted on yet",
-    ),
-    Rule::honoured(
-        "update_config",
-        |r, k, n| r.update_config(k, n),
-        "how every change rolls, not only images; of it, parallelism and order are acted on so far",
-    ),
+    Rule::honoured("rollback_config", |r, k, n| r.rollback_config(k, n), "as `update_config`, for rolling back"),
+    Rule::honoured("update_config", |r, k, n| r.update_config(k, n), "how every change rolls, not only images"),
 ];
 
 /// Keys of `deploy.placement`.

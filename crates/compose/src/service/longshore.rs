@@ -48,21 +48,13 @@ const DELAYS: [(&str, DelayFunction); 3] = [
 pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("affinities", |r, k, n| r.affinities(k, n), "list of `{match, weight}`, weight -100 to 100"),
     Rule::honoured("all_or_nothing", |r, k, n| r.all_or_nothing(k, n), "a batch is placed whole or not at all"),
-    Rule::honoured(
-        "auto_promote",
-        |r, k, n| r.auto_promote(k, n),
-        "healthy canaries go on by themselves; read and checked, not acted on yet",
-    ),
+    Rule::honoured("auto_promote", |r, k, n| r.auto_promote(k, n), "healthy canaries go on by themselves"),
     Rule::honoured(
         "away_from",
         |r, k, n| r.spec.placement.away_from = r.companions(k, n, "away_from"),
         "services not to share a node with; `{service, weight}` is a wish",
     ),
-    Rule::honoured(
-        "canary",
-        |r, k, n| r.canary(k, n),
-        "slots tried first and held until promoted; read and checked, not acted on yet",
-    ),
+    Rule::honoured("canary", |r, k, n| r.canary(k, n), "slots tried first and held until promoted"),
     Rule::honoured(
         "devices",
         |r, k, n| r.wanted_devices(k, n),

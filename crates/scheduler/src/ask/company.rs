@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    ServiceName,
+    PlacementSpec, ServiceName,
     reason_text::Side,
     service::{Companion, Strength},
 };
@@ -36,8 +36,7 @@ enum Whereabouts {
 }
 
 impl Company {
-    pub(super) fn of(view: &View, group: &Group) -> Self {
-        let placement = &group.spec.placement;
+    pub(super) fn of(view: &View, group: &Group, placement: &PlacementSpec) -> Self {
         let near = placement.near.iter().map(|companion| (companion, Side::Near));
         let away = placement.away_from.iter().map(|companion| (companion, Side::Away));
         // To be near oneself is no wish: the first replica would wait for itself for ever.

@@ -60,14 +60,15 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
         | PlanItem::Collect { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
-        | PlanItem::Promote => true,
+        | PlanItem::Promote
+        // A job that is given up long after it ended may be collected at once.
+        | PlanItem::GiveUp { .. } => true,
         // Whoever shares the volume now knows where to go.
         PlanItem::Place(placement) => !placement.new_volumes.is_empty(),
         PlanItem::Open(_)
         | PlanItem::Wait(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
-        | PlanItem::GiveUp { .. }
         | PlanItem::EvenedOut => false,
     };
     !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))

@@ -5,11 +5,16 @@
 //!
 //! Owns: the set of target nodes. Must not touch: other nodes; a global replica is never placed anywhere else.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, Time, replica::Wanted};
 
-use super::{Pass, absence, handover, jobs, restart, second_look::Leftover, slots};
+use super::{
+    Pass, absence, handover, jobs, restart,
+    rollout::{self, Follows},
+    second_look::Leftover,
+    slots, steps,
+};
 use crate::{
     ask::Ask,
     explain,
@@ -31,10 +36,21 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     }
     handover::settle(pass, group);
     restart::restart_ended(pass, group);
+    rollout::revive(pass, ask);
+    rollout::judge(pass, ask);
     pass.view.waiting.remove(&group);
-    let vacancies = vacancies(pass, ask, &closed);
+    let (held, mut vacancies) = vacancies(pass, ask);
+    if jobs::is_job(ask.spec.kind) {
+        let view = &*pass.view;
+        let reruns = jobs::reruns(view, ask, &closed).into_iter();
+        vacancies.extend(reruns.filter(|(_, node)| takes_work(view.fleet.node(*node))));
+    }
     let vacancies = jobs::in_turn(pass, ask, vacancies, &closed, |(vacancy, _)| vacancy);
+    place_held(pass, ask, held);
+    let outdated = outdated(pass, ask, &closed);
+    steps::take(pass, ask, &outdated, &BTreeSet::new(), &closed);
     place_each(pass, ask, vacancies);
+    rollout::note_standing(pass, ask, &closed);
 }
 
 /// Places each replica on its node, or says why not.
@@ -76,27 +92,46 @@ pub(super) fn place_again(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<Vac
     place_each(pass, ask, vacancies);
 }
 
-/// Every replica to be placed, with its node: where there is none, and where the spec changed and its turn has come.
-fn vacancies(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<(Vacancy, NodeIx)> {
+/// A replica to be placed, and its node.
+type Seat = (Vacancy, NodeIx);
+
+/// Every replica to be placed, with its node: first those that get another of what they had, then the others.
+fn vacancies(pass: &Pass<'_>, ask: &Ask) -> (Vec<Seat>, Vec<Seat>) {
     let view = &*pass.view;
-    let empty: Vec<(Vacancy, NodeIx)> =
-        view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node))).collect();
-    if jobs::is_job(ask.spec.kind) {
-        let reruns = jobs::reruns(view, ask, closed).into_iter();
-        let reruns = reruns.filter(|(_, node)| takes_work(view.fleet.node(*node)));
-        return empty.into_iter().chain(reruns).collect();
+    let empty = view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node)));
+    let known = view.group(ask.group);
+    let is_held = |(vacancy, _): &Seat| {
+        let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
+        slot.is_some_and(|slot| rollout::follows(view, ask, slot) == Follows::Held)
+    };
+    empty.partition(is_held)
+}
+
+/// Places replicas whose step in a rollout has not come on their nodes, as they were, or says why not.
+fn place_held(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeIx)>) {
+    let Some(mut held) = Ask::held(pass.view, ask, pass.now).filter(|_| !vacancies.is_empty()) else { return };
+    for (vacancy, node) in vacancies {
+        held.counts.remove_from(slots::counts_on(pass.view, ask.group, &vacancy.slot));
+        match placement::place_at(pass.view, &mut held, vacancy, node) {
+            Ok(mut placed) => {
+                placed.terms = Some(Arc::clone(&held.terms));
+                pass.items.push(PlanItem::Place(placed));
+            }
+            Err(vacancy) => {
+                let why = explain::at_node(pass.view, &held, node);
+                pass.wait(&held, vec![vacancy.slot], &why);
+            }
+        }
     }
-    let outdated: Vec<SlotKey> = view
-        .group(ask.group)
-        .wanted_slots()
-        .filter(|slot| !closed.contains(&slot.key))
-        .filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)))
-        .filter(|slot| slot.current().is_some_and(|replica| takes_work(view.fleet.node(replica.node))))
-        .map(|slot| slot.key.clone())
-        .collect();
-    let mut vacancies = empty;
-    vacancies.extend(slots::updates(pass, ask, &outdated, closed));
-    vacancies
+}
+
+/// Replicas whose spec changed, on nodes that take work.
+fn outdated(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<SlotKey> {
+    let view = &*pass.view;
+    let staying = view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    let changed = staying.filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)));
+    let changed = changed.filter(|slot| slot.current().is_some_and(|it| takes_work(view.fleet.node(it.node))));
+    changed.map(|slot| slot.key.clone()).collect()
 }
 
 /// A node that should have a replica and has none.

@@ -12,12 +12,18 @@
 //!
 //! Owns: that rule, and the instants at which its answer changes. Must not touch: where the newer one goes.
 
+use std::time::Duration;
+
 use longshore_model::{
     AfterDrain, Generation, Health, Intent, PlanItem, ReplicaState, ServiceKind, ServiceSpec, Time, replica::Wanted,
     service::Reconcile,
 };
 
-use super::{Pass, absence};
+use super::{
+    Pass, absence,
+    proof::{Proof, proof},
+    rollout,
+};
 use crate::{
     feasibility,
     view::{
@@ -40,6 +46,7 @@ enum Fate {
 pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
     let known = pass.view.group(group);
     let calm = pass.view.fleet.unsettled.is_empty();
+    let monitor = rollout::monitor(pass.view, known);
     let (mut stops, mut wakes) = (Vec::new(), Vec::new());
     for slot in known.wanted_slots() {
         if calm && slot.replicas.len() < 2 {
@@ -52,7 +59,7 @@ pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
         if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, &known.spec, job, pass.now)) {
             stops.push(stop(job.generation));
         }
-        let (loser, at) = losers(pass.view, &known.spec, slot, pass.now);
+        let (loser, at) = losers(pass.view, &known.spec, slot, monitor, pass.now);
         stops.extend(loser.into_iter().map(stop));
         wakes.extend(at);
     }
@@ -63,12 +70,18 @@ pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
 }
 
 /// The generations of a slot that go, and when to look again.
-fn losers(view: &View, spec: &ServiceSpec, slot: &Slot, now: Time) -> (Vec<Generation>, Option<Time>) {
+fn losers(
+    view: &View,
+    spec: &ServiceSpec,
+    slot: &Slot,
+    monitor: Duration,
+    now: Time,
+) -> (Vec<Generation>, Option<Time>) {
     let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
     let Some(newest) = running.pop() else { return (Vec::new(), None) };
     let (mut going, mut wake) = (Vec::new(), None);
     for older in running {
-        match fate(view, spec, older, newest, now) {
+        match fate(view, spec, older, (newest, monitor), now) {
             Fate::Stays(None) => {}
             Fate::Stays(Some(at)) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
             Fate::Goes => going.push(older.generation),
@@ -81,7 +94,7 @@ fn losers(view: &View, spec: &ServiceSpec, slot: &Slot, now: Time) -> (Vec<Gener
     (going, wake)
 }
 
-fn fate(view: &View, spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
+fn fate(view: &View, spec: &ServiceSpec, older: &Replica, (newest, monitor): (&Replica, Duration), now: Time) -> Fate {
     if absence::is_waited_for(view, spec, older, now) {
         return Fate::Stays(None);
     }
@@ -96,11 +109,14 @@ fn fate(view: &View, spec: &ServiceSpec, older: &Replica, newest: &Replica, now:
                 return Fate::Wins;
             }
             if older.rival == Some(newest.generation) {
-                return between(spec, older, newest, now);
+                return between(spec, older, (newest, proof(view, newest, monitor, now)));
             }
         }
     }
-    until_proven(view, spec, older, newest, now)
+    if serves_nobody(view, spec, older, now) {
+        return Fate::Goes;
+    }
+    until(proof(view, newest, monitor, now))
 }
 
 /// Whether a generation that came back is as good a choice as its replacement: of the same making, on a node it may keep.
@@ -116,7 +132,7 @@ fn is_or_may_be_up(replica: &Replica) -> bool {
 }
 
 /// The service's word on a generation that came back and the one that replaced it.
-fn between(spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
+fn between(spec: &ServiceSpec, older: &Replica, (newest, proof): (&Replica, Proof)) -> Fate {
     match older.state {
         // A job that ended well while nobody looked is done.
         ReplicaState::Completed if matches!(older.terms.kind, ServiceKind::Batch | ServiceKind::Sysbatch) => {
@@ -146,27 +162,16 @@ fn between(spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> 
         Reconcile::BestScore => !replacement_runs,
         Reconcile::LongestRunning => !replacement_runs || older.since < newest.since,
     };
-    if original_wins { Fate::Wins } else { proven(spec, newest, now) }
+    if original_wins { Fate::Wins } else { until(proof) }
 }
 
-fn until_proven(view: &View, spec: &ServiceSpec, older: &Replica, newest: &Replica, now: Time) -> Fate {
-    let seen = !matches!(view.fleet.node(newest.node).health, Health::Suspect | Health::Down);
-    if serves_nobody(view, spec, older, now) {
-        Fate::Goes
-    } else if seen {
-        proven(spec, newest, now)
-    } else {
-        Fate::Stays(None)
+/// An older generation stays until the newer one has proved itself.
+fn until(proof: Proof) -> Fate {
+    match proof {
+        Proof::Given => Fate::Goes,
+        Proof::At(at) => Fate::Stays(Some(at)),
+        Proof::Missing => Fate::Stays(None),
     }
-}
-
-/// A newer generation has proven itself once it has run for the monitor time.
-fn proven(spec: &ServiceSpec, newest: &Replica, now: Time) -> Fate {
-    if newest.state != ReplicaState::Running {
-        return Fate::Stays(None);
-    }
-    let at = newest.since.after(spec.update.monitor);
-    if at <= now { Fate::Goes } else { Fate::Stays(Some(at)) }
 }
 
 /// Whether nothing is lost by stopping a generation before its successor runs: it does not run, or its node is down and

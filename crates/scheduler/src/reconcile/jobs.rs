@@ -143,7 +143,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, group: GroupIx, ask: &mut Ask) {
     super::handover::settle(pass, group);
     stop_outdated(pass, ask, &closed);
     super::restart::restart_ended(pass, group);
-    let mut vacancies = slots::vacancies(pass, ask, &closed);
+    let mut vacancies = slots::needs(pass, ask, &closed).vacancies;
     for (vacancy, node) in reruns(pass.view, ask, &closed) {
         ask.counts.remove_from(Some(node));
         vacancies.push(vacancy);
@@ -153,4 +153,5 @@ pub(super) fn decide(pass: &mut Pass<'_>, group: GroupIx, ask: &mut Ask) {
     vacancies.extend(super::scale::missing(pass, group, &surplus));
     let vacancies = in_turn(pass, ask, vacancies, &closed, |vacancy| vacancy);
     pass.place(ask, vacancies);
+    super::rollout::note_standing(pass, ask, &closed);
 }

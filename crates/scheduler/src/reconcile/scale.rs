@@ -5,9 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longshore_model::{Generation, PlanItem, ReplicaState, SlotIndex, SlotKey, config::Preemption, replica::Wanted};
+use longshore_model::{
+    Generation, PlanItem, RolloutNumber, RolloutState, SlotIndex, SlotKey,
+    config::Preemption,
+    replica::Wanted,
+    rollout::{Step, StepKind},
+};
 
-use super::{Pass, jobs};
+use super::{Pass, jobs, steps};
 use crate::{
     placement::Vacancy,
     view::{
@@ -33,7 +38,7 @@ pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
         let known = view.group(*group);
         let closing = match known.wanted {
             Wanted::Stop => known.wanted_slots().map(|slot| slot.key.clone()).collect(),
-            Wanted::Run => surplus(known),
+            Wanted::Run => surplus(view, known),
         };
         if !closing.is_empty() {
             view.suppose_closing(*group, closing);
@@ -43,13 +48,13 @@ pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
 
 /// Closes the slots beyond the count; gives back which.
 pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
-    let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view.group(group)));
+    let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view, pass.view.group(group)));
     pass.items.extend(closed.iter().cloned().map(PlanItem::Close));
     closed
 }
 
 /// The slots of a group beyond its count.
-pub(crate) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
+pub(crate) fn surplus(view: &View, known: &Group) -> BTreeSet<SlotKey> {
     if known.spec.kind.is_per_node() {
         return BTreeSet::new();
     }
@@ -60,14 +65,19 @@ pub(crate) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
     if surplus == 0 && misnamed.is_empty() {
         return BTreeSet::new();
     }
+    let aborted = view.rollout_of(&known.key).filter(|rollout| rollout.state == RolloutState::Aborted);
+    let aborted = aborted.map(|rollout| RolloutNumber(rollout.number.0.saturating_sub(1)));
     let mut on_node: BTreeMap<NodeIx, u32> = BTreeMap::new();
     for replica in left.iter().filter_map(|slot| slot.current()) {
         *on_node.entry(replica.node).or_default() += 1;
     }
     let mut closed: BTreeSet<SlotKey> = misnamed.iter().map(|slot| slot.key.clone()).collect();
     for _ in 0..surplus {
-        let worst =
-            left.iter().enumerate().max_by_key(|(_, slot)| least_missed(known, slot, &on_node)).map(|(at, _)| at);
+        let worst = left
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, slot)| least_missed(known, slot, aborted, &on_node))
+            .map(|(at, _)| at);
         let Some(at) = worst else { break };
         let slot = left.remove(at);
         if let Some(count) = slot.current().and_then(|replica| on_node.get_mut(&replica.node)) {
@@ -78,17 +88,23 @@ pub(crate) fn surplus(known: &Group) -> BTreeSet<SlotKey> {
     closed
 }
 
-/// The larger, the sooner it goes.
-fn least_missed(known: &Group, slot: &Slot, on_node: &BTreeMap<NodeIx, u32>) -> (Missed, u32, SlotKey) {
+/// The larger, the sooner it goes. What was made for a rollout that was aborted goes before anything that was there.
+fn least_missed(
+    known: &Group,
+    slot: &Slot,
+    aborted: Option<RolloutNumber>,
+    on_node: &BTreeMap<NodeIx, u32>,
+) -> (Missed, u32, SlotKey) {
+    let added = |step: Step| Some(step.rollout) == aborted && step.kind == StepKind::Added;
     let current = slot.current();
-    let running = current.is_some_and(|replica| replica.state == ReplicaState::Running);
-    let crowd = current.and_then(|replica| on_node.get(&replica.node)).copied().unwrap_or(0);
     let done = jobs::is_job(known.spec.kind) && current.is_some_and(|replica| jobs::has_ended(known, replica));
-    let missed = match (done, running) {
+    let missed = match (done, steps::serves(slot)) {
+        _ if slot.step.is_some_and(added) => Missed::Added,
         (true, _) => Missed::Done,
         (false, true) => Missed::Running,
         (false, false) => Missed::NotRunning,
     };
+    let crowd = current.and_then(|replica| on_node.get(&replica.node)).copied().unwrap_or(0);
     (missed, crowd, slot.key.clone())
 }
 
@@ -98,6 +114,7 @@ enum Missed {
     Done,
     Running,
     NotRunning,
+    Added,
 }
 
 /// Slots a group should have: its count, less what is done and no longer shown.

@@ -9,18 +9,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, PlanItem, Reason, ReplicaState, RuntimeCode, SlotKey, Time,
-    service::{ServiceSpec, UpdateOrder},
+    Explanation, Generation, Health, Intent, PlanItem, Reason, RuntimeCode, SlotKey, Time, service::ServiceSpec,
 };
 
-use super::{Pass, absence, handover, jobs};
+use super::{
+    Pass, absence, handover, jobs,
+    rollout::{self, Follows, Part},
+    steps::blocks_successor,
+};
 use crate::{
     ask::Ask,
     explain,
-    placement::{self, Vacancy},
+    placement::Vacancy,
     view::{
         GroupIx, NodeIx, View,
-        fleet::takes_work,
         groups::{Replica, Slot},
     },
 };
@@ -91,35 +93,76 @@ pub(super) fn stop_replaced(pass: &mut Pass<'_>, group: GroupIx) {
     pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
 }
 
-/// Slots that need their next generation now, in order. Slots that are leaving do not count on their old node.
-pub(super) fn vacancies(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
+/// What the slots of a group need.
+#[derive(Default)]
+pub(super) struct Needs {
+    /// Their next generation, now, in order.
+    pub(super) vacancies: Vec<Vacancy>,
+    /// The same, as before the rollout whose turn for them has not come.
+    pub(super) held: Vec<Vacancy>,
+    /// Another spec, when their turn comes.
+    pub(super) outdated: Vec<SlotKey>,
+    /// Those of them that need another node in any case, so that they change at once.
+    pub(super) leaving: BTreeSet<SlotKey>,
+}
+
+/// Sorts the slots of a group by what they need. Slots that are leaving do not count on their old node.
+pub(super) fn needs(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKey>) -> Needs {
     let group = ask.group;
-    let mut vacancies = Vec::new();
+    let mut needs = Needs::default();
     let mut homeless = Vec::new();
-    let mut outdated = Vec::new();
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
+    let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(stopped).collect();
+    let held = Ask::held(pass.view, ask, pass.now);
+    let free = Part::of(pass.view, ask).is_some_and(|part| part.is_free());
     for slot in pass.view.group(group).wanted_slots() {
         let leaving = slot.counts_on();
         if closed.contains(&slot.key) {
             ask.counts.remove_from(leaving);
             continue;
         }
-        match need(pass.view, ask, slot, &given_up, pass.now) {
-            Need::Nothing => {}
+        // What is told to stop in this turn is decided about when it has been.
+        if slot.current().is_some_and(|replica| stopped.contains(&(&slot.key, replica.generation))) {
+            continue;
+        }
+        let own = held.as_ref().filter(|_| rollout::follows(pass.view, ask, slot) == Follows::Held);
+        match need(pass.view, own.unwrap_or(ask), slot, &given_up, pass.now) {
+            Need::Place if own.is_some() && free && slot.current().is_some_and(|it| is_outdated(ask, it)) => {
+                needs.outdated.push(slot.key.clone());
+                needs.leaving.insert(slot.key.clone());
+            }
             Need::Place => {
                 ask.counts.remove_from(leaving);
+                let vacancies = if own.is_some() { &mut needs.held } else { &mut needs.vacancies };
                 vacancies.push(next_generation(slot));
             }
             Need::WaitForHome => homeless.push(slot.key.clone()),
-            Need::Update => outdated.push(slot.key.clone()),
+            Need::Nothing | Need::Update => {
+                if slot.current().is_some_and(|replica| is_outdated(ask, replica)) {
+                    needs.outdated.push(slot.key.clone());
+                }
+            }
         }
     }
     if !homeless.is_empty() {
         let why = home_is_away(pass.view, ask);
         pass.wait(ask, homeless, &why);
     }
-    vacancies.extend(update_in_place(pass, ask, &outdated, closed));
-    vacancies
+    needs
+}
+
+/// Slots that need another node and could not change on the way: they get another of what they had.
+pub(super) fn left_behind(pass: &Pass<'_>, ask: &mut Ask, leaving: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
+    let stepped = |slot: &SlotKey| {
+        pass.items.iter().any(|item| matches!(item, PlanItem::Step { slot: other, .. } if other == slot))
+    };
+    let known = pass.view.group(ask.group);
+    let left = leaving.iter().filter(|slot| !stepped(slot)).filter_map(|slot| known.slot_at(slot).ok());
+    let left: Vec<&Slot> = left.map(|at| &known.slots[at]).collect();
+    for slot in &left {
+        ask.counts.remove_from(slot.counts_on());
+    }
+    left.into_iter().map(next_generation).collect()
 }
 
 /// The answer for replicas whose data is on a node that is down.
@@ -156,27 +199,6 @@ pub(crate) fn node_of(view: &View, group: GroupIx, slot: &SlotKey) -> Option<Nod
     known.slots[known.slot_at(slot).ok()?].current().map(|replica| replica.node)
 }
 
-/// Gives outdated slots their new generation beside the old one where that fits; gives back those that need
-/// another node.
-fn update_in_place(
-    pass: &mut Pass<'_>,
-    ask: &mut Ask,
-    outdated: &[SlotKey],
-    closed: &BTreeSet<SlotKey>,
-) -> Vec<Vacancy> {
-    let mut homeless = Vec::new();
-    for (vacancy, node) in updates(pass, ask, outdated, closed) {
-        ask.counts.remove_from(Some(node));
-        match placement::place_at(pass.view, ask, vacancy, node) {
-            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
-            // What has data on the node waits for room there, on its old spec.
-            Err(_) if ask.spec.is_stateful() => ask.counts.add(node),
-            Err(vacancy) => homeless.push(vacancy),
-        }
-    }
-    homeless
-}
-
 pub(crate) fn next_generation(slot: &Slot) -> Vacancy {
     Vacancy { slot: slot.key.clone(), generation: Generation(slot.newest.0 + 1) }
 }
@@ -211,9 +233,13 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
     if is_outdated(ask, replica) { Need::Update } else { Need::Nothing }
 }
 
-/// Whether a generation was made from another spec, or to another end, than its service has now.
+/// Whether a generation was made from another spec, to another end, with other secrets, or before a restart was asked for.
 pub(crate) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
-    (&replica.terms.spec_hash, replica.terms.kind) != (&ask.terms.spec_hash, ask.terms.kind)
+    let (old, new) = (&replica.terms, &ask.terms);
+    // Work that ends is not done once more for another version of a secret.
+    let secrets = jobs::is_job(new.kind) || old.secret_versions == new.secret_versions;
+    let made = (&old.spec_hash, old.kind, old.restart_epoch) == (&new.spec_hash, new.kind, new.restart_epoch);
+    !(made && secrets)
 }
 
 /// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop. One on
@@ -223,74 +249,10 @@ pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -
     slot.current().is_none() && (alive.next().is_none() || !blocks_successor(spec))
 }
 
-/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume, or do the same
-/// work twice.
-fn blocks_successor(spec: &ServiceSpec) -> bool {
-    if jobs::is_job(spec.kind) {
-        return true;
-    }
-    let host_port = spec.ports.iter().any(|port| port.mode == longshore_model::service::PortMode::Host);
-    spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
-}
-
-/// As many outdated slots as may be under way at once, by index, each with the node it is on. Where both generations
-/// cannot coexist the old one is stopped instead, and the slot comes back without a node once it has.
-pub(super) fn updates(
-    pass: &mut Pass<'_>,
-    ask: &Ask,
-    outdated: &[SlotKey],
-    closed: &BTreeSet<SlotKey>,
-) -> Vec<(Vacancy, NodeIx)> {
-    let known = pass.view.group(ask.group);
-    let staying = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
-    let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
-    let restarted: BTreeSet<&SlotKey> = pass.items.iter().filter_map(restarted).collect();
-    let is_under_way =
-        |slot: &Slot| restarted.contains(&slot.key) || (!is_settled(pass.view, slot) && !given_up.contains(&slot.key));
-    let mut under_way = staying.filter(|slot| is_under_way(slot)).count();
-    let parallelism = match ask.spec.update.parallelism {
-        0 => usize::MAX,
-        limit => limit as usize,
-    };
-    let turn = outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at]));
-    let turn = turn.filter_map(|slot| Some((slot, slot.current()?)));
-    // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
-    let stuck = |replica: &Replica| ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node));
-    let turn = turn.filter(|(_, replica)| !stuck(replica));
-    // A slot that is under way anyway takes nobody's turn.
-    let turn = turn.filter(|(slot, _)| {
-        let fresh = usize::from(!is_under_way(slot));
-        let may = fresh == 0 || under_way < parallelism;
-        under_way += if may { fresh } else { 0 };
-        may
-    });
-    if !blocks_successor(&ask.spec) {
-        return turn.map(|(slot, replica)| (next_generation(slot), replica.node)).collect();
-    }
-    let stop =
-        |(slot, replica): (&Slot, &Replica)| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation };
-    let stops: Vec<PlanItem> = turn.map(stop).collect();
-    pass.items.extend(stops);
-    Vec::new()
-}
-
-fn restarted(item: &PlanItem) -> Option<&SlotKey> {
-    if let PlanItem::Restart { slot, .. } = item { Some(slot) } else { None }
-}
-
 pub(super) fn given_up(item: &PlanItem) -> Option<&SlotKey> {
     if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
 }
 
-/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up, nor does one
-/// that is out of sight.
-fn is_settled(view: &View, slot: &Slot) -> bool {
-    let current = slot.current().map(|replica| replica.generation);
-    let in_sight = |replica: &&Replica| view.fleet.node(replica.node).health != Health::Down;
-    let others = slot.replicas.iter().filter(|replica| Some(replica.generation) != current);
-    let alive = others.filter(in_sight).count() == 0;
-    let settled = |replica: &Replica| {
-        matches!(replica.state, ReplicaState::Running | ReplicaState::Failed | ReplicaState::Completed)
-    };
-    alive && slot.current().is_some_and(settled)
+fn stopped(item: &PlanItem) -> Option<(&SlotKey, Generation)> {
+    if let PlanItem::Stop { slot, generation } = item { Some((slot, *generation)) } else { None }
 }

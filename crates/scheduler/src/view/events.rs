@@ -197,6 +197,17 @@ impl View {
     }
 
     fn group_rolls(&mut self, key: &GroupKey, rolling: &Rolling) {
+        let Some(&ix) = self.group_ids.get(key) else { return };
+        let (old, new) = (self.group(ix).rolling.held.clone(), &rolling.held);
+        if old != *new {
+            // What a slot may have to be made of again must be told apart by the node classes too.
+            if new.as_ref().is_some_and(|held| self.fleet.classes.add_interest(&held.spec.placement) == Split::Anew) {
+                self.fleet.lay_out_again();
+            }
+            if let Some(held) = old {
+                self.fleet.classes.drop_interest(&held.spec.placement);
+            }
+        }
         self.in_group(key, |known| known.rolling = rolling.clone());
     }
 
@@ -243,6 +254,9 @@ impl View {
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
             self.depend_no_longer(ix, key, &group.spec);
+            if let Some(held) = group.rolling.held {
+                self.fleet.classes.drop_interest(&held.spec.placement);
+            }
         }
         self.stand(key, ix, Standing::Finished);
         self.dirty.remove(&ix);

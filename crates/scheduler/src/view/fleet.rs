@@ -92,6 +92,11 @@ enum Layout {
 }
 
 impl Fleet {
+    /// Whether a node is down, so that nothing on it is counted on.
+    pub(crate) fn is_down(&self, node: NodeIx) -> bool {
+        self.node(node).health == Health::Down
+    }
+
     pub(crate) fn node(&self, ix: NodeIx) -> &Arc<Node> {
         &self.nodes[ix.at()]
     }

@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use longshore_model::{DeploymentName, GroupKey, NamespaceName, Rollout, ServiceName};
+use longshore_model::{
+    DeploymentName, GroupKey, NamespaceName, Rollout, ServiceName, rollout::RolloutFailure, service::FailureAction,
+};
 
 use super::{GroupIx, View};
 
@@ -21,13 +23,14 @@ pub(crate) struct Known {
 }
 
 /// What a group still has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Steps are under way or to come.
     Working,
     /// Its first slots have changed; the others wait for a word.
-    #[expect(dead_code, reason = "the engine that says so comes next")]
     Holds,
+    /// More of its steps failed than are tolerated.
+    Broken { failure: RolloutFailure, action: FailureAction },
     /// Nothing.
     Finished,
 }
@@ -71,15 +74,15 @@ impl View {
         self.dirty.extend(groups);
     }
 
-    /// A group came, or went: it has work in a rollout, or none any more.
-    pub(super) fn stand(&mut self, key: &GroupKey, group: GroupIx, standing: Standing) {
+    /// A group came, went or was asked: it has work in a rollout, or none any more.
+    pub(crate) fn stand(&mut self, key: &GroupKey, group: GroupIx, standing: Standing) {
         let owner = (key.namespace.clone(), key.deployment.clone());
         let Some(known) = self.rollouts.get_mut(&owner).filter(|known| known.rollout.is_live()) else { return };
         match standing {
             Standing::Finished => {
                 known.unfinished.remove(&group);
             }
-            Standing::Working | Standing::Holds => {
+            Standing::Working | Standing::Holds | Standing::Broken { .. } => {
                 known.unfinished.insert(group, standing);
             }
         }

@@ -38,7 +38,10 @@ pub(super) fn check(state: &State, ledger: &Ledger, events: &[Event]) {
         node_is_within_limits(state, ledger, node);
     }
     for (key, _, _, assignment) in placed(events) {
-        slots_are_within_limits(state, ledger, key, &assignment.node);
+        // What is replaced as it was before a rollout keeps to the rules it had then.
+        if state.group(key).is_some_and(|group| group.revision == assignment.terms.revision) {
+            slots_are_within_limits(state, ledger, key, &assignment.node);
+        }
         let asked: u64 = assignment.terms.device_requests.iter().map(|request| request.count).sum();
         assert_eq!(assignment.devices.values().sum::<u64>(), asked, "{key} was given the devices it asked for");
         let number = state.node(&assignment.node).expect("nothing is placed on an unknown node").number.0;

@@ -57,7 +57,10 @@ fn live(steps: &[Step]) -> Result<(), TestCaseError> {
         }
         let plan = world.plan();
         prop_assert_eq!(&plan, &world.plan(), "the first plan changed the view");
-        world.tell(Command::Commit(Box::new(plan)));
+        world.tell(Command::Commit(Box::new(plan.clone())));
+        if !plan.deployments.is_empty() {
+            world.decide_all();
+        }
         let again = world.plan();
         prop_assert!(again.is_empty(), "there is more to do: {:#?}", again);
     }

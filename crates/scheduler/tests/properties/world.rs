@@ -48,7 +48,7 @@ impl World {
                 self.now = self.now.after(*time);
                 Vec::new()
             }
-            Step::Decide => self.decide().1,
+            Step::Decide => self.decide_all(),
             Step::See(which, state, aim) => match self.seen(*which, *state, *aim) {
                 Some(observation) => self.tell(Command::Observe(observation)),
                 None => Vec::new(),
@@ -76,6 +76,19 @@ impl World {
         let decided = self.plan();
         let events = self.tell(Command::Commit(Box::new(decided.clone())));
         (decided, events)
+    }
+
+    /// Decides, and once more as long as a rollout turns around, goes on or ends: that changes what is wanted, and what
+    /// follows is for the next plan.
+    pub(super) fn decide_all(&mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        loop {
+            let (plan, events) = self.decide();
+            all.extend(events);
+            if plan.deployments.is_empty() {
+                return all;
+            }
+        }
     }
 
     pub(super) fn explain(&mut self, group: &GroupKey) -> Vec<(Vec<SlotKey>, Explanation)> {

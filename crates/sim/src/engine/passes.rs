@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_model::{Command, Time};
+use longshore_model::{Command, Time, rollout::RolloutChange};
 
 use super::{Engine, Tick};
 use crate::invariants;
@@ -65,10 +65,14 @@ impl Engine<'_> {
         if let Some(at) = self.wake_at {
             self.queue.push(at, Tick::Wake);
         }
+        // A rollout that turns around brings another manifest into force, which is for the next pass to carry out.
+        let turned = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
         if !plan.is_empty() {
             invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
             self.tell(Command::Commit(Box::new(plan)));
         }
-        invariants::check_settled(&self.state, self.now, &mut self.violations);
+        if !turned {
+            invariants::check_settled(&self.state, self.now, &mut self.violations);
+        }
     }
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use longshore_model::{
-    Assignment, Event, Generation, GroupKey, NodeName, ReplicaState, SlotIndex, SlotKey, VolumeKey, volume::Sharing,
+    Assignment, DeploymentName, Event, Generation, GroupKey, NamespaceName, NodeName, ReplicaState, RolloutNumber,
+    RolloutState, SlotIndex, SlotKey, VolumeKey, rollout::StepOutcome, volume::Sharing,
 };
 use longshore_scheduler::occupies;
 use longshore_store::State;
@@ -40,6 +41,7 @@ pub(crate) struct Ledger {
     holders: BTreeMap<VolumeKey, BTreeMap<Tenant, (NodeName, Sharing)>>,
     assignments: BTreeMap<Tenant, Assignment>,
     highest: BTreeMap<GroupKey, SlotIndex>,
+    running: BTreeSet<Tenant>,
     touched: Touched,
 }
 
@@ -52,6 +54,20 @@ pub(super) struct Touched {
     pub(super) placed: BTreeSet<(GroupKey, NodeName)>,
     pub(super) slots: BTreeSet<(GroupKey, SlotKey)>,
     pub(super) reopened: Vec<String>,
+    /// What only whoever followed along can judge.
+    pub(super) changes: Changes,
+}
+
+/// What happened in rollouts.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Slots with a running generation that was told to stop.
+    pub(super) stopped: BTreeSet<(GroupKey, SlotKey)>,
+    /// Slots whose step is done, each with the rollout.
+    pub(super) stepped: BTreeSet<(GroupKey, SlotKey, RolloutNumber)>,
+    /// Deployments said to be back on the old manifest.
+    pub(super) back: BTreeSet<(NamespaceName, DeploymentName)>,
+    pub(super) retried: Vec<String>,
 }
 
 impl Ledger {
@@ -63,6 +79,7 @@ impl Ledger {
             }
             Event::Placed { group, slot, generation, assignment } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
+                self.touched.changes.retried.extend(super::rolled_back::check_retry(state, group, slot, assignment));
                 self.move_in(tenant, assignment);
             }
             Event::Released { group, slot, generation, .. } => {
@@ -73,6 +90,27 @@ impl Ledger {
             Event::Observed { group, slot, generation, state: seen, .. } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
                 self.seen(&tenant, *seen);
+                if *seen == ReplicaState::Running {
+                    self.running.insert(tenant);
+                } else {
+                    self.running.remove(&tenant);
+                }
+            }
+            Event::Stopping { group, slot, generation } => {
+                let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
+                if self.running.remove(&tenant) {
+                    self.touched.changes.stopped.insert((group.clone(), slot.clone()));
+                }
+            }
+            Event::SlotStepped { group, slot, step } => {
+                if step.outcome == StepOutcome::Done {
+                    self.touched.changes.stepped.insert((group.clone(), slot.clone(), step.rollout));
+                }
+            }
+            Event::RolloutChanged { namespace, deployment, rollout } => {
+                if rollout.state == RolloutState::RolledBack {
+                    self.touched.changes.back.insert((namespace.clone(), deployment.clone()));
+                }
             }
             Event::SlotOpened { group, slot, .. } => self.opened(group, slot),
             Event::GroupGone(group) => {
@@ -87,14 +125,11 @@ impl Ledger {
             | Event::Configured(_)
             | Event::GroupChanged { .. }
             | Event::GroupRolls { .. }
-            | Event::RolloutChanged { .. }
             | Event::DeploymentGone { .. }
-            | Event::SlotStepped { .. }
             | Event::GroupUnwanted(_)
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }
             | Event::SlotGone { .. }
-            | Event::Stopping { .. }
             | Event::Restarting { .. }
             | Event::FailureCounted { .. }
             | Event::Rebalanced(_)
@@ -173,6 +208,11 @@ impl Ledger {
         }
         let highest = self.highest.entry(group.clone()).or_insert(*index);
         *highest = (*highest).max(*index);
+    }
+
+    /// Leaves out what cannot be judged by the state alone.
+    pub(super) fn forget_changes(&mut self) {
+        self.touched.changes = Changes::default();
     }
 
     pub(super) fn take_touched(&mut self) -> Touched {

@@ -14,7 +14,11 @@ pub(super) const NAME: &str = "max_per_node";
 
 pub(super) fn check(ledger: &Ledger, state: &State, group: &GroupKey, node: &NodeName) -> Option<String> {
     let known = state.group(group)?;
-    let limit = known.spec.placement.max_replicas_per_node?;
+    let mut limit = known.spec.placement.max_replicas_per_node?;
+    // What is replaced as it was before a rollout keeps to the rule it had then.
+    if let Some(held) = &known.rolling.held {
+        limit = limit.max(held.spec.placement.max_replicas_per_node?);
+    }
     let wanted = |slot: &SlotKey, generation| {
         known.slots.get(slot).is_some_and(|slot| {
             slot.replicas.iter().any(|replica| replica.generation == generation && replica.wanted == Wanted::Run)

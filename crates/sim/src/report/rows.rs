@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Attempt, Generation, GroupKey, Health, Intent, NodeName, ReplicaState, RevisionNumber, RuntimeCode, Slot,
+    Attempt, DeploymentName, Generation, GroupKey, Health, Intent, NamespaceName, NodeName, ReplicaState,
+    RevisionNumber, RuntimeCode, ServiceName, Slot, SlotKey,
     drain::{Hindrance, Remainder},
     replica::{Detail, Details, Replica, Wanted},
+    rollout::{RolloutKind, StepCount},
 };
-use longshore_store::{Group, State, is_live};
+use longshore_store::{Deployment, Group, State, is_live};
 use serde::Serialize;
 
 /// One generation, or a slot that has none.
@@ -50,8 +52,33 @@ pub struct DeploymentRow {
     pub reasons: Vec<&'static str>,
     /// The manifest in force.
     pub revision: RevisionNumber,
-    /// The change under way; there are none in this version.
-    pub rollout: Option<String>,
+    /// The change under way, or the last one that ended.
+    pub rollout: Option<RolloutRow>,
+}
+
+/// A change of a deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RolloutRow {
+    /// The manifest it came from.
+    pub from: RevisionNumber,
+    /// The manifest it goes to.
+    pub to: RevisionNumber,
+    /// How far it is.
+    pub state: &'static str,
+    /// Why it was begun.
+    pub kind: RolloutKind,
+    /// Steps there are.
+    pub total_steps: u32,
+    /// Steps that are done.
+    pub current_step: u32,
+    /// Steps that failed.
+    pub failed_steps: u32,
+    /// Steps by service.
+    pub services: BTreeMap<ServiceName, StepCount>,
+    /// What it stumbled over.
+    pub failure_reason: Option<&'static str>,
+    /// The replica it stumbled over.
+    pub failed_replica: Option<String>,
 }
 
 /// One node and what is on it, for people.
@@ -177,10 +204,37 @@ pub(super) fn deployments(state: &State) -> Vec<DeploymentRow> {
                 status: report.status.as_str(),
                 reasons: report.reasons,
                 revision: deployment.current().number,
-                rollout: None,
+                rollout: rollout(state, namespace, name, deployment),
             })
         })
         .collect()
+}
+
+fn rollout(
+    state: &State,
+    namespace: &NamespaceName,
+    name: &DeploymentName,
+    deployment: &Deployment,
+) -> Option<RolloutRow> {
+    let rollout = deployment.rollout.as_deref()?;
+    let services = state.rollout_steps(namespace, name)?;
+    let sum = |part: fn(&StepCount) -> u32| services.values().map(part).sum();
+    let replica = |service: &ServiceName, slot: &SlotKey| {
+        let (namespace, deployment) = (namespace.clone(), name.clone());
+        slot.printed(&GroupKey { namespace, deployment, service: service.clone() })
+    };
+    Some(RolloutRow {
+        from: rollout.from,
+        to: rollout.to,
+        state: rollout.state.as_str(),
+        kind: rollout.kind,
+        total_steps: sum(|count| count.total),
+        current_step: sum(|count| count.done),
+        failed_steps: sum(|count| count.failed),
+        failure_reason: rollout.failure.as_ref().map(|failure| failure.code.code()),
+        failed_replica: rollout.failure.as_ref().map(|failure| replica(&failure.service, &failure.slot)),
+        services,
+    })
 }
 
 pub(super) fn nodes(state: &State) -> Vec<NodeRow> {

@@ -1,7 +1,9 @@
 //! The `timeline` block: what happens when.
 //!
-//! Owns: the verbs, and which of them this version can act out.
-//! Invariant: a verb of the format that is not supported yet is refused as such, never as an unknown key.
+//! Owns: the verbs.
+//! Invariant: an entry says one thing.
+
+mod rollouts;
 
 use longshore_compose::{
     Diagnostics, Extensions, Place,
@@ -11,16 +13,32 @@ use longshore_compose::{
     yaml::{Mapping, Node as Yaml},
 };
 use longshore_model::{
-    AfterDrain, Command, GroupKey, Intent, NamespaceName, NodeName, Time, command::Quota, node::UseDegraded,
+    AfterDrain, Command, GroupKey, Intent, NamespaceName, NodeName, Time,
+    command::{Quota, Steering},
+    node::UseDegraded,
 };
 
 use super::{Action, Mishap, Step, machine, manifest, pressure};
 
 /// Verbs that are a key of their own.
-const VERBS: &[&str] =
-    &["apply", "scale", "join", "node", "replica", "secret", "quota", "remove", "leader", "pressure", "rebalance"];
-/// Verbs of the format that come in a later version.
-const LATER: &[&str] = &["rollback", "promote", "pause", "resume", "restart"];
+const VERBS: &[&str] = &[
+    "apply",
+    "scale",
+    "rollback",
+    "promote",
+    "pause",
+    "resume",
+    "restart",
+    "join",
+    "node",
+    "replica",
+    "secret",
+    "quota",
+    "remove",
+    "leader",
+    "pressure",
+    "rebalance",
+];
 const NODE_VERBS: &[&str] =
     &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
 const REPLICA_VERBS: &[(&str, Mishap)] = &[
@@ -56,6 +74,11 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     let actions = match verb {
         "apply" => return Some(manifest::read_applied(value, at?, problems)),
         "scale" => read_scale(value, problems),
+        "rollback" => rollouts::read_rollback(value, at.unwrap_or_default(), problems),
+        "promote" => rollouts::read_steering(value, Steering::Promote, at.unwrap_or_default(), problems),
+        "pause" => rollouts::read_steering(value, Steering::Pause, at.unwrap_or_default(), problems),
+        "resume" => rollouts::read_steering(value, Steering::Resume, at.unwrap_or_default(), problems),
+        "restart" => rollouts::read_restart(value, at.unwrap_or_default(), problems),
         "join" => read_join(value, problems),
         "node" => read_node(entry, value, at.unwrap_or_default(), problems),
         "replica" => read_replica(entry, value, problems),
@@ -74,12 +97,6 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
 
 /// The one key of an entry that says what happens.
 fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) -> Option<(&'static str, &'n Yaml)> {
-    for (key, _) in mapping.iter() {
-        if LATER.contains(&&*key.name) {
-            not_yet(&key.place, &key.name, problems);
-            return None;
-        }
-    }
     let mut found = mapping
         .iter()
         .filter_map(|(key, value)| VERBS.iter().find(|verb| **verb == &*key.name).map(|verb| (*verb, key, value)));
@@ -94,7 +111,7 @@ fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) 
         (None, _) => {
             let stranger = mapping.iter().find(|(key, _)| !matches!(&*key.name, "at" | "do" | "label"));
             match stranger {
-                Some((key, _)) => problems.unknown_key(key, "a timeline entry", VERBS),
+                Some((key, _)) => unknown_verb(&key.place, &key.name, problems),
                 None => {
                     problems
                         .error(&entry.place, "a timeline entry says nothing")
@@ -106,12 +123,13 @@ fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) 
     }
 }
 
-fn not_yet(place: &Place, verb: &str, problems: &mut Diagnostics) {
-    problems.error(place, format!("`{verb}` is not supported yet")).hint(format!(
-        "this version acts out {}, and for a node {}",
-        one_of(VERBS.iter().copied().filter(|verb| *verb != "node")),
-        one_of(NODE_VERBS.iter().copied())
-    ));
+/// Names every verb, however many there are: there is no other key an entry could have.
+fn unknown_verb(place: &Place, name: &str, problems: &mut Diagnostics) {
+    let hint = match suggest::nearest(name, VERBS.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known are {}", one_of(VERBS.iter().copied())),
+    };
+    problems.error(place, format!("unknown key `{}` in a timeline entry", shorten(name))).hint(hint);
 }
 
 pub(super) type Actions = Option<Vec<(Place, Action)>>;

@@ -42,7 +42,7 @@ pub(crate) fn holding_back(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<
 fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
     let group = view.group_ids.get(key).map(|ix| view.group(*ix)).filter(|group| group.wanted == Wanted::Run);
     let Some(group) = group else { return !dependency.required };
-    let surplus = scale::surplus(group);
+    let surplus = scale::surplus(view, group);
     let mut slots = group.wanted_slots().filter(|slot| !surplus.contains(&slot.key)).peekable();
     let none = slots.peek().is_none();
     let mut there = 0;

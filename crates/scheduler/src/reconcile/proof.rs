@@ -1,0 +1,36 @@
+//! Make before break: when a new generation has proved itself, so that the one before it may go.
+//!
+//! The same rule holds for every change of a running slot, be it an update, a drain or a move.
+//!
+//! Owns: that rule. Invariant: an observation of another generation proves nothing.
+
+use std::time::Duration;
+
+use longshore_model::{Health, ReplicaState, Time};
+
+use crate::view::{View, groups::Replica};
+
+/// Whether a generation has proved itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// It has run for the monitor time.
+    Given,
+    /// It runs, and will have proved itself then.
+    At(Time),
+    /// It does not run, or nobody has heard of its node lately.
+    Missing,
+}
+
+/// A generation has proved itself once it was seen running for the monitor time, on a node that is heard of: a node that
+/// missed its beats may have lost it.
+pub(super) fn proof(view: &View, replica: &Replica, monitor: Duration, now: Time) -> Proof {
+    let heard_of = match view.fleet.node(replica.node).health {
+        Health::Ready | Health::Degraded => true,
+        Health::Suspect | Health::Down => false,
+    };
+    if replica.state != ReplicaState::Running || !heard_of {
+        return Proof::Missing;
+    }
+    let at = replica.since.after(monitor);
+    if at <= now { Proof::Given } else { Proof::At(at) }
+}

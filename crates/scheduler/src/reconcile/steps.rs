@@ -1,0 +1,287 @@
+//! Which slots change next, and how: the new generation first where both fit, the old one gone first where they do not.
+//!
+//! Owns: parallelism, delay, canaries, order and its fall-back. Must not touch: whether a step has succeeded.
+//! Invariant: no more slots than `parallelism` are short because of a rollout, and none where the new generation goes
+//! first; nothing that serves is stopped unless its successor would fit.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use longshore_model::{
+    PlanItem, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
+    replica::Wanted,
+    rollout::{StepKind, StepOutcome},
+    service::{PortMode, UpdateOrder},
+};
+
+use super::{
+    Pass, attempt,
+    rollout::{self, Part},
+    slots,
+};
+use crate::{
+    ask::Ask,
+    feasibility::gates::{self, Gate, dependencies},
+    placement,
+    view::{
+        NodeIx, View,
+        fleet::takes_work,
+        groups::{Replica, Slot},
+    },
+};
+
+/// How long room for two generations at once is waited for, once in a rollout.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume, or do the same
+/// work twice.
+pub(super) fn blocks_successor(spec: &ServiceSpec) -> bool {
+    if spec.kind.is_job() {
+        return true;
+    }
+    let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host);
+    spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
+}
+
+/// Lets as many of the outdated slots step as may be under way at once, by index.
+pub(super) fn take(
+    pass: &mut Pass<'_>,
+    ask: &mut Ask,
+    outdated: &[SlotKey],
+    leaving: &BTreeSet<SlotKey>,
+    closed: &BTreeSet<SlotKey>,
+) {
+    let Some(part) = Part::of(pass.view, ask).filter(Part::may_step) else { return };
+    // What too many failures mean for the others is settled at the end of the pass.
+    if rollout::is_broken(pass, ask, &part, closed) {
+        return;
+    }
+    // What comes first changes first. The way back waits for nobody.
+    if !part.goes_back() && dependencies::unmet(pass.view, &ask.key, &ask.spec).is_some() {
+        pass.view.waiting.insert(ask.group);
+        return;
+    }
+    for slot in due(pass, ask, &part, (outdated, leaving), closed) {
+        step(pass, ask, &part, &slot);
+    }
+}
+
+/// The slots whose turn it is.
+fn due(
+    pass: &mut Pass<'_>,
+    ask: &Ask,
+    part: &Part,
+    (outdated, leaving): (&[SlotKey], &BTreeSet<SlotKey>),
+    closed: &BTreeSet<SlotKey>,
+) -> Vec<SlotKey> {
+    let known = pass.view.group(ask.group);
+    let staying: Vec<&Slot> = known.wanted_slots().filter(|slot| !closed.contains(&slot.key)).collect();
+    let mut under_way = staying.iter().filter(|slot| holds_up(pass, part, slot)).count();
+    let parallelism = match part.policy.parallelism {
+        0 => usize::MAX,
+        limit => limit as usize,
+    };
+    let begun = staying.iter().filter(|slot| part.outcome(slot).is_some() && !is_added(slot)).count();
+    let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
+    let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
+    let mut due = Vec::new();
+    let mut paused = false;
+    for slot in outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at])) {
+        let Some(replica) = slot.current() else { continue };
+        // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
+        if ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node)) {
+            continue;
+        }
+        let has_begun = part.outcome(slot).is_some();
+        if !has_begun && canaries == 0 {
+            continue;
+        }
+        let jumps = has_begun || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
+        let fresh = !jumps && serves(slot) && !holds_up(pass, part, slot);
+        if !fresh && !jumps {
+            continue;
+        }
+        if fresh && (under_way >= parallelism || pause_ends.is_some()) {
+            paused = true;
+            continue;
+        }
+        under_way += usize::from(fresh);
+        canaries = canaries.saturating_sub(usize::from(!has_begun));
+        due.push(slot.key.clone());
+    }
+    if let Some(at) = pause_ends.filter(|_| paused) {
+        pass.wake(at);
+    }
+    due
+}
+
+/// Whether a slot changes at once and takes nobody's turn: it serves nobody, or is in the middle of a change that leads
+/// nowhere. While canaries are held back that is true only of what has failed.
+fn jumps(pass: &Pass<'_>, part: &Part, ask: &Ask, slot: &Slot, replica: &Replica) -> bool {
+    let troubled = replica.failures > 0
+        || matches!(replica.state, ReplicaState::Failed | ReplicaState::Degraded)
+        || replica.code.is_some_and(|code| code != RuntimeCode::Pulling);
+    let held = pass.view.group(ask.group).rolling.held.as_ref();
+    let made = (&replica.terms.spec_hash, replica.terms.kind);
+    // A slot that only moves, as it was, is let move.
+    let moves = held.is_some_and(|held| made == (&held.spec.spec_hash, held.spec.kind));
+    let idle = !serves(slot);
+    let unsettled = !is_settled(pass, slot);
+    idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
+}
+
+/// When the pause after the last step ends.
+fn pause_ends(part: &Part, slots: &[&Slot]) -> Option<Time> {
+    let ended = slots.iter().filter(|slot| part.outcome(slot).is_some_and(|it| it != StepOutcome::UnderWay));
+    let last = ended.filter_map(|slot| slot.step).map(|step| step.at).max()?;
+    Some(last.after(part.policy.delay)).filter(|_| !part.policy.delay.is_zero())
+}
+
+fn is_added(slot: &Slot) -> bool {
+    slot.step.is_some_and(|step| step.kind == StepKind::Added)
+}
+
+/// Whether any generation of a slot does the service's work.
+pub(super) fn serves(slot: &Slot) -> bool {
+    slot.replicas.iter().any(|replica| replica.wanted == Wanted::Run && replica.state == ReplicaState::Running)
+}
+
+/// Whether a slot is in the middle of a change, so that others wait. One that was made for the rollout takes nothing away
+/// from what was there, and one that failed for good holds nobody up.
+fn holds_up(pass: &Pass<'_>, part: &Part, slot: &Slot) -> bool {
+    let said = |outcome: StepOutcome| {
+        let item = part.step(&slot.key, outcome);
+        pass.items.contains(&item)
+    };
+    let begun = part.outcome(slot);
+    if begun.is_some() && is_added(slot) {
+        return false;
+    }
+    if matches!(begun, Some(StepOutcome::Failed(_))) {
+        return false;
+    }
+    let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
+    under_way || !is_settled(pass, slot)
+}
+
+/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up.
+fn is_settled(pass: &Pass<'_>, slot: &Slot) -> bool {
+    let restarted =
+        pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
+    let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
+    let settled = |replica: &Replica| match replica.state {
+        ReplicaState::Running | ReplicaState::Completed => true,
+        ReplicaState::Failed => given_up || replica.code == Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => given_up,
+    };
+    let current = slot.current().map(|replica| replica.generation);
+    let others = slot.replicas.iter().filter(|replica| Some(replica.generation) != current);
+    // One that is out of sight holds nobody up either.
+    let alone = others.filter(|replica| !pass.view.fleet.is_down(replica.node)).count() == 0;
+    !restarted && alone && slot.current().is_some_and(settled)
+}
+
+/// One slot changes, if there is a way for it to.
+fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
+    let known = pass.view.group(ask.group);
+    let Ok(at) = known.slot_at(key) else { return };
+    let slot = known.slots[at].clone();
+    let Some(node) = slot.current().map(|replica| replica.node) else { return };
+    let order = part.policy.order;
+    if order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec) {
+        if would_fit(pass.view, ask, &slot, Elsewhere::Too) {
+            stop_first(pass, part, &slot);
+        } else {
+            pass.view.waiting.insert(ask.group);
+        }
+        return;
+    }
+    if start_first(pass, ask, part, &slot, node) {
+        return;
+    }
+    // Room may appear without anything happening to the group.
+    pass.view.waiting.insert(ask.group);
+    let since = pass.view.group(ask.group).rolling.no_room_since;
+    let waited = since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now);
+    if waited || !serves(&slot) {
+        if would_fit(pass.view, ask, &slot, Elsewhere::Not) {
+            stop_first(pass, part, &slot);
+        }
+        return;
+    }
+    if since.is_none() && !pass.items.iter().any(|item| matches!(item, PlanItem::NoRoom { .. })) {
+        pass.items.push(PlanItem::NoRoom { since: pass.now });
+    }
+    pass.wake(since.unwrap_or(pass.now).after(ROOM_PATIENCE));
+}
+
+/// Places the next generation beside the last: on its node, else on another, unless its data keeps it there.
+fn start_first(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, slot: &Slot, node: NodeIx) -> bool {
+    super::suppose_told(pass.view, ask.group, &pass.items);
+    if !matches!(gates::check(pass.view, ask, 1), Gate::Open) {
+        return false;
+    }
+    ask.counts.remove_from(Some(node));
+    let placed = match placement::place_at(pass.view, ask, slots::next_generation(slot), node) {
+        Ok(placed) => Some(placed),
+        Err(_) if ask.spec.is_stateful() => None,
+        Err(vacancy) => attempt::attempt(pass.view, ask, vec![vacancy]).placed.pop(),
+    };
+    let Some(placed) = placed else {
+        ask.counts.add(node);
+        return false;
+    };
+    pass.items.push(PlanItem::Place(placed));
+    pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
+    true
+}
+
+/// Stops what the slot has; its next generation comes once that is gone.
+fn stop_first(pass: &mut Pass<'_>, part: &Part, slot: &Slot) {
+    let wanted = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
+    let stops = wanted.map(|replica| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
+    pass.items.retain(|item| match item {
+        PlanItem::Restart { slot: other, .. } | PlanItem::GiveUp { slot: other, .. } => *other != slot.key,
+        _ => true,
+    });
+    pass.items.extend(stops);
+    pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
+}
+
+/// Where room is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    Too,
+    Not,
+}
+
+/// Whether the next generation of a slot would have a node if its last one were gone.
+fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> bool {
+    let Some(node) = slot.current().map(|replica| replica.node) else { return false };
+    let gone: Vec<Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).cloned().collect();
+    let (room_appeared, key) = (view.room_appeared, ask.key.clone());
+    for replica in &gone {
+        view.save_load(replica.node);
+        view.vacate(ask.group, &slot.key, replica);
+        view.uncount(&key, replica.node, &replica.terms);
+    }
+    ask.counts.remove_from(Some(node));
+    let open = matches!(gates::check(view, ask, 1), Gate::Open);
+    let fits = open && (ask.accepts(view, node) || elsewhere == Elsewhere::Too && fits_somewhere(view, ask));
+    ask.counts.add(node);
+    for replica in gone.iter().rev() {
+        view.count(&key, replica.node, &replica.terms);
+        view.occupy(ask.group, &slot.key, replica);
+    }
+    view.room_appeared = room_appeared;
+    fits
+}
+
+fn fits_somewhere(view: &View, ask: &Ask) -> bool {
+    !ask.spec.is_stateful() && view.fleet.in_order().any(|node| ask.accepts(view, node))
+}

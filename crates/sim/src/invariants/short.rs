@@ -1,0 +1,55 @@
+//! A rollout takes no more replicas away than it may: where the new generation goes first none, else `parallelism`.
+//!
+//! Looked at whenever a running generation of a stepping slot is told to stop: another of the slot has run for the monitor
+//! time, or the old one had to go first and no more slots than `parallelism` are without.
+
+use std::time::Duration;
+
+use longshore_model::{
+    GroupKey, ReplicaState, RolloutState, Slot, SlotKey, Time,
+    replica::{Replica, Wanted},
+    rollout::{RolloutKind, StepKind, StepOutcome},
+    service::{PortMode, UpdateOrder, UpdatePolicy},
+};
+use longshore_store::{Group, State};
+
+pub(super) const NAME: &str = "short";
+
+/// How long room is waited for before the old one goes first.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn check(state: &State, key: &GroupKey, slot: &SlotKey, now: Time) -> Option<String> {
+    let group = state.group(key).filter(|group| group.wanted == Wanted::Run)?;
+    let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
+    let known = group.slots.get(slot).filter(|slot| slot.wanted == Wanted::Run)?;
+    let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
+    let step = steps(known)?;
+    let backwards = rollout.kind == RolloutKind::Rollback || rollout.state == RolloutState::Aborted;
+    let policy = group.spec.rollback.as_ref().filter(|_| backwards).unwrap_or(&group.spec.update);
+    let proved = |replica: &Replica| runs(replica) && replica.since.after(policy.monitor) <= now;
+    if known.replicas.iter().any(proved) {
+        return None;
+    }
+    let printed = slot.printed(key);
+    if step.outcome != StepOutcome::UnderWay || !goes_first(group, policy, now) {
+        return Some(format!("{printed} was stopped before its successor had proved itself"));
+    }
+    let stepping =
+        group.slots.values().filter(|slot| steps(slot).is_some_and(|it| it.outcome == StepOutcome::UnderWay));
+    let short = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
+    let too_many = policy.parallelism != 0 && short > policy.parallelism as usize;
+    too_many.then(|| format!("{short} slots of {key} are short, {} may be", policy.parallelism))
+}
+
+fn runs(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && replica.state == ReplicaState::Running
+}
+
+/// Whether the old generation may have to go first.
+fn goes_first(group: &Group, policy: &UpdatePolicy, now: Time) -> bool {
+    let spec = &group.spec;
+    let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host);
+    let asked = [policy.order, spec.update.order].contains(&Some(UpdateOrder::StopFirst));
+    let waited = group.rolling.no_room_since.is_some_and(|since| since.after(PATIENCE) <= now);
+    asked || host_port || spec.volumes().next().is_some() || waited
+}
