@@ -92,7 +92,7 @@ impl Agent {
             sweeper: None,
         };
         let tasks = tasks.into_iter().chain([tokio::spawn(agent.follow())]).collect();
-        Ok(AgentHandle::new(shared, book, tasks))
+        Ok(AgentHandle::new(shared, book, tasks, config.data_dir.clone()))
     }
 
     async fn follow(mut self) {

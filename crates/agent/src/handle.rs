@@ -2,7 +2,10 @@
 //!
 //! Owns: finding the replica that is asked about, and letting go of the agent without touching what it runs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use longshore_model::{Generation, GroupKey, Sighting, SlotKey, WorkKey};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -12,6 +15,7 @@ use crate::{
     replica::Shared,
     runtime::{Handle, Runtime, RuntimeError},
     session::{ExecRequest, ExecSession, LogLine, LogOptions},
+    survey::{self, Survey},
 };
 
 /// A running agent. Dropping it leaves the agent running.
@@ -19,6 +23,7 @@ pub struct AgentHandle {
     shared: Arc<Shared>,
     book: Arc<Mutex<Book>>,
     tasks: Vec<JoinHandle<()>>,
+    data_dir: PathBuf,
 }
 
 /// Why a replica could not be asked.
@@ -33,8 +38,13 @@ pub enum ReplicaUnknown {
 }
 
 impl AgentHandle {
-    pub(crate) fn new(shared: Arc<Shared>, book: Arc<Mutex<Book>>, tasks: Vec<JoinHandle<()>>) -> Self {
-        Self { shared, book, tasks }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        book: Arc<Mutex<Book>>,
+        tasks: Vec<JoinHandle<()>>,
+        data_dir: PathBuf,
+    ) -> Self {
+        Self { shared, book, tasks, data_dir }
     }
 
     /// The output of a slot's newest generation that was started here.
@@ -57,6 +67,11 @@ impl AgentHandle {
     ) -> Result<ExecSession, ReplicaUnknown> {
         let (runtime, handle) = self.newest(group, slot).await?;
         Ok(runtime.session(&handle, request).await?)
+    }
+
+    /// What this machine is and has.
+    pub async fn survey(&self) -> Survey {
+        survey::survey(self.shared.runtimes.values().map(AsRef::as_ref), &self.data_dir).await
     }
 
     /// What was last reported of a generation.

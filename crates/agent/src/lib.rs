@@ -24,6 +24,7 @@ mod runtime;
 mod session;
 pub mod shim;
 mod sighting;
+mod survey;
 mod sweep;
 
 pub use agent::{Agent, StartAgentError};
@@ -34,3 +35,4 @@ pub use runtime::RuntimeError;
 pub use session::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,
 };
+pub use survey::Survey;

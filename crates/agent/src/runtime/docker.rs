@@ -7,12 +7,15 @@
 mod attach;
 mod create;
 mod events;
+mod facts;
 mod image;
 mod labels;
 mod look;
 mod mounts;
 mod networks;
 mod stats;
+
+pub(crate) use facts::EngineFacts;
 
 use std::{
     collections::HashMap,

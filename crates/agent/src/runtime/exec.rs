@@ -196,7 +196,7 @@ impl Exec {
     fn watch(&self, handle: &Handle, order: &Order, status: &Status) -> Watched {
         let folder = PathBuf::from(&handle.0);
         let pulse = Arc::new(Mutex::new(probe::remembered(&folder, order.healthcheck.as_ref())));
-        let exit = poke_at_exit(Arc::clone(&self.pokes), order.key.clone(), status.shim);
+        let exit = poke_at_exit(Arc::clone(&self.pokes), order.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
         if probe::is_wanted(order.healthcheck.as_ref()) {
             let probing = probe::run(folder, order.clone(), Arc::clone(&pulse), Arc::clone(&self.pokes));
@@ -252,17 +252,21 @@ async fn wait_until_gone(folder: &Path, limit: Duration) -> Result<(), ()> {
     tokio::time::timeout(limit, gone).await.map_err(drop)
 }
 
-async fn poke_at_exit(pokes: Arc<Pokes>, key: WorkKey, shim: Option<ProcessId>) {
-    if let Some(descriptor) = shim.and_then(exit_descriptor) {
-        let _ = descriptor.readable().await;
+/// Pokes when the shim ends, which is when it has written down how the process did; and when the process ends that a killed
+/// shim has left alone.
+async fn poke_at_exit(pokes: Arc<Pokes>, key: WorkKey, status: Status) {
+    for process in [status.shim, status.child].into_iter().flatten() {
+        if let Some(descriptor) = exit_descriptor(process) {
+            let _ = descriptor.readable().await;
+        }
+        pokes.poke(&key);
     }
-    pokes.poke(&key);
 }
 
 /// Readable once the process has ended, whoever its parent is.
 #[expect(deprecated, reason = "an owned descriptor outlives its registration, which is all the safe way could promise")]
 fn exit_descriptor(process: ProcessId) -> Option<AsyncFd<OwnedFd>> {
-    let descriptor = pidfd_open(process.pid()?, PidfdFlags::NONBLOCK).ok()?;
+    let descriptor = pidfd_open(process.pid()?, PidfdFlags::NONBLOCK).ok().filter(|_| process.is_alive())?;
     AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
 }
 

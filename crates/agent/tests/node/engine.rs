@@ -105,13 +105,19 @@ impl Engine {
     }
 
     pub(crate) fn launch(&self) -> Result<(), String> {
+        self.launch_with(&["--default-address-pool", "base=10.90.0.0/20,size=24"])
+    }
+
+    /// Starts the daemon, with settings of a story's own.
+    pub(crate) fn launch_with(&self, settings: &[&str]) -> Result<(), String> {
         let log = fs::File::create(self.folder.path().join("dockerd.log")).map_err(|error| error.to_string())?;
         let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         let daemon = Command::new("nsenter")
             .arg(format!("--net=/run/netns/{}", self.namespace))
             .args(["dockerd", "--data-root", &path("data"), "--exec-root", &path("exec"), "--pidfile", &path("pid")])
             .args(["--host", &format!("unix://{}", path("docker.sock")), "--bridge", "none"])
-            .args(["--insecure-registry", "10.128.0.0/9", "--default-address-pool", "base=10.90.0.0/20,size=24"])
+            .args(["--insecure-registry", "10.128.0.0/9"])
+            .args(settings)
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(|error| error.to_string())?)
             .stderr(log)

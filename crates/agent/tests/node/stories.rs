@@ -3,6 +3,7 @@
 mod docker;
 mod life;
 mod looking;
+mod processes;
 mod pulls;
 mod restarts;
 
@@ -26,8 +27,8 @@ macro_rules! both {
     };
 }
 
-/// Tells each story of containers alone.
-macro_rules! containers {
+/// Tells each story of one driver alone.
+macro_rules! one_driver {
     ($needs:ident: $($name:ident),* $(,)?) => {
         vec![$(Story {
             name: stringify!($name),
@@ -38,11 +39,18 @@ macro_rules! containers {
 }
 
 use both;
-use containers;
+use one_driver;
 
 pub(crate) fn all() -> Vec<Story> {
-    [life::stories(), looking::stories(), restarts::stories(), pulls::stories(), docker::stories()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        life::stories(),
+        looking::stories(),
+        restarts::stories(),
+        processes::stories(),
+        docker::stories(),
+        pulls::stories(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

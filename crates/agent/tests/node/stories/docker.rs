@@ -14,7 +14,7 @@ use longshore_model::{
     work::Standing,
 };
 
-use super::containers;
+use super::one_driver;
 use crate::{
     engine::IMAGE,
     runner::{Needs, Story},
@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(crate) fn stories() -> Vec<Story> {
-    let mut stories = containers![Docker:
+    let mut stories = one_driver![Docker:
         what_the_manifest_says_is_what_the_engine_was_told,
         volumes_are_named_after_their_deployment_and_outlive_the_replica,
         replicas_of_a_deployment_reach_each_other_by_name,
@@ -30,12 +30,14 @@ pub(crate) fn stories() -> Vec<Story> {
         a_container_somebody_removes_or_stops_is_a_failure_and_the_next_attempt_runs,
         nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide,
         the_network_of_a_deployment_goes_with_its_last_replica,
+        a_machine_says_what_it_is_and_has,
     ];
-    stories.extend(containers![DockerAlone:
+    stories.extend(one_driver![DockerAlone:
         an_engine_that_restarts_is_waited_for_and_its_containers_are_started_again,
+        an_engine_that_keeps_its_containers_while_it_restarts_is_believed,
         a_network_without_a_subnet_says_so_and_starts_when_one_is_free,
     ]);
-    stories.extend(containers![Heavy: two_hundred_replicas_start_at_once]);
+    stories.extend(one_driver![Heavy: two_hundred_replicas_start_at_once]);
     stories
 }
 
@@ -275,6 +277,14 @@ async fn the_network_of_a_deployment_goes_with_its_last_replica(ground: Ground) 
     }
 }
 
+async fn a_machine_says_what_it_is_and_has(ground: Ground) {
+    let node = ground.node();
+    let survey = node.agent().survey().await;
+    assert_eq!(survey.drivers, BTreeSet::from([Driver::Docker, Driver::Exec]));
+    assert!(survey.plugins.contains("network/bridge") && survey.plugins.contains("log/json-file"), "{survey:?}");
+    assert!(survey.capacity.memory_bytes > 0 && survey.platform.os == "linux", "{survey:?}");
+}
+
 async fn an_engine_that_restarts_is_waited_for_and_its_containers_are_started_again(ground: Ground) {
     let node = ground.node();
     let works: Vec<Work> = (0..3).map(|index| in_slot(&web(&ground), index)).collect();
@@ -297,12 +307,45 @@ async fn an_engine_that_restarts_is_waited_for_and_its_containers_are_started_ag
     node.control.runs(&late).await;
 }
 
+async fn an_engine_that_keeps_its_containers_while_it_restarts_is_believed(ground: Ground) {
+    let engine = ground.engine();
+    engine.end_daemon();
+    engine.launch_with(&["--live-restore"]).unwrap();
+    let node = ground.node();
+    let works: Vec<Work> = (0..3).map(|index| in_slot(&web(&ground), index)).collect();
+    node.control.put_all(&works);
+    for work in &works {
+        node.control.runs(work).await;
+    }
+    let before: Vec<String> = works.iter().map(|work| ground.identity(work)).collect();
+    engine.end_daemon();
+    node.control.beat(|beat| !beat.answering.contains(&Driver::Docker)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    engine.launch_with(&["--live-restore"]).unwrap();
+    node.control.beat(|beat| beat.answering.contains(&Driver::Docker)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after: Vec<String> = works.iter().map(|work| ground.identity(work)).collect();
+    assert_eq!(before, after);
+    for work in &works {
+        let states: Vec<&str> = node.control.history(&work.key).iter().map(|seen| seen.state.as_str()).collect();
+        assert_eq!(states, ["starting", "running"], "that nobody could look is no reason to say anything");
+    }
+    for work in &works {
+        node.control.stop(work);
+        node.control.stopped(work).await;
+    }
+    engine.end_daemon();
+    engine.launch().unwrap();
+}
+
 async fn a_network_without_a_subnet_says_so_and_starts_when_one_is_free(ground: Ground) {
     let engine = ground.engine();
+    engine.end_daemon();
+    engine.launch_with(&["--default-address-pool", "base=10.91.0.0/24,size=25"]).unwrap();
     let mut taken = Vec::new();
     while engine.try_docker(&["network", "create", &format!("full-{}", taken.len())]).status.success() {
         taken.push(format!("full-{}", taken.len()));
-        assert!(taken.len() < 100, "the pool never ends");
+        assert!(taken.len() < 10, "the pool never ends");
     }
     let node = ground.node();
     let work = web(&ground);
@@ -312,6 +355,10 @@ async fn a_network_without_a_subnet_says_so_and_starts_when_one_is_free(ground: 
         engine.docker(&["network", "rm", &network]);
     }
     node.control.runs(&work).await;
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    engine.end_daemon();
+    engine.launch().unwrap();
 }
 
 /// What a process of this program has used so far: processor seconds, and its memory now in MiB.
