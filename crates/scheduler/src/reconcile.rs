@@ -55,9 +55,8 @@ use crate::{
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
-    let groups = foresight::complete(view, changes, now);
+    let (groups, nodes) = foresight::complete(view, changes, now);
     let deployments = rollout::conclude(view);
-    let nodes = nodes::decide(view, now);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_overdue(view, now)).min();
     Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }

@@ -10,18 +10,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use longshore_model::{GroupPlan, PlanItem, SlotKey, Time, config::Preemption};
+use longshore_model::{GroupPlan, NodePlan, PlanItem, SlotKey, Time, config::Preemption};
 
+use super::nodes;
 use crate::view::{GroupIx, View};
 
 /// Rounds end by themselves after a few: each gives room or quota to somebody who matters less than the last. The limit
 /// only keeps a mistake here from becoming a loop; what it would cut off is left to the next pass.
 const MOST_ROUNDS: usize = 16;
 
-/// Adds to changes whatever follows from them.
-pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> Vec<GroupPlan> {
+/// Adds to changes whatever follows from them, for groups and then for nodes.
+pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> (Vec<GroupPlan>, Vec<NodePlan>) {
     if !has_consequences(view, &changes) {
-        return changes;
+        return (changes, nodes::decide(view, now));
     }
     let mut supposed = view.suppose();
     let mut all: BTreeMap<GroupIx, GroupPlan> = BTreeMap::new();
@@ -44,31 +45,33 @@ pub(super) fn complete(view: &mut View, changes: Vec<GroupPlan>, now: Time) -> V
     }
     let unfinished = next.iter().filter_map(|part| view.group_ids.get(&part.group).copied());
     let unfinished: Vec<GroupIx> = unfinished.collect();
+    let nodes = nodes::decide(view, now);
     view.take_back(supposed);
     view.dirty.extend(all.keys().copied().chain(unfinished));
     let order = view.in_turn(all.keys().copied().collect());
-    order.into_iter().filter_map(|group| all.remove(&group)).collect()
+    (order.into_iter().filter_map(|group| all.remove(&group)).collect(), nodes)
 }
 
 /// Whether changes can make anybody else's answer another one. What is only placed takes room, and whoever is left
 /// without was told so in the same pass; unless there is a quota, somebody to displace, or a service to be near.
 fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
     let entangled = !view.quotas.is_empty() || view.config.preemption == Preemption::On || !view.watchers.is_empty();
+    // With the last replica that leaves a drain is done.
+    let entangled = entangled || !view.fleet.drained.is_empty();
     let counts = |item: &PlanItem| match item {
         PlanItem::Stop { .. }
         | PlanItem::Reschedule { .. }
         | PlanItem::Collect { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
-        | PlanItem::Promote
-        // A job that is given up long after it ended may be collected at once.
-        | PlanItem::GiveUp { .. } => true,
+        | PlanItem::Promote => true,
         // Whoever shares the volume now knows where to go.
         PlanItem::Place(placement) => !placement.new_volumes.is_empty(),
         PlanItem::Open(_)
         | PlanItem::Wait(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
+        | PlanItem::GiveUp { .. }
         | PlanItem::EvenedOut => false,
     };
     !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))
