@@ -30,7 +30,7 @@ use log::LogFiles;
 use order::{Ended, Order, ProcessId, Status};
 
 /// Time the output may still be read after the process has ended; something it left behind may hold the pipe open.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Enters the shim. `run FOLDER` carries out the order in the folder; `tty PROGRAM ARGS…` becomes the program, on the
 /// terminal that is its input.

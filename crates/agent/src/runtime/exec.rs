@@ -31,7 +31,10 @@ use tokio::{
 use super::{Ending, Exit, ExitCause, Found, Handle, Phase, PlacedFile, Pokes, Pulse, RuntimeError, Seen, Spent};
 use crate::{
     config::{AgentConfig, ExecConfig},
-    shim::order::{Order, ProcessId, Status},
+    shim::{
+        LAST_WORDS,
+        order::{Order, ProcessId, Status},
+    },
 };
 
 /// Time a shim has to say whether its process started.
@@ -159,11 +162,18 @@ impl Exec {
         wait_until_gone(folder, KILLED).await.map_err(|()| away(&io::Error::other("a killed process is still there")))
     }
 
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
     pub(crate) async fn remove(&self, handle: &Handle) -> Result<(), RuntimeError> {
         self.watched().remove(handle);
         let folder = Path::new(&handle.0);
         if let Ok(order) = Order::read(folder) {
+            // A group can be removed when it is empty, and the shim in it has last words to write down.
+            let shim = Status::read(folder).and_then(|status| status.shim);
+            let gone = async {
+                while shim.is_some_and(ProcessId::is_alive) {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let _ = tokio::time::timeout(LAST_WORDS + Duration::from_secs(1), gone).await;
             cgroup::remove(&order.cgroups);
         }
         match fs::remove_dir_all(folder) {

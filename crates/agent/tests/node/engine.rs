@@ -172,6 +172,8 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.end_daemon();
+        // An engine that keeps its containers over a restart keeps this mount too.
+        let _ = rustix::mount::unmount(self.folder.path().join("data"), rustix::mount::UnmountFlags::DETACH);
         let _ = run("ip", &["link", "del", &self.card]);
         let _ = run("ip", &["netns", "del", &self.namespace]);
     }
