@@ -47,6 +47,12 @@ const CASES: &[Case] = &[
         arguments: "--strategy binpack --zones 75 --nodes 1000 --services 1 --replicas 1200 --repeat 21",
         bars: &[("decide_ms", 5.0)],
     },
+    Case {
+        title: "1,000 services x 10 rolled over at once on 1,000 nodes",
+        arguments: "--nodes 1000 --services 1000 --replicas 10000 --roll",
+        // Ten times the services may cost ten times the decisions, and little more for each.
+        bars: &[("roll_us_per_step", 500.0), ("roll_growth", 2.5)],
+    },
 ];
 
 /// Small enough to run in seconds at the fiftieth part of the speed.

@@ -6,6 +6,7 @@
 
 mod effects;
 mod generate;
+mod roll;
 
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,17 @@ pub struct Options {
     pub strategy: Strategy,
     /// Times the decision is measured; the median counts.
     pub repeat: u32,
+    /// Whether all services are also rolled over at once.
+    pub rolling: Rolling,
+}
+
+/// Whether a rollout is measured too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rolling {
+    /// It is.
+    Measured,
+    /// It is not.
+    LeftOut,
 }
 
 /// Whether services ask for memory.
@@ -67,6 +79,18 @@ pub struct Figures {
     pub one_more_us: f64,
     /// Most memory the process ever had; the caller knows how to ask.
     pub max_rss_mib: u64,
+    /// Slots changed by rolling every service over at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_steps: Option<u64>,
+    /// Passes that took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_passes: Option<u64>,
+    /// Decision time of one step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_us_per_step: Option<f64>,
+    /// How many times that of a tenth of the services: near one where a pass costs what changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub roll_growth: Option<f64>,
 }
 
 /// Measures.
@@ -89,6 +113,7 @@ pub fn run(options: &Options) -> Figures {
     let idle = (0..SMALL_SAMPLES).map(|_| timed(&mut view, Time(2000)).1).collect();
     let more = (0..SMALL_SAMPLES).map(|round| one_more(&mut view, &cluster, round)).collect();
     let decide = median(decisions);
+    let rolled = rolled(options);
     Figures {
         nodes: options.nodes,
         services: options.services,
@@ -99,6 +124,23 @@ pub fn run(options: &Options) -> Figures {
         noop_us: rounded(median(idle), 1e6),
         one_more_us: rounded(median(more), 1e6),
         max_rss_mib: 0,
+        roll_steps: rolled.map(|(all, _)| all.steps),
+        roll_passes: rolled.map(|(all, _)| all.passes),
+        roll_us_per_step: rolled.map(|(all, _)| all.us_per_step),
+        roll_growth: rolled
+            .map(|(all, tenth)| (all.us_per_step / tenth.us_per_step.max(0.001) * 100.0).round() / 100.0),
+    }
+}
+
+/// All services rolled over, and a tenth of them.
+fn rolled(options: &Options) -> Option<(roll::Rolled, roll::Rolled)> {
+    match options.rolling {
+        Rolling::LeftOut => None,
+        Rolling::Measured => {
+            let replicas = (options.replicas / options.services.max(1)).max(1);
+            let tenth = roll::roll(options.nodes, (options.services / 10).max(1), replicas);
+            Some((roll::roll(options.nodes, options.services, replicas), tenth))
+        }
     }
 }
 

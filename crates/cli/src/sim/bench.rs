@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use longshore_model::Strategy;
-use longshore_sim::bench::{self, Figures, Memory};
+use longshore_sim::bench::{self, Figures, Memory, Rolling};
 
 use crate::{exit::Exit, print};
 
@@ -17,6 +17,7 @@ const MOST_REPLICAS: u64 = 100_000_000;
 
 /// The made-up cluster.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and none depends on another")]
 pub(crate) struct Options {
     /// Nodes, of three sizes.
     #[arg(long, value_name = "N", value_parser = at_most(MOST_NODES))]
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// How nodes are chosen.
     #[arg(long, value_enum, default_value_t = Choice::Spread)]
     strategy: Choice,
+    /// Also roll every service over at once, in the simulator.
+    #[arg(long)]
+    roll: bool,
     /// Measure so many times; the median counts.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = at_most(1000))]
     repeat: u32,
@@ -90,6 +94,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
         memory: if options.memory { Memory::Counted } else { Memory::Ignored },
         strategy: options.strategy.into(),
         repeat: options.repeat,
+        rolling: if options.roll { Rolling::Measured } else { Rolling::LeftOut },
     });
     figures.max_rss_mib = peak_memory_mib();
     let shown = if options.json { serde_json::to_string(&figures)? + "\n" } else { in_words(&figures) };
@@ -108,6 +113,11 @@ fn in_words(figures: &Figures) -> String {
     ];
     for (what, value, unit) in rows {
         let _ = writeln!(text, "  {what:<18}{value:>14.3} {unit}");
+    }
+    if let (Some(steps), Some(step), Some(growth)) = (figures.roll_steps, figures.roll_us_per_step, figures.roll_growth)
+    {
+        let _ =
+            writeln!(text, "  {:<18}{step:>14.3} µs ({steps} steps, {growth} times a tenth's)", "a step of rolling");
     }
     text + &format!("  {:<18}{:>14} MiB\n", "memory at most", figures.max_rss_mib)
 }

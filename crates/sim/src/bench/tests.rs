@@ -6,7 +6,16 @@ use longshore_store::State;
 use super::{generate::Cluster, *};
 
 fn options(memory: Memory) -> Options {
-    Options { nodes: 10, services: 7, replicas: 100, zones: 3, memory, strategy: Strategy::Spread, repeat: 1 }
+    Options {
+        nodes: 10,
+        services: 7,
+        replicas: 100,
+        zones: 3,
+        memory,
+        strategy: Strategy::Spread,
+        repeat: 1,
+        rolling: Rolling::LeftOut,
+    }
 }
 
 #[test]
@@ -43,6 +52,13 @@ fn the_shortcut_from_plan_to_events_is_what_the_state_machine_does() {
         effects::each(part, Time(5), &mut |event| shortcut.push(event));
     }
     assert_eq!(shortcut, committed);
+}
+
+#[test]
+fn rolling_over_changes_every_replica_once() {
+    let figures = run(&Options { rolling: Rolling::Measured, ..options(Memory::Ignored) });
+    // Seven services of fourteen each; what does not divide is left out.
+    assert_eq!(figures.roll_steps, Some(98));
 }
 
 #[test]
