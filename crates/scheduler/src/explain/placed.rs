@@ -58,11 +58,9 @@ pub fn explain_placed(view: &mut View, group: &GroupKey, slot: &SlotKey, now: Ti
     let replica = known.slots[known.slot_at(slot).ok()?].current()?.clone();
     let mut ask = Ask::new(view, ix, now, Counts::default());
     ask.counts.remove_from(Some(replica.node));
-    view.vacate(ix, slot, &replica);
-    view.uncount(group, replica.node, &replica.terms);
+    view.set_aside(ix, slot, &replica);
     let decision = decide(view, &ask, replica.node);
-    view.count(group, replica.node, &replica.terms);
-    view.occupy(ix, slot, &replica);
+    view.restore(ix, slot, &replica);
     Some(decision)
 }
 

@@ -264,21 +264,17 @@ enum Elsewhere {
 fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> bool {
     let Some(node) = slot.current().map(|replica| replica.node) else { return false };
     let gone: Vec<Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).cloned().collect();
-    let (room_appeared, key) = (view.room_appeared, ask.key.clone());
     for replica in &gone {
         view.save_load(replica.node);
-        view.vacate(ask.group, &slot.key, replica);
-        view.uncount(&key, replica.node, &replica.terms);
+        view.set_aside(ask.group, &slot.key, replica);
     }
     ask.counts.remove_from(Some(node));
     let open = matches!(gates::check(view, ask, 1), Gate::Open);
     let fits = open && (ask.accepts(view, node) || elsewhere == Elsewhere::Too && fits_somewhere(view, ask));
     ask.counts.add(node);
     for replica in gone.iter().rev() {
-        view.count(&key, replica.node, &replica.terms);
-        view.occupy(ask.group, &slot.key, replica);
+        view.restore(ask.group, &slot.key, replica);
     }
-    view.room_appeared = room_appeared;
     fits
 }
 

@@ -123,6 +123,31 @@ impl View {
         self.fleet.reseat(replica.node);
     }
 
+    /// Takes a generation off its node for a moment, as far as it is there: one that completed holds nothing. No room comes
+    /// of it for whoever waits.
+    pub(crate) fn set_aside(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
+        let room_appeared = self.room_appeared;
+        if counts(replica) {
+            let key = self.group(group).key.clone();
+            self.uncount(&key, replica.node, &replica.terms);
+        }
+        if occupies(replica.terms.kind, replica.state) {
+            self.vacate(group, slot, replica);
+        }
+        self.room_appeared = room_appeared;
+    }
+
+    /// The opposite of [`View::set_aside`].
+    pub(crate) fn restore(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
+        if occupies(replica.terms.kind, replica.state) {
+            self.occupy(group, slot, replica);
+        }
+        if counts(replica) {
+            let key = self.group(group).key.clone();
+            self.count(&key, replica.node, &replica.terms);
+        }
+    }
+
     /// A generation that shall run counts for balance and quota.
     pub(crate) fn count(&mut self, group: &GroupKey, node: NodeIx, terms: &Terms) {
         self.fleet.seats[node.at()].load.replicas += 1;

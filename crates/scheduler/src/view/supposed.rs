@@ -261,11 +261,7 @@ impl View {
 
     /// A generation that was only supposed is gone without a trace.
     fn unplace(&mut self, group: GroupIx, slot: &SlotKey, replica: &Replica) {
-        self.vacate(group, slot, replica);
-        if occupancy::counts(replica) {
-            let key = self.group(group).key.clone();
-            self.uncount(&key, replica.node, &replica.terms);
-        }
+        self.set_aside(group, slot, replica);
         self.fleet.leave(replica.node, group);
         self.fleet.addresses[replica.node.at()].free(address::host(replica.address));
     }

@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Capacity, Command, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState, ServiceKind, ServiceSpec,
-    Slot, SlotKey, Strategy, VolumeKey, VolumeName,
+    Attribute, Capacity, Command, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState, ServiceKind,
+    ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
     command::Quota,
     config::Preemption,
     replica::Wanted,
-    service::{Access, Batching, Companion, Mount, MountSource, SpecHash, Strength, UpdateOrder},
-    units::MIB,
+    service::{Access, Batching, Companion, DistinctProperty, Mount, MountSource, SpecHash, Strength, UpdateOrder},
+    units::{GIB, MIB},
     volume::Sharing,
 };
-use longshore_scheduler::plan;
+use longshore_scheduler::{explain_placed, plan};
 
 use super::{
     histories::{Aim, Manifest, Step},
@@ -274,6 +274,54 @@ fn those_that_wait_are_told_anew_by_the_plan_that_makes_a_volume() {
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::IpamExhausted));
     assert_eq!(world.plan().groups, []);
+}
+
+#[test]
+fn a_drain_is_done_with_the_plan_that_gives_up_the_last_replica() {
+    let mut world = cluster(1);
+    let mut spec = ServiceSpec::default();
+    spec.restart.max_attempts = Some(0);
+    world.apply("shop", &web(spec));
+    world.decide();
+    intend(&mut world, 0, Intent::Draining);
+    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    world.decide();
+    let again = world.plan();
+    assert!(again.is_empty(), "{again:?}");
+}
+
+#[test]
+fn a_completed_job_that_becomes_a_service_and_waits_leaves_its_room_to_others() {
+    let mut world = World::default();
+    let capacity = Capacity { disk_bytes: Some(4 * GIB), ..plain_node().capacity };
+    world.join(0, &Node { capacity, ..plain_node() });
+    world.apply("blog", &web(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() }));
+    world.decide();
+    let mut spec = ServiceSpec { priority: 90, ..ServiceSpec::default() };
+    let zone = Attribute::Label("zone".to_owned());
+    spec.placement.distinct_property = vec![DistinctProperty { attribute: zone, limit: 1 }];
+    world.apply("blog", &web(spec));
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.decide();
+    world.apply("shop", &web(ServiceSpec::default()));
+    world.act(&Step::UseDegraded(0));
+    let plan = world.plan();
+    assert_eq!(plan, world.plan());
+    assert_eq!(plan.placements(), 1);
+}
+
+#[test]
+fn asking_why_a_completed_job_was_where_it_was_takes_no_room() {
+    let mut world = World::default();
+    let capacity = Capacity { disk_bytes: Some(4 * GIB), ..plain_node().capacity };
+    world.join(0, &Node { capacity, ..plain_node() });
+    world.apply("blog", &web(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() }));
+    world.decide();
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    let slot = slots(&world, "blog")[0].key.clone();
+    assert!(explain_placed(&mut world.view, &group_key("blog", "web"), &slot, world.now).is_some());
+    world.apply("shop", &web(ServiceSpec::default()));
+    assert_eq!(world.plan().placements(), 1);
 }
 
 #[test]
