@@ -21,6 +21,7 @@ mod indices;
 mod ledger;
 mod max_per_node;
 mod memory;
+mod moves;
 mod rebuilt;
 mod rolled_back;
 mod short;
@@ -110,6 +111,9 @@ impl Ledger {
             }
         }
         Self::check_changes(state, &touched.changes, now, violations);
+        for message in touched.moved {
+            violations.add(now, moves::NAME, message);
+        }
         for message in touched.reopened {
             violations.add(now, indices::NAME, message);
         }

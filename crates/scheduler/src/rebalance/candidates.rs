@@ -39,11 +39,13 @@ pub(super) fn groups_on(view: &View, node: NodeIx) -> Vec<GroupIx> {
     groups
 }
 
-/// The generation of a slot that may be moved: it runs, alone, and as its service is now.
+/// The generation of a slot that may be moved: it runs, alone, and as its service is now. Where a newer one was made and
+/// taken back, the last move or change did not work out, and moving it again would not either.
 pub(super) fn settled<'a>(ask: &Ask, slot: &'a Slot) -> Option<&'a Replica> {
     let [replica] = slot.replicas.as_slice() else { return None };
     let runs = replica.wanted == Wanted::Run && replica.state == ReplicaState::Running;
-    (slot.wanted == Wanted::Run && runs && !slots::is_outdated(ask, replica)).then_some(replica)
+    let newest = slot.newest == replica.generation;
+    (slot.wanted == Wanted::Run && newest && runs && !slots::is_outdated(ask, replica)).then_some(replica)
 }
 
 /// Settled slots of a group on a node, in order, each with its generation.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use longshore_model::{Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, Time, service::RestartCondition};
 
 use super::{
-    Pass,
+    Pass, handover,
     reschedule::{self, Next},
 };
 use crate::view::{
-    GroupIx,
+    GroupIx, View,
     groups::{Group, Replica, Slot},
 };
 
@@ -43,6 +43,9 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
         let Some(replica) = slot.current() else { continue };
         match due(known, slot, replica, pass.now) {
             Due::Nothing => {}
+            Due::Reschedule(_) | Due::GiveUp if is_vain_move(pass.view, slot, replica) => {
+                items.push(PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
+            }
             Due::Restart => items.push(restart(slot, replica)),
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
             Due::Reschedule(delay) => {
@@ -61,6 +64,12 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     if let Some(at) = wake_at {
         pass.wake(at);
     }
+}
+
+/// Whether a generation that was to even the load does not come to run while the one it was to replace still does. It is
+/// taken back: nobody was in need of it. A slot it was taken back from is not moved again as it is.
+fn is_vain_move(view: &View, slot: &Slot, replica: &Replica) -> bool {
+    slot.moved_at == Some(replica.placed_at) && handover::older_serves(view, slot, replica)
 }
 
 fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {

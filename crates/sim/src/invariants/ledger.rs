@@ -15,6 +15,8 @@ use longshore_model::{
 use longshore_scheduler::occupies;
 use longshore_store::State;
 
+use super::moves::Moves;
+
 /// One generation of one slot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tenant {
@@ -42,6 +44,7 @@ pub(crate) struct Ledger {
     assignments: BTreeMap<Tenant, Assignment>,
     highest: BTreeMap<GroupKey, SlotIndex>,
     running: BTreeSet<Tenant>,
+    moves: Moves,
     touched: Touched,
 }
 
@@ -54,6 +57,8 @@ pub(super) struct Touched {
     pub(super) placed: BTreeSet<(GroupKey, NodeName)>,
     pub(super) slots: BTreeSet<(GroupKey, SlotKey)>,
     pub(super) reopened: Vec<String>,
+    /// What is wrong with moves.
+    pub(super) moved: Vec<String>,
     /// What only whoever followed along can judge.
     pub(super) changes: Changes,
 }
@@ -120,6 +125,7 @@ impl Ledger {
                         .retain(|key, _| (&key.namespace, &key.deployment) != (&group.namespace, &group.deployment));
                 }
             }
+            Event::Rebalanced(made) => self.touched.moved.extend(self.moves.take(made, state)),
             Event::NodeGone(_)
             | Event::EvacuationChanged(_)
             | Event::Configured(_)
@@ -132,7 +138,6 @@ impl Ledger {
             | Event::SlotGone { .. }
             | Event::Restarting { .. }
             | Event::FailureCounted { .. }
-            | Event::Rebalanced(_)
             | Event::EvenOutAsked(_)
             | Event::EvenedOut(_)
             | Event::AddressResting { .. }

@@ -1,0 +1,89 @@
+//! Moves that even the load are rare and harmless: one at a time in the whole cluster, no replica twice within ten
+//! minutes, and never one with data, nor of a global service or a job.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use longshore_model::{GroupKey, ServiceKind, SlotKey, Time, rebalance::Move};
+use longshore_store::State;
+
+pub(super) const NAME: &str = "moves";
+
+/// How long a replica is left in peace.
+const REST: Duration = Duration::from_mins(10);
+/// The shortest time between any two moves.
+const CYCLE: Duration = Duration::from_secs(30);
+
+/// The moves so far.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    last: BTreeMap<(GroupKey, SlotKey), Time>,
+    latest: Option<Time>,
+}
+
+impl Moves {
+    /// Writes a move down; says what is wrong with it.
+    pub(super) fn take(&mut self, made: &Move, state: &State) -> Vec<String> {
+        let printed = made.slot.printed(&made.group);
+        let mut messages = Vec::new();
+        let before = self.last.insert((made.group.clone(), made.slot.clone()), made.at);
+        if before.is_some_and(|before| apart(before, made.at) < REST) {
+            messages.push(format!("{printed} was moved twice within ten minutes, the second time to {}", made.to));
+        }
+        let latest = self.latest.replace(made.at);
+        if latest.is_some_and(|latest| apart(latest, made.at) < CYCLE) {
+            messages.push(format!("{printed} was moved in the same cycle as another"));
+        }
+        if state.group(&made.group).is_some_and(|group| !may_move(&group.spec)) {
+            messages.push(format!("{printed} was moved to {} and must not be", made.to));
+        }
+        messages
+    }
+}
+
+fn may_move(spec: &longshore_model::ServiceSpec) -> bool {
+    spec.kind == ServiceKind::Service && !spec.is_stateful()
+}
+
+/// A state told anew does not tell its moves in order of time.
+fn apart(a: Time, b: Time) -> Duration {
+    a.max(b).since(a.min(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::rebalance::{MoveCause, Share, Weighed};
+
+    use super::*;
+
+    fn moved(index: u32, at: u64) -> Move {
+        let (weighed, group) = (
+            Weighed {
+                cause: MoveCause::Pressure,
+                src: "a".into(),
+                dst: Some("b".into()),
+                dominant: None,
+                relief: None,
+                score: None,
+                move_cost: Share::NONE,
+                src_before: None,
+                src_after: None,
+                dst_before: None,
+                dst_after: None,
+            },
+            GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() },
+        );
+        let slot = SlotKey::Index(longshore_model::SlotIndex(index));
+        Move { group, slot, generation: longshore_model::Generation(2), to: "b".into(), at: Time(at), weighed }
+    }
+
+    #[test]
+    fn a_replica_that_moves_too_soon_and_two_that_move_at_once_are_noticed() {
+        let (mut moves, state) = (Moves::default(), State::default());
+        let mut take = |index, at| moves.take(&moved(index, at), &state);
+        assert_eq!(take(0, 0), Vec::<String>::new());
+        assert_eq!(take(1, 30_000), Vec::<String>::new());
+        assert_eq!(take(2, 59_999), ["shop-web-2 was moved in the same cycle as another"]);
+        assert_eq!(take(0, 599_999), ["shop-web-0 was moved twice within ten minutes, the second time to b"]);
+        assert_eq!(take(1, 700_000), Vec::<String>::new());
+    }
+}
