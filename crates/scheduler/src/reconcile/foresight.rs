@@ -64,14 +64,15 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
         | PlanItem::Collect { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
-        | PlanItem::Promote => true,
+        | PlanItem::Promote
+        // A rollout may have waited for it.
+        | PlanItem::GiveUp { .. } => true,
         // Whoever shares the volume now knows where to go.
         PlanItem::Place(placement) => !placement.new_volumes.is_empty(),
         PlanItem::Open(_)
         | PlanItem::Wait(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
-        | PlanItem::GiveUp { .. }
         | PlanItem::EvenedOut => false,
     };
     !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attribute, Capacity, Command, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState, ServiceKind,
-    ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
+    Attribute, Capacity, Command, Driver, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState,
+    ServiceKind, ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
     command::Quota,
     config::Preemption,
     replica::Wanted,
@@ -322,6 +322,27 @@ fn asking_why_a_completed_job_was_where_it_was_takes_no_room() {
     assert!(explain_placed(&mut world.view, &group_key("blog", "web"), &slot, world.now).is_some());
     world.apply("shop", &web(ServiceSpec::default()));
     assert_eq!(world.plan().placements(), 1);
+}
+
+#[test]
+fn a_rollout_ends_with_the_plan_that_gives_up_the_last_it_waits_for() {
+    let mut world = cluster(1);
+    let limits = |max_attempts| {
+        let mut spec = ServiceSpec { replicas: 3, ..ServiceSpec::default() };
+        spec.placement.max_replicas_per_node = Some(1);
+        spec.restart.max_attempts = max_attempts;
+        spec.driver = if max_attempts.is_some() { Driver::Exec } else { Driver::Docker };
+        spec
+    };
+    world.apply("shop", &web(limits(None)));
+    world.decide();
+    world.apply("shop", &web(limits(Some(0))));
+    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    let (plan, _) = world.decide();
+    let gives_up = |item: &PlanItem| matches!(item, PlanItem::GiveUp { .. });
+    assert!(plan.groups.iter().flat_map(|group| &group.items).any(gives_up));
+    assert_eq!(plan.deployments.len(), 1, "and the rollout ends");
+    assert!(world.plan().is_empty());
 }
 
 #[test]
