@@ -106,13 +106,16 @@ impl Part {
 }
 
 /// Which spec a slot follows: the group's, unless its step in a live rollout has not come. One that has no generation serves
-/// nobody and may as well change at once, where nothing holds the rollout back.
+/// nobody and may as well change at once, where nothing holds the rollout back; and one that is what it shall become, by an
+/// earlier rollout to the same end, has nothing left to hold it to.
 pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let Some(rollout) = view.rollout_of(&ask.key) else { return Follows::Target };
     let rolling = &view.group(ask.group).rolling;
     let stepped = slot.step.is_some_and(|step| step.rollout == rollout.number);
     let free = Part::of(view, ask).is_some_and(|part| part.is_free()) && slot.current().is_none();
-    if rolling.held.is_none() || stepped || slot.newest.0 == 0 || free { Follows::Target } else { Follows::Held }
+    let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
+    let on_target = rolling.held.is_none() || stepped || is_there || slot.newest.0 == 0 || free;
+    if on_target { Follows::Target } else { Follows::Held }
 }
 
 /// How long a new generation of a group must run before it counts.

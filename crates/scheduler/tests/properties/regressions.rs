@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attribute, Capacity, Command, Driver, Health, Intent, NamespaceName, Node, PlanItem, Reason, ReplicaState,
-    ServiceKind, ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
+    Attribute, Capacity, Command, Constraint, Driver, Health, Intent, NamespaceName, Node, Operator, PlanItem,
+    PoolName, Reason, ReplicaState, ServiceKind, ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
     command::Quota,
     config::Preemption,
     replica::Wanted,
-    service::{Access, Batching, Companion, DistinctProperty, Mount, MountSource, SpecHash, Strength, UpdateOrder},
+    service::{
+        Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolWanted, SpecHash, Strength, UpdateOrder,
+    },
     units::{GIB, MIB},
     volume::Sharing,
 };
@@ -342,6 +344,25 @@ fn a_rollout_ends_with_the_plan_that_gives_up_the_last_it_waits_for() {
     let gives_up = |item: &PlanItem| matches!(item, PlanItem::GiveUp { .. });
     assert!(plan.groups.iter().flat_map(|group| &group.items).any(gives_up));
     assert_eq!(plan.deployments.len(), 1, "and the rollout ends");
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn a_scale_while_a_change_is_rolled_out_leaves_what_is_changed_alone() {
+    let mut world = cluster(1);
+    let other_pool = PoolName::from("batch");
+    world.join(1, &Node { pool: other_pool, ..plain_node() });
+    world.apply("blog", &web(ServiceSpec { replicas: 0, ..ServiceSpec::default() }));
+    let mut spec = ServiceSpec { replicas: 2, spec_hash: SpecHash("changed".into()), ..ServiceSpec::default() };
+    spec.placement.pool = PoolWanted::All;
+    spec.placement.constraints =
+        vec![Constraint { attribute: Attribute::Hostname, operator: Operator::Equal, value: "n1".to_owned() }];
+    world.apply("blog", &web(spec));
+    world.decide();
+    world.act(&Step::Scale(0, 2, 1));
+    world.act(&Step::Settle);
+    let (plan, _) = world.decide();
+    assert_eq!(plan.placements(), 0, "{plan:?}");
     assert!(world.plan().is_empty());
 }
 
