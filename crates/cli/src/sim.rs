@@ -4,6 +4,7 @@
 
 mod bench;
 mod draw;
+mod fuzz;
 mod run;
 mod why;
 
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     },
     /// Measure how long the scheduler takes to decide about a made-up cluster.
     Bench(bench::Options),
+    /// Run made-up clusters, work and trouble, check every safety rule after every event, and demand that all comes to
+    /// rest.
+    ///
+    /// A seed that fails is printed with a scenario file cut down to what matters. Exit code 3 means that one failed.
+    Fuzz(fuzz::Options),
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
@@ -40,5 +46,6 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             run::run(&file, format, why.as_deref())
         }
         Command::Bench(options) => bench::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
     }
 }

@@ -165,3 +165,33 @@ fn why_of_a_replica_that_is_not_there_exits_with_2_and_shows_how_they_are_named(
     hint: replicas are named like `shop-web-0`
     ");
 }
+
+#[test]
+fn made_up_clusters_are_summed_up_in_a_line() {
+    let output = longshore(&["sim", "fuzz", "--seeds", "0..3"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    // How much happened changes with every decision that changes; the words do not.
+    let words: Vec<&str> = text.split_whitespace().filter(|word| word.parse::<f64>().is_err()).collect();
+    assert_eq!(words.join(" "), "seeds, events, passes in s: all of them well");
+    assert!(text.starts_with("3 seeds, "), "{text}");
+}
+
+#[test]
+fn made_up_clusters_are_summed_up_in_one_object_too() {
+    let output = longshore(&["sim", "fuzz", "--seeds", "3..5", "--json"]);
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), [].as_slice()));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let keys: Vec<&String> = object.as_object().expect("it is an object").keys().collect();
+    assert_eq!(keys, ["events", "failures", "passes", "seconds", "seeds"]);
+    assert_eq!((&object["seeds"], object["failures"].as_array().map(Vec::len)), (&2.into(), Some(0)));
+}
+
+#[test]
+fn a_range_without_seeds_is_refused_with_2() {
+    for range in ["5..5", "9..2", "7", "a..b"] {
+        let output = longshore(&["sim", "fuzz", "--seeds", range]);
+        assert_eq!(output.status.code(), Some(2), "{range}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("write it like `0..300`"), "{range}");
+    }
+}

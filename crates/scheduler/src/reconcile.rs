@@ -91,8 +91,10 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
             // part, is simply made again.
             view.dirty.insert(group);
             suppose_told(view, group, &changes.items[..told]);
-            turns.add_relieved(view);
             plan.groups.push(changes);
+            if turns.add_relieved(view) == Relief::Some {
+                second_look::look_at_relieved(view, &mut plan, &mut answered, &mut leaving, now);
+            }
         }
     }
     view.counts = counts;
@@ -140,6 +142,13 @@ struct Turns {
     told: usize,
 }
 
+/// Whether somebody gave back some of a quota.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Relief {
+    Some,
+    None,
+}
+
 impl Turns {
     fn new(view: &mut View) -> Self {
         Self { queue: view.take_dirty().into(), had: BTreeSet::new(), told: 0 }
@@ -161,9 +170,9 @@ impl Turns {
     }
 
     /// Adds whoever waits in a namespace with a quota, once somebody was told to stop: that gives some of it back.
-    fn add_relieved(&mut self, view: &View) {
+    fn add_relieved(&mut self, view: &View) -> Relief {
         if view.quotas.is_empty() || view.told_to_stop() == self.told {
-            return;
+            return Relief::None;
         }
         self.told = view.told_to_stop();
         for group in view.waiting.iter().filter(|group| view.quotas.contains_key(&view.group(**group).key.namespace)) {
@@ -171,6 +180,7 @@ impl Turns {
                 self.insert(view, *group);
             }
         }
+        Relief::Some
     }
 
     fn insert(&mut self, view: &View, group: GroupIx) {

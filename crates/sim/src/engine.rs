@@ -12,9 +12,11 @@
 
 mod beats;
 mod leaders;
+mod network;
 mod passes;
 mod pressure;
 mod reactions;
+mod rest;
 mod returning;
 
 use std::{
@@ -30,7 +32,11 @@ use longshore_scheduler::{
 };
 use longshore_store::State;
 
-use self::{passes::Debounce, pressure::Gauge};
+use self::{
+    network::{Letter, Network},
+    passes::Debounce,
+    pressure::Gauge,
+};
 use crate::{
     chronicle::Chronicle,
     invariants::{self, Ledger, Violation, Violations},
@@ -63,6 +69,12 @@ enum Tick {
     Rebalance,
     /// A machine waited for this, in that life.
     Alarm { node: NodeName, boots: u32, alarm: Alarm },
+    /// A message arrives.
+    Letter(Box<Letter>),
+    /// Control plane and agents say everything again, in case some of it was lost.
+    SayAgain,
+    /// An agent has restarted.
+    AgentBack(NodeName),
 }
 
 /// A run in progress.
@@ -81,6 +93,12 @@ pub(crate) struct Engine<'s> {
     inbox: VecDeque<Command>,
     debounce: Debounce,
     wake_at: Option<Time>,
+    /// What befalls messages; nothing where they are reliable.
+    network: Option<Network>,
+    /// How far the leader's clock is ahead.
+    skew: Duration,
+    /// When something was last decided.
+    last_plan: Time,
     ledger: Ledger,
     violations: Violations,
     chronicle: Chronicle,
@@ -103,12 +121,11 @@ impl<'s> Engine<'s> {
     fn at_the_end_of(scenario: &'s Scenario) -> Self {
         let mut engine = Self::new(scenario);
         engine.found();
-        while let Some((at, tick)) = engine.queue.pop_until(scenario.until) {
-            engine.now = at;
-            engine.happen(tick);
-            engine.check_machines();
+        engine.first_round();
+        engine.run_until(scenario.until);
+        if let Some(within) = scenario.settle {
+            engine.come_to_rest(within);
         }
-        engine.now = scenario.until;
         engine
     }
 
@@ -137,6 +154,9 @@ impl<'s> Engine<'s> {
             inbox: VecDeque::new(),
             debounce: Debounce::default(),
             wake_at: None,
+            network: scenario.faults.as_ref().map(Network::new),
+            skew: Duration::ZERO,
+            last_plan: Time::default(),
             ledger: Ledger::default(),
             violations: Violations::default(),
             chronicle: Chronicle::default(),
@@ -155,6 +175,7 @@ impl<'s> Engine<'s> {
     }
 
     fn happen(&mut self, tick: Tick) {
+        let before = self.state.index();
         match tick {
             Tick::Step(number) => self.step(number),
             Tick::Beat => self.beat(),
@@ -167,6 +188,12 @@ impl<'s> Engine<'s> {
             Tick::Sample => self.sample(),
             Tick::Rebalance => self.rebalance(),
             Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
+            Tick::Letter(letter) => self.arrive(*letter),
+            Tick::SayAgain => self.say_again(),
+            Tick::AgentBack(node) => self.agent_back(&node),
+        }
+        if self.state.index() != before {
+            self.perhaps_change_leader();
         }
     }
 
@@ -183,7 +210,10 @@ impl<'s> Engine<'s> {
             Action::Ask(command) => self.tell(Command::clone(command)),
             Action::Fail(node) => self.fail(node),
             Action::Return(node) => self.boot(node),
-            Action::Isolate(node) => self.isolate(node),
+            Action::Isolate(node) => {
+                self.cut_for_good(node);
+                self.isolate(node);
+            }
             Action::Heal(node) => self.heal(node),
             Action::NewLeader => self.change_leader(),
             Action::Degrade(node) => self.degrade(node),
@@ -221,12 +251,16 @@ impl<'s> Engine<'s> {
         for event in events {
             self.react(event);
         }
-        self.ledger.check(&self.state, self.now, &mut self.violations);
+        self.post_feeds();
+        // Promises of time are kept by the leader's clock, as there is no other that everybody shares.
+        let clock = self.clock();
+        self.ledger.check(&self.state, clock, &mut self.violations);
         self.arm();
     }
 
     fn finish(mut self) -> Report {
-        invariants::check_rebuilt(&self.state, &mut self.view, self.now, &mut self.violations);
+        let clock = self.clock();
+        invariants::check_rebuilt(&self.state, &mut self.view, clock, &mut self.violations);
         self.ledger.check_everything(&self.state, self.now, &mut self.violations);
         let violations: Vec<Violation> = self.violations.into_list();
         Report::new(&self.state, &mut self.view, self.now, self.chronicle.into_entries(), self.stats, violations)

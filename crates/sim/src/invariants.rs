@@ -22,11 +22,14 @@ mod ledger;
 mod max_per_node;
 mod memory;
 mod moves;
+mod quiet;
 mod rebuilt;
+mod rest;
 mod rolled_back;
 mod short;
 mod slot_count;
 mod stepped;
+mod succession;
 mod tenure;
 mod volumes;
 
@@ -186,6 +189,30 @@ pub(crate) fn check_machines(
     for message in fencing::check(state, machines) {
         violations.add(now, fencing::NAME, message);
     }
+}
+
+/// Checks that a leader who takes over at this very moment decides the same.
+pub(crate) fn check_succession(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
+    if let Some(message) = succession::check(state, plan, now) {
+        violations.add(now, succession::NAME, message);
+    }
+}
+
+/// Checks what must hold once nothing has happened for long.
+pub(crate) fn check_rest(
+    state: &State,
+    machines: &BTreeMap<NodeName, Machine>,
+    now: Time,
+    violations: &mut Violations,
+) {
+    for message in rest::check(state, machines) {
+        violations.add(now, rest::NAME, message);
+    }
+}
+
+/// Notes that something was still being decided when all should have been quiet.
+pub(crate) fn not_quiet(last_plan: Time, now: Time, violations: &mut Violations) {
+    violations.add(now, quiet::NAME, quiet::message(last_plan));
 }
 
 /// Checks what must hold once a pass has been carried out.

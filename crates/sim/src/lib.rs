@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod chronicle;
 mod engine;
+pub mod fuzz;
 mod invariants;
 mod machine;
 mod queue;

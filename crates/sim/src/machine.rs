@@ -20,7 +20,7 @@ use std::{
 };
 
 use longshore_model::{
-    Attempt, Generation, GroupKey, Health, NodeName, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
+    Attempt, Generation, GroupKey, Health, NodeName, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, StateIndex, Time,
     replica::Details,
 };
 
@@ -80,11 +80,31 @@ pub(crate) enum Felt {
     No,
 }
 
+/// How far a container really is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Its image or its process is on the way.
+    Coming,
+    /// Its process runs.
+    Up,
+    /// Its process has ended.
+    Ended,
+    /// It was told to stop.
+    Leaving,
+}
+
 /// Whether a machine is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Power {
     On,
     Off,
+}
+
+/// What becomes of a heartbeat on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beat {
+    Heard,
+    Lost,
 }
 
 /// Whether messages get through to a machine and back.
@@ -107,6 +127,10 @@ pub(crate) struct Machine {
     fitness: Health,
     /// Heartbeats missed in a row.
     missed: u32,
+    /// How often it was connected.
+    connection: u32,
+    /// How far it has read its feed.
+    cursor: StateIndex,
     images: BTreeSet<Arc<str>>,
     pulls: BTreeMap<Arc<str>, PullState>,
     containers: BTreeMap<ContainerId, Container>,
@@ -122,6 +146,8 @@ impl Machine {
             boots: 0,
             fitness: Health::Ready,
             missed: 0,
+            connection: 0,
+            cursor: StateIndex::default(),
             images: BTreeSet::new(),
             pulls: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -167,20 +193,46 @@ impl Machine {
         self.containers.clear();
     }
 
+    /// Which connection it talks on.
+    pub(crate) fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// It connects anew, and is told everything as of that index.
+    pub(crate) fn connect(&mut self, cursor: StateIndex) {
+        self.connection += 1;
+        self.cursor = cursor;
+    }
+
+    /// Whether a message as of that index is news; what is older than what it knows is not.
+    pub(crate) fn reads(&mut self, cursor: StateIndex) -> bool {
+        let news = cursor >= self.cursor;
+        self.cursor = self.cursor.max(cursor);
+        news
+    }
+
     pub(crate) fn boot(&mut self) {
         self.power = Power::On;
         self.fitness = Health::Ready;
     }
 
     /// A heartbeat is due. How many were missed in a row, with this one.
-    pub(crate) fn beat(&mut self) -> u32 {
-        self.missed = if self.is_reachable() { 0 } else { self.missed.saturating_add(1) };
+    pub(crate) fn beat(&mut self, beat: Beat) -> u32 {
+        self.missed = if self.is_reachable() && beat == Beat::Heard { 0 } else { self.missed.saturating_add(1) };
         self.missed
     }
 
     /// A new leader has not counted any beats.
     pub(crate) fn forget_missed(&mut self) {
         self.missed = 0;
+    }
+
+    /// What is really on the machine.
+    pub(crate) fn audit(&self) -> impl Iterator<Item = (&ContainerId, Attempt, Condition)> {
+        self.containers.iter().map(|(id, container)| {
+            let (attempt, condition) = container.condition();
+            (id, attempt, condition)
+        })
     }
 
     /// A generation shall run.

@@ -53,6 +53,9 @@ pub struct Stats {
     pub placements: u64,
     /// Slots that changed their node.
     pub moves: u64,
+    /// Changes of the state; not part of the printed object.
+    #[serde(skip)]
+    pub events: u64,
     /// Time it took to decide, all in all. The only figure that differs between runs.
     pub decide_us: u64,
 }
@@ -64,6 +67,7 @@ impl Stats {
     }
 
     pub(crate) fn count(&mut self, event: &Event) {
+        self.events += 1;
         self.placements += u64::from(matches!(event, Event::Placed { .. }));
     }
 }

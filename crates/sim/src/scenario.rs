@@ -5,6 +5,7 @@
 //! Invariant: a file that is accepted cannot fail half-way for a reason that could have been seen in it.
 
 mod cluster;
+mod faults;
 mod images;
 mod machine;
 mod manifest;
@@ -20,6 +21,7 @@ use longshore_compose::{
 };
 use longshore_model::{ClusterConfig, Command, Node, NodeName, Time, rebalance::Share};
 
+pub use faults::Faults;
 pub use images::{Check, Image, Pull};
 
 /// Time a run takes unless the file says otherwise.
@@ -27,7 +29,7 @@ const DEFAULT_UNTIL: Duration = Duration::from_mins(10);
 /// Longest run accepted. A month of heartbeats takes seconds to simulate; what is longer is a slip of the unit.
 const LONGEST_RUN: Duration = Duration::from_hours(24 * 31);
 
-const KEYS: &[&str] = &["config", "nodes", "images", "deployments", "timeline", "until"];
+const KEYS: &[&str] = &["config", "nodes", "images", "deployments", "timeline", "until", "settle", "faults"];
 
 /// A cluster and what happens to it.
 #[derive(Clone, Debug)]
@@ -42,6 +44,10 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// When the run ends.
     pub until: Time,
+    /// How long after that, with all machines mended, the cluster has to come to rest; `None` is that nobody asks.
+    pub settle: Option<Duration>,
+    /// How unreliable messages, agents and leaders are; `None` is not at all.
+    pub faults: Option<Faults>,
     /// What is odd about the file without being wrong.
     pub warnings: Vec<Diagnostic>,
 }
@@ -164,17 +170,22 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     // Stable, so that one instant keeps the order of the file, with the first deployments before everything.
     steps.sort_by_key(|step| step.at);
     images::check_nodes(&images, part("images"), &nodes, &steps, problems);
-    let until = part("until").map_or(Some(DEFAULT_UNTIL), |node| read_until(node, problems))?;
-    Some(Scenario { config, nodes, images, steps, until: Time::default().after(until), warnings: Vec::new() })
+    let until = part("until").map_or(Some(DEFAULT_UNTIL), |node| read_length(node, "`until`", problems))?;
+    let settle = part("settle").and_then(|node| read_length(node, "`settle`", problems));
+    let faults = part("faults").and_then(|node| faults::read(node, problems));
+    let until = Time::default().after(until);
+    Some(Scenario { config, nodes, images, steps, until, settle, faults, warnings: Vec::new() })
 }
 
-fn read_until(node: &Yaml, problems: &mut Diagnostics) -> Option<Duration> {
-    let until = problems.duration(node, "`until`")?;
-    if until > LONGEST_RUN {
-        problems.error(&node.place, "`until` is more than 31 days").hint("shorten the run; `20m` is twenty minutes");
+fn read_length(node: &Yaml, what: &str, problems: &mut Diagnostics) -> Option<Duration> {
+    let length = problems.duration(node, what)?;
+    if length > LONGEST_RUN {
+        problems
+            .error(&node.place, format!("{what} is more than 31 days"))
+            .hint("shorten the run; `20m` is twenty minutes");
         return None;
     }
-    Some(until)
+    Some(length)
 }
 
 #[cfg(test)]

@@ -37,8 +37,7 @@ impl State {
             // What it does until then no longer matters, and must not look like life.
             (Wanted::Stop, _) => {}
             (Wanted::Run, _) if replica.attempt != observation.attempt => {}
-            // An attempt that completed is over; what is heard of it after that was sent before.
-            (Wanted::Run, _) if replica.state == ReplicaState::Completed => {}
+            (Wanted::Run, _) if is_old_news(replica, &observation) => {}
             (Wanted::Run, _) => {
                 let node = replica.assignment.node.clone();
                 let replica_kind = replica.assignment.terms.kind;
@@ -69,6 +68,36 @@ impl State {
 /// The newest generation that shall run.
 fn newest_wanted(slot: &Slot) -> Option<Generation> {
     slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run).map(|replica| replica.generation)
+}
+
+/// Whether it was sent before what is known already. An attempt that has ended is over, and agents say everything again
+/// whenever they connect: the end must not be counted twice, nor undone by what came before it. What was given up while
+/// its process goes on can only recover.
+fn is_old_news(replica: &Replica, observation: &Observation) -> bool {
+    match replica.state {
+        ReplicaState::Completed => true,
+        ReplicaState::Failed => {
+            has_exited(replica) || is_given_up(replica) && observation.state != ReplicaState::Running
+        }
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    }
+}
+
+fn has_exited(replica: &Replica) -> bool {
+    let by_code = matches!(replica.code, Some(RuntimeCode::Exited | RuntimeCode::OomKilled));
+    // Giving up changes the code and keeps the particulars.
+    by_code || replica.details.contains_key("exit_code")
+}
+
+fn is_given_up(replica: &Replica) -> bool {
+    replica.code == Some(RuntimeCode::RestartExhausted)
 }
 
 /// Notes that the service failed on the node, and forgets what happened too long ago to matter.

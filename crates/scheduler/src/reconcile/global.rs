@@ -128,7 +128,10 @@ fn place_held(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
 /// Replicas whose spec changed, on nodes that take work.
 fn outdated(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<SlotKey> {
     let view = &*pass.view;
-    let staying = view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    // What is told to stop in this turn, so that an older one counts again, is decided about when it has been.
+    let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(slots::stopped).collect();
+    let goes = |slot: &Slot| slot.current().is_some_and(|replica| stopped.contains(&(&slot.key, replica.generation)));
+    let staying = view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key) && !goes(slot));
     let changed = staying.filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)));
     let changed = changed.filter(|slot| slot.current().is_some_and(|it| takes_work(view.fleet.node(it.node))));
     changed.map(|slot| slot.key.clone()).collect()

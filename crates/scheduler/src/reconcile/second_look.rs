@@ -106,6 +106,25 @@ pub(super) fn look_again(
     plan.groups.retain(|group| !group.items.is_empty());
 }
 
+/// Looks at once at whoever waits for some of a quota and had its turn before some was given back. Those whose turn has
+/// not come must not be served first: whether a group was due anyway would decide who gets it.
+pub(super) fn look_at_relieved(
+    view: &mut View,
+    plan: &mut Plan,
+    answered: &mut Vec<Answered>,
+    leaving: &mut Leaving,
+    now: Time,
+) {
+    for at in 0..answered.len() {
+        let answer = &mut answered[at];
+        let has_quota = view.quotas.contains_key(&view.group(answer.group).key.namespace);
+        if has_quota && !answer.left.vacancies.is_empty() {
+            let lost = answer_anew(view, plan, answer, leaving, now);
+            note_lost(view, answered, lost, now);
+        }
+    }
+}
+
 /// Slots that were displaced after their group's turn, or without one, need a node too.
 pub(super) fn note_lost(view: &View, answered: &mut Vec<Answered>, lost: Vec<(GroupIx, SlotKey)>, now: Time) {
     for (group, slot) in lost {

@@ -253,6 +253,6 @@ pub(super) fn given_up(item: &PlanItem) -> Option<&SlotKey> {
     if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
 }
 
-fn stopped(item: &PlanItem) -> Option<(&SlotKey, Generation)> {
+pub(super) fn stopped(item: &PlanItem) -> Option<(&SlotKey, Generation)> {
     if let PlanItem::Stop { slot, generation } = item { Some((slot, *generation)) } else { None }
 }

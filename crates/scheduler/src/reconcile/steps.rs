@@ -83,6 +83,9 @@ fn due(
     let begun = staying.iter().filter(|slot| part.outcome(slot).is_some() && !is_added(slot)).count();
     let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
     let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
+    // One that leaves its node in any case changes on the way. Where the old one must go first it waits for its turn: a
+    // drain is no reason to be short of more.
+    let goes_first = old_goes_first(ask, part);
     let mut due = Vec::new();
     let mut paused = false;
     for slot in outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at])) {
@@ -95,7 +98,8 @@ fn due(
         if !has_begun && canaries == 0 {
             continue;
         }
-        let jumps = has_begun || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
+        let leaves = leaving.contains(&slot.key) && !goes_first;
+        let jumps = has_begun || leaves || jumps(pass, part, ask, slot, replica);
         let fresh = !jumps && serves(slot) && !holds_up(pass, part, slot);
         if !fresh && !jumps {
             continue;
@@ -192,8 +196,7 @@ fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
     let Ok(at) = known.slot_at(key) else { return };
     let slot = known.slots[at].clone();
     let Some(node) = slot.current().map(|replica| replica.node) else { return };
-    let order = part.policy.order;
-    if order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec) {
+    if old_goes_first(ask, part) {
         if would_fit(pass.view, ask, &slot, Elsewhere::Too) {
             stop_first(pass, part, &slot);
         } else {
@@ -218,6 +221,11 @@ fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
         pass.items.push(PlanItem::NoRoom { since: pass.now });
     }
     pass.wake(since.unwrap_or(pass.now).after(ROOM_PATIENCE));
+}
+
+/// Whether the last generation goes before the next comes, room or not.
+fn old_goes_first(ask: &Ask, part: &Part) -> bool {
+    part.policy.order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec)
 }
 
 /// Places the next generation beside the last: on its node, else on another, unless its data keeps it there.

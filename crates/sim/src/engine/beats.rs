@@ -6,18 +6,24 @@
 
 use longshore_model::{Command, Health, Node, NodeName};
 
-use super::{Engine, Tick};
-use crate::machine::{Link, Power};
+use super::{Engine, Tick, network::Network};
+use crate::machine::{Beat, Link, Power};
 
 impl Engine<'_> {
     pub(super) fn beat(&mut self) {
         self.queue.push(self.now.after(self.state.config().heartbeat_interval), Tick::Beat);
         let (suspect, down) = (self.state.config().suspect_after_missed, self.state.config().down_after_missed);
         let mut changes: Vec<(NodeName, Health)> = Vec::new();
+        let mut returning: Vec<NodeName> = Vec::new();
         for (name, machine) in &mut self.machines {
-            let missed = machine.beat();
+            let missed = machine.beat(self.network.as_mut().map_or(Beat::Heard, Network::beat));
             let known = self.state.node(name).map(|node| node.health);
             let health = match known {
+                // Called down for beats that were lost, it has never been away; what it runs may no longer be its own.
+                Some(Health::Down) if missed == 0 && machine.link() == Link::Up => {
+                    returning.push(name.clone());
+                    continue;
+                }
                 // One that is coming back says so itself, once it has let go of what is not its own.
                 Some(Health::Suspect | Health::Down) if missed == 0 && machine.link() == Link::Up => machine.fitness(),
                 Some(Health::Ready | Health::Degraded) if missed >= suspect => Health::Suspect,
@@ -29,10 +35,13 @@ impl Engine<'_> {
         for (node, health) in changes {
             self.set_health(node, health);
         }
+        for node in returning {
+            self.hear_again(&node);
+        }
     }
 
     pub(super) fn set_health(&mut self, node: NodeName, health: Health) {
-        self.tell(Command::SetHealth { node, health, at: self.now });
+        self.tell(Command::SetHealth { node, health, at: self.clock() });
     }
 
     pub(super) fn fail(&mut self, node: &NodeName) {

@@ -13,7 +13,7 @@ impl Engine<'_> {
         for event in self.state.events() {
             self.view.apply(&event);
         }
-        self.rebalancer = Rebalancer::new(self.now);
+        self.rebalancer = Rebalancer::new(self.clock());
         for machine in self.machines.values_mut() {
             machine.forget_missed();
         }

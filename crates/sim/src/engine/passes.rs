@@ -57,22 +57,27 @@ impl Engine<'_> {
     pub(super) fn pass(&mut self) {
         self.debounce = Debounce::default();
         self.wake_at = None;
+        let clock = self.clock();
         let started = Instant::now();
-        let plan = longshore_scheduler::plan(&mut self.view, self.state.index(), self.now);
+        let plan = longshore_scheduler::plan(&mut self.view, self.state.index(), clock);
         self.stats.decided(started.elapsed());
         // Never the same instant again: a plan that asks to be woken now would be asked for ever.
-        self.wake_at = plan.wake_at.map(|at| at.max(Time(self.now.0 + 1)));
+        self.wake_at = plan.wake_at.map(|at| self.when_it_shows(at).max(Time(self.now.0 + 1)));
         if let Some(at) = self.wake_at {
             self.queue.push(at, Tick::Wake);
+        }
+        if self.scenario.settle.is_some() {
+            invariants::check_succession(&self.state, &plan, clock, &mut self.violations);
         }
         // A rollout that turns around brings another manifest into force, which is for the next pass to carry out.
         let turned = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
         if !plan.is_empty() {
+            self.last_plan = self.now;
             invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
             self.tell(Command::Commit(Box::new(plan)));
         }
         if !turned {
-            invariants::check_settled(&self.state, self.now, &mut self.violations);
+            invariants::check_settled(&self.state, clock, &mut self.violations);
         }
     }
 }

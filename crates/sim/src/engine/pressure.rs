@@ -74,23 +74,25 @@ impl Engine<'_> {
     /// Every machine that can be reached says how busy it is.
     pub(super) fn sample(&mut self) {
         self.queue.push(self.now.after(self.state.config().node_status_interval), Tick::Sample);
-        let footprints = self.footprints();
+        let (footprints, clock) = (self.footprints(), self.clock());
         for name in self.machines.iter().filter(|(_, machine)| machine.is_reachable()).map(|(name, _)| name) {
             let replicas = footprints.get(name).copied().unwrap_or_default();
             let gauge = self.gauges.get(name).copied().unwrap_or_default();
             let pressure = Pressure { cpu: gauge.cpu.total(replicas.cpu), memory: gauge.memory.total(replicas.memory) };
-            self.rebalancer.sample(name, self.now, pressure);
+            self.rebalancer.sample(name, clock, pressure);
         }
     }
 
     /// The rebalancer looks at the cluster, and what it decides is committed like any plan.
     pub(super) fn rebalance(&mut self) {
         self.queue.push(self.now.after(rebalance::CYCLE), Tick::Rebalance);
-        let Cycle { plan, skips } = self.rebalancer.cycle(&mut self.view, self.state.index(), self.now);
+        let clock = self.clock();
+        let Cycle { plan, skips } = self.rebalancer.cycle(&mut self.view, self.state.index(), clock);
         for skip in &skips {
             self.chronicle.skipped(self.now, skip);
         }
         if !plan.is_empty() {
+            self.last_plan = self.now;
             invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
             self.tell(Command::Commit(Box::new(plan)));
         }

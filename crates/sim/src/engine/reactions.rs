@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use longshore_model::{
-    Attempt, Command, Event, GroupKey, NodeName, Observation, ReplicaState, RevisionNumber, ServiceSpec, SlotKey,
-    replica::Replica,
+    Attempt, Event, GroupKey, NodeName, ReplicaState, RevisionNumber, ServiceSpec, SlotKey, replica::Replica,
 };
 
 use super::{Engine, Tick};
@@ -66,6 +65,9 @@ impl Engine<'_> {
 
     /// A generation begins on its machine.
     pub(super) fn start(&mut self, node: &NodeName, id: &ContainerId, attempt: Attempt, revision: RevisionNumber) {
+        if self.owe(node) {
+            return;
+        }
         let Some(spec) = self.spec_of(&id.group, revision) else { return };
         let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.is_reachable()) else { return };
         let mut out = Outbox::default();
@@ -82,6 +84,9 @@ impl Engine<'_> {
         let Some(replica) = self.replica(&id.group, &id.slot, id).cloned() else { return };
         let Some(spec) = self.spec_of(&id.group, replica.assignment.terms.revision) else { return };
         let node = replica.assignment.node.clone();
+        if self.owe(&node) {
+            return;
+        }
         let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.is_reachable()) else { return };
         let mut out = Outbox::default();
         carry_out(machine, &replica, &spec, self.now, &mut out);
@@ -136,16 +141,11 @@ impl Engine<'_> {
             self.queue.push(at, Tick::Alarm { node: node.clone(), boots, alarm });
         }
         for report in out.reports {
-            self.inbox.push_back(Command::Observe(Observation {
-                group: report.id.group,
-                slot: report.id.slot,
-                generation: report.id.generation,
-                attempt: report.attempt,
-                state: report.state,
-                code: report.code,
-                details: report.details,
-                at: self.now,
-            }));
+            // A machine that is coming back is being talked to this very moment; nothing of that is lost.
+            let said = if link == Link::Up { self.post_sighting(node, report) } else { Some(report) };
+            if let Some(report) = said {
+                self.take_in(report);
+            }
         }
     }
 

@@ -38,11 +38,12 @@ impl Engine<'_> {
         }
     }
 
-    fn hear_again(&mut self, node: &NodeName) {
+    pub(super) fn hear_again(&mut self, node: &NodeName) {
         let due = self.due_on(node);
         let mut out = Outbox { reports: self.ended_unseen(node), ..Outbox::default() };
         let Some(machine) = self.machines.get_mut(node) else { return };
         machine.set_link(Link::Returning);
+        machine.connect(self.state.index());
         machine.let_go_of_others(&due, self.now, &mut out);
         self.send(node, out);
         self.deliver();
@@ -67,7 +68,7 @@ impl Engine<'_> {
 
     /// What a machine should be running. Work that had ended and left no trace waits for the scheduler's word; the rest
     /// is the agent's to bring back.
-    fn due_on(&self, node: &NodeName) -> Vec<Due> {
+    pub(super) fn due_on(&self, node: &NodeName) -> Vec<Due> {
         let Some(machine) = self.machines.get(node) else { return Vec::new() };
         let here = self.state.replicas().filter(|(_, _, replica)| replica.assignment.node == *node);
         let due = here.filter_map(|(group, slot, replica)| {
@@ -82,13 +83,18 @@ impl Engine<'_> {
     /// What shall stop and is not there any more.
     fn ended_unseen(&self, node: &NodeName) -> Vec<Report> {
         let Some(machine) = self.machines.get(node) else { return Vec::new() };
+        self.to_be_stopped(node).into_iter().filter(|report| !machine.has(&report.id)).collect()
+    }
+
+    /// What a machine will have to say of all that shall stop, once it is gone.
+    pub(super) fn to_be_stopped(&self, node: &NodeName) -> Vec<Report> {
         let here = self.state.replicas().filter(|(_, _, replica)| replica.assignment.node == *node);
         let shall_stop = here.filter(|(_, _, replica)| replica.wanted == Wanted::Stop);
-        let ended = shall_stop.filter_map(|(group, slot, replica)| {
+        let reports = shall_stop.map(|(group, slot, replica)| {
             let id = ContainerId { group: group.clone(), slot: slot.key.clone(), generation: replica.generation };
-            (!machine.has(&id)).then(|| stopped(id, replica.attempt))
+            stopped(id, replica.attempt)
         });
-        ended.collect()
+        reports.collect()
     }
 }
 

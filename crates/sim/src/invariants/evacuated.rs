@@ -14,6 +14,11 @@ pub(super) fn check(state: &State, now: Time) -> Vec<String> {
     }
     let mut messages = Vec::new();
     for (key, group) in state.groups().filter(|(_, group)| group.wanted == Wanted::Run) {
+        // Until its step has come a slot follows what was before, and what of a job is not yet its turn waits for it.
+        let before = group.rolling.held.as_ref().map(|held| &held.spec.disconnect);
+        if before.is_some_and(|before| before.replace == Replace::No) || group.spec.max_concurrent.is_some() {
+            continue;
+        }
         let slots = group.slots.values().filter(|slot| slot.wanted == Wanted::Run && slot.waiting.is_none());
         for slot in slots.filter(|slot| counts_on_the_lost(state, &group.spec, slot, now)) {
             messages.push(format!("{} counts on a node that is down", slot.key.printed(key)));

@@ -215,9 +215,11 @@ impl Ledger {
         *highest = (*highest).max(*index);
     }
 
-    /// Leaves out what cannot be judged by the state alone.
+    /// Leaves out what cannot be judged by the state alone. Nothing was placed just now: a limit that was lowered since
+    /// evicts nobody.
     pub(super) fn forget_changes(&mut self) {
         self.touched.changes = Changes::default();
+        self.touched.placed.clear();
     }
 
     pub(super) fn take_touched(&mut self) -> Touched {

@@ -10,10 +10,7 @@ use longshore_store::State;
 pub(super) const NAME: &str = "rebuilt";
 
 pub(super) fn check(state: &State, followed: &mut View, now: Time) -> Vec<String> {
-    let mut rebuilt = View::default();
-    for event in state.events() {
-        rebuilt.apply(&event);
-    }
+    let mut rebuilt = from_state(state);
     let mut messages = Vec::new();
     let decide = |view: &mut View| deeds(longshore_scheduler::plan(view, state.index(), now));
     let (new, old) = (decide(&mut rebuilt), decide(followed));
@@ -30,7 +27,17 @@ pub(super) fn check(state: &State, followed: &mut View, now: Time) -> Vec<String
     messages
 }
 
-fn deeds(plan: Plan) -> Vec<(String, PlanItem)> {
+/// What a leader knows who has nothing but the state.
+pub(super) fn from_state(state: &State) -> View {
+    let mut view = View::default();
+    for event in state.events() {
+        view.apply(&event);
+    }
+    view
+}
+
+/// What a plan does, without the reasons it gives.
+pub(super) fn deeds(plan: Plan) -> Vec<(String, PlanItem)> {
     let all = plan.groups.into_iter().flat_map(|part| {
         let group = part.group.to_string();
         part.items.into_iter().map(move |item| (group.clone(), item))

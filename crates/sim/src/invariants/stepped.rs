@@ -1,4 +1,4 @@
-//! A step is done only by its own generation: the newest that shall run, made as the group is now, seen running.
+//! A step is done only by its own generation: one that shall run, made as the group is now, seen running.
 
 use longshore_model::{GroupKey, ReplicaState, RolloutNumber, SlotKey};
 use longshore_store::{State, is_live};
@@ -9,8 +9,8 @@ pub(super) fn check(state: &State, key: &GroupKey, slot: &SlotKey, rollout: Roll
     // One that turned around in the same breath has put another manifest into force.
     let known = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
     let group = state.group(key).filter(|_| known.number == rollout)?;
-    let newest = group.slots.get(slot)?.replicas.iter().rev().find(|replica| is_live(replica));
-    let own = newest.is_some_and(|replica| {
+    // Not only the newest: the same plan may already move it away from a node that is being drained.
+    let own = group.slots.get(slot)?.replicas.iter().filter(|replica| is_live(replica)).any(|replica| {
         let terms = &replica.assignment.terms;
         let made = (&terms.spec_hash, terms.kind, terms.restart_epoch);
         replica.state == ReplicaState::Running && made == (&group.spec.spec_hash, group.spec.kind, group.restart_epoch)

@@ -10,6 +10,7 @@ use longshore_model::{Attempt, ServiceSpec, Time};
 use super::{ContainerId, Machine, Outbox};
 
 /// What a machine should be running.
+#[derive(Clone, Debug)]
 pub(crate) struct Due {
     pub(crate) id: ContainerId,
     pub(crate) attempt: Attempt,

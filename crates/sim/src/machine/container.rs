@@ -10,7 +10,7 @@ use longshore_model::{
     replica::{Detail, Details},
 };
 
-use super::{Alarm, ContainerId, Felt, Machine, Outbox, Report};
+use super::{Alarm, Condition, ContainerId, Felt, Machine, Outbox, Report};
 use crate::scenario::{Check, Image};
 
 /// Time a failing check is given before it counts.
@@ -70,6 +70,11 @@ impl Container {
         }
     }
 
+    /// Whether it waits for that image.
+    pub(super) fn awaits(&self, image: &str) -> bool {
+        self.phase == Phase::AwaitsImage && *self.image == *image
+    }
+
     pub(super) fn attempt(&self) -> Attempt {
         self.attempt
     }
@@ -77,6 +82,17 @@ impl Container {
     /// Whether it was told to stop for good.
     pub(super) fn is_leaving(&self) -> bool {
         self.phase == Phase::Stopping(Then::Gone)
+    }
+
+    /// How far it is, for whoever audits the machine.
+    pub(super) fn condition(&self) -> (Attempt, Condition) {
+        let condition = match self.phase {
+            Phase::AwaitsImage | Phase::Starting => Condition::Coming,
+            Phase::Up => Condition::Up,
+            Phase::Ended => Condition::Ended,
+            Phase::Stopping(_) => Condition::Leaving,
+        };
+        (self.attempt, condition)
     }
 
     pub(super) fn replace_by(&mut self, attempt: Attempt) {

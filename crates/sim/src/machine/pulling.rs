@@ -58,7 +58,8 @@ impl Machine {
                 }
             }
             Pull::Fails => {
-                pull.waiting.retain(|id| self.containers.contains_key(id));
+                // A slot that was removed and made again has the same name and may want another image.
+                pull.waiting.retain(|id| self.containers.get(id).is_some_and(|known| known.awaits(image)));
                 if pull.waiting.is_empty() {
                     return;
                 }

@@ -124,9 +124,9 @@ fn a_machine_that_went_off_forgets_its_containers_but_not_its_images() {
     machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
     play(&mut machine, out, 0, 5000);
     machine.power_off();
-    assert_eq!((1..=3).map(|_| machine.beat()).collect::<Vec<u32>>(), [1, 2, 3]);
+    assert_eq!((1..=3).map(|_| machine.beat(Beat::Heard)).collect::<Vec<u32>>(), [1, 2, 3]);
     machine.boot();
-    assert_eq!(machine.beat(), 0);
+    assert_eq!(machine.beat(Beat::Heard), 0);
     let mut out = Outbox::default();
     machine.run(&id(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
     assert_eq!(play(&mut machine, out, 10_000, 60_000), ["10000 shop-web-0 starting", "11000 shop-web-0 running"]);
