@@ -4,12 +4,16 @@
 //! Must not touch: anything another room does. A command reads its input, asks a room, and prints the answer.
 //! Invariant: 0 is success, 2 is bad input, 3 is a broken safety rule, 1 is everything else.
 
+mod apply;
 mod exit;
 mod input;
 mod manifest;
 mod print;
+mod remote;
+mod server;
 mod sim;
 mod style;
+mod table;
 
 use clap::{Parser, Subcommand};
 
@@ -27,9 +31,20 @@ struct Cli {
 enum Command {
     Config(manifest::Config),
     Validate(manifest::Validate),
+    Server(server::Options),
+    Apply(apply::Options),
+    #[command(flatten)]
+    Remote(remote::Command),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Stand between the daemon and a plain process; started by the daemon only.
+    #[command(hide = true)]
+    Shim {
+        /// What the shim is told.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> std::process::ExitCode {
@@ -37,7 +52,11 @@ fn main() -> std::process::ExitCode {
     let outcome = match command {
         Command::Config(options) => manifest::config(options),
         Command::Validate(options) => manifest::validate(options),
+        Command::Server(options) => server::run(options),
+        Command::Apply(options) => apply::run(options),
+        Command::Remote(command) => remote::run(command),
         Command::Sim(command) => sim::run(command),
+        Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };
     match outcome {
         Ok(exit) => exit.into(),

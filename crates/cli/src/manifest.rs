@@ -56,7 +56,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    fn request(self) -> anyhow::Result<Request> {
+    pub(crate) fn request(self) -> anyhow::Result<Request> {
         let here = env::current_dir().context("the current directory is gone")?;
         let named = |file: String| if file == "-" { STDIN.to_owned() } else { file };
         Ok(Request {
@@ -154,7 +154,7 @@ fn exit_of(problems: &Diagnostics) -> Exit {
 }
 
 /// All problems, and how many there are.
-fn complain(problems: &Diagnostics) {
+pub(crate) fn complain(problems: &Diagnostics) {
     if problems.is_empty() {
         return;
     }

@@ -110,6 +110,13 @@ impl NamespaceName {
     }
 }
 
+impl PoolName {
+    /// The pool of nodes and services that name none.
+    pub fn default_pool() -> Self {
+        Self::from("default")
+    }
+}
+
 /// A service of a deployment of a namespace: the unit that is counted, spread and rolled together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupKey {

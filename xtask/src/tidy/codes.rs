@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Reason, RuntimeCode, SkipReason, rollout::StepFailure};
+use longshore_model::{Reason, RequestCode, RuntimeCode, SkipReason, rollout::StepFailure};
 
 use super::Finding;
 use crate::tree::Tree;
@@ -20,7 +20,9 @@ pub(super) fn known() -> BTreeSet<&'static str> {
     let reasons = Reason::ALL.iter().map(|reason| reason.code());
     let codes = RuntimeCode::ALL.iter().map(|code| code.code());
     let steps = StepFailure::ALL.iter().map(|failure| failure.code());
-    reasons.chain(codes).chain(SkipReason::ALL.iter().map(|skip| skip.code())).chain(steps).collect()
+    let requests = RequestCode::ALL.iter().map(|request| request.code());
+    let skips = SkipReason::ALL.iter().map(|skip| skip.code());
+    reasons.chain(codes).chain(skips).chain(steps).chain(requests).collect()
 }
 
 fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {

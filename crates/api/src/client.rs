@@ -1,0 +1,302 @@
+//! A typed client: one method a question.
+//!
+//! Owns: connecting, sending, and telling a daemon that is away from one that says no.
+//! Must not touch: words for people; the caller has those.
+//! Invariant: a request that may be sent again without harm says so by its key, and nothing is sent twice by itself.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
+
+use crate::{
+    AppliedManifest, ApplyRequest, AuditEntry, Changed, Deployment, DrainRequest, Envelope, LabelRequest, Node,
+    Pending, RemoveNode, Replica, RollbackRequest, ScaleRequest, Why,
+};
+
+/// Where a daemon listens.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// On this machine; who asks is known by the socket.
+    Unix(PathBuf),
+    /// Elsewhere, with a token.
+    Tcp {
+        /// Where.
+        address: SocketAddr,
+        /// The proof.
+        token: String,
+    },
+}
+
+// Never the token: this type ends up in errors.
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp { address, .. } => write!(f, "{address}"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({self})")
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error("no daemon answers at `{endpoint}`")]
+    Unreachable {
+        /// Where.
+        endpoint: Endpoint,
+        /// Why not.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The connection broke, or took too long.
+    #[error("the daemon at `{endpoint}` did not finish its answer: {cause}")]
+    Broken {
+        /// Where.
+        endpoint: Endpoint,
+        /// How.
+        cause: String,
+    },
+    /// The answer is no.
+    #[error("{0}")]
+    Refused(Envelope),
+    /// The answer makes no sense; most likely it is not a daemon of ours.
+    #[error("the answer from `{endpoint}` is not understood: {cause}")]
+    Garbled {
+        /// Where.
+        endpoint: Endpoint,
+        /// How.
+        cause: String,
+    },
+}
+
+/// Answers larger than this are not read; a list of 100,000 replicas is a third of it.
+const LARGEST_ANSWER: usize = 128 * 1024 * 1024;
+
+/// Speaks with one daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    patience: Duration,
+}
+
+/// No body.
+const NOTHING: Option<&()> = None;
+
+impl Client {
+    /// A client of the daemon there.
+    pub const fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, patience: Duration::from_secs(30) }
+    }
+
+    /// Applies a manifest.
+    pub async fn apply(&self, manifest: &ApplyRequest) -> Result<AppliedManifest, ClientError> {
+        self.ask(Method::POST, "/v1/deployments", Some(manifest)).await
+    }
+
+    /// All deployments.
+    pub async fn deployments(&self) -> Result<Vec<Deployment>, ClientError> {
+        self.ask(Method::GET, "/v1/deployments", NOTHING).await
+    }
+
+    /// One deployment.
+    pub async fn deployment(&self, namespace: &str, name: &str) -> Result<Deployment, ClientError> {
+        self.ask(Method::GET, &of_deployment(namespace, name, ""), NOTHING).await
+    }
+
+    /// Removes a deployment.
+    pub async fn remove(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::DELETE, &of_deployment(namespace, name, ""), NOTHING).await
+    }
+
+    /// Sets a service's count.
+    pub async fn scale(&self, namespace: &str, name: &str, service: &str, to: u32) -> Result<Changed, ClientError> {
+        let path = of_deployment(namespace, name, &format!("/services/{}/scale", encoded(service)));
+        self.ask(Method::POST, &path, Some(&ScaleRequest { replicas: to })).await
+    }
+
+    /// Replaces every replica of a service by another of the same.
+    pub async fn restart(&self, namespace: &str, name: &str, service: &str) -> Result<Changed, ClientError> {
+        let path = of_deployment(namespace, name, &format!("/services/{}/restart", encoded(service)));
+        self.ask(Method::POST, &path, NOTHING).await
+    }
+
+    /// Puts an older manifest in force.
+    pub async fn rollback(&self, namespace: &str, name: &str, to: Option<u64>) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &of_deployment(namespace, name, "/rollback"), Some(&RollbackRequest { to })).await
+    }
+
+    /// Says `pause`, `resume` or `promote` to a rollout.
+    pub async fn steer(&self, namespace: &str, name: &str, word: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &of_deployment(namespace, name, &format!("/{}", encoded(word))), NOTHING).await
+    }
+
+    /// All replicas.
+    pub async fn replicas(&self) -> Result<Vec<Replica>, ClientError> {
+        self.ask(Method::GET, "/v1/replicas", NOTHING).await
+    }
+
+    /// What has no node.
+    pub async fn pending(&self) -> Result<Vec<Pending>, ClientError> {
+        self.ask(Method::GET, "/v1/pending", NOTHING).await
+    }
+
+    /// Why a replica is where it is.
+    pub async fn why(&self, replica: &str) -> Result<Why, ClientError> {
+        self.ask(Method::GET, &format!("/v1/why/{}", encoded(replica)), NOTHING).await
+    }
+
+    /// All nodes.
+    pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
+        self.ask(Method::GET, "/v1/nodes", NOTHING).await
+    }
+
+    /// One node.
+    pub async fn node(&self, name: &str) -> Result<Node, ClientError> {
+        self.ask(Method::GET, &of_node(name, ""), NOTHING).await
+    }
+
+    /// Empties a node.
+    pub async fn drain(&self, name: &str, request: DrainRequest) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &of_node(name, "/drain"), Some(&request)).await
+    }
+
+    /// Says `activate`, `pause` or `lost` of a node.
+    pub async fn tell_node(&self, name: &str, word: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &of_node(name, &format!("/{}", encoded(word))), NOTHING).await
+    }
+
+    /// Labels a node.
+    pub async fn label(&self, name: &str, request: &LabelRequest) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &of_node(name, "/labels"), Some(request)).await
+    }
+
+    /// Takes a node out of the cluster.
+    pub async fn remove_node(&self, name: &str, how: RemoveNode) -> Result<Changed, ClientError> {
+        self.ask(Method::DELETE, &of_node(name, &format!("?how={}", how.as_str())), NOTHING).await
+    }
+
+    /// Records after a number, oldest first.
+    pub async fn audit(&self, after: u64, most: usize) -> Result<Vec<AuditEntry>, ClientError> {
+        self.ask(Method::GET, &format!("/v1/audit?after={after}&most={most}"), NOTHING).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ClientError> {
+        let body = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|cause| self.garbled(cause))?,
+            None => Vec::new(),
+        };
+        let sent = tokio::time::timeout(self.patience, self.exchange(method, path, body.into()));
+        let (status, answer) = sent.await.map_err(|_| self.broken("it takes too long"))??;
+        if status.is_success() {
+            return serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause));
+        }
+        let envelope = serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause))?;
+        Err(ClientError::Refused(envelope))
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
+        let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
+        match &self.endpoint {
+            Endpoint::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+                self.converse(stream, method, path, body).await
+            }
+            Endpoint::Tcp { address, .. } => {
+                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+                self.converse(stream, method, path, body).await
+            }
+        }
+    }
+
+    async fn converse(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
+        let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        request = match &self.endpoint {
+            Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
+            Endpoint::Tcp { address, token } => request
+                .header(header::HOST, address.to_string())
+                .header(header::AUTHORIZATION, format!("Bearer {token}")),
+        };
+        let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
+        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
+        // The connection ends with the answer; how it ends is told by the answer.
+        let connection = tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(|cause| self.broken(cause))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
+        connection.abort();
+        Ok((status, body.map_err(|cause| self.broken(cause))?.to_bytes()))
+    }
+
+    fn broken(&self, cause: impl std::fmt::Display) -> ClientError {
+        ClientError::Broken { endpoint: self.endpoint.clone(), cause: cause.to_string() }
+    }
+
+    fn garbled(&self, cause: impl std::fmt::Display) -> ClientError {
+        ClientError::Garbled { endpoint: self.endpoint.clone(), cause: cause.to_string() }
+    }
+}
+
+fn of_deployment(namespace: &str, name: &str, rest: &str) -> String {
+    format!("/v1/deployments/{}{rest}?namespace={}", encoded(name), encoded(namespace))
+}
+
+fn of_node(name: &str, rest: &str) -> String {
+    format!("/v1/nodes/{}{rest}", encoded(name))
+}
+
+/// A name as a part of a path: whatever is in it, it stays one part.
+fn encoded(name: &str) -> String {
+    use std::fmt::Write as _;
+    name.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_one_part_of_a_path() {
+        assert_eq!(encoded("shop-web_1"), "shop-web_1");
+        assert_eq!(encoded("../a?b"), "..%2Fa%3Fb");
+    }
+
+    #[test]
+    fn a_token_is_never_printed() {
+        let endpoint = Endpoint::Tcp { address: ([127, 0, 0, 1], 7000).into(), token: "hunter2".to_owned() };
+        assert_eq!(format!("{endpoint} {endpoint:?}"), "127.0.0.1:7000 Endpoint(127.0.0.1:7000)");
+    }
+}

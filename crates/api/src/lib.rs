@@ -1,0 +1,26 @@
+//! What clients see: wire types, the error envelope, and a typed client.
+//!
+//! Owns: the names and shapes of the public API. Every type here is made from the model's by hand, so that a change
+//! inside cannot leak out unnoticed.
+//! Must not touch: the store, the scheduler, and how a request is answered.
+//! Invariant: fields are added, never renamed; a client ignores what it does not know.
+
+mod audit;
+mod client;
+mod deployment;
+mod envelope;
+mod event;
+mod node;
+mod replica;
+mod why;
+
+pub use audit::AuditEntry;
+pub use client::{Client, ClientError, Endpoint};
+pub use deployment::{
+    AppliedManifest, ApplyRequest, Changed, Deployment, RollbackRequest, Rollout, ScaleRequest, Service,
+};
+pub use envelope::Envelope;
+pub use event::{Change, Event};
+pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
+pub use replica::Replica;
+pub use why::{Candidate, Pending, Why};

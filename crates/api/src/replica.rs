@@ -1,0 +1,92 @@
+//! Replicas, as they were last seen.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{
+    GroupKey, RuntimeCode, Slot,
+    replica::{self, Detail, Details},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One generation of a slot, or a slot that has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Its printed id.
+    pub id: String,
+    /// Scope.
+    pub namespace: String,
+    /// Its deployment.
+    pub deployment: String,
+    /// Its service.
+    pub service: String,
+    /// Its node, if it has one.
+    pub node: Option<String>,
+    /// Its state.
+    pub state: String,
+    /// Why it is in that state, or why it has no node.
+    pub code: Option<String>,
+    /// Particulars of the code.
+    pub details: BTreeMap<String, Value>,
+    /// Which decision about the slot.
+    pub generation: u32,
+    /// Which start of it.
+    pub attempt: u32,
+    /// The manifest it follows.
+    pub revision: u64,
+    /// Restarts in this generation.
+    pub restarts: u32,
+    /// When the state began, in milliseconds since 1970; nothing while it waits for a node.
+    pub since_ms: Option<u64>,
+    /// Its overlay address.
+    pub address: Option<String>,
+}
+
+impl Replica {
+    /// A generation on its node.
+    pub fn placed(group: &GroupKey, slot: &Slot, seen: &replica::Replica) -> Self {
+        Self {
+            node: Some(seen.assignment.node.to_string()),
+            state: seen.state.as_str().to_owned(),
+            code: seen.code.map(RuntimeCode::code).map(str::to_owned),
+            details: particulars(&seen.details),
+            generation: seen.generation.0,
+            attempt: seen.attempt.0,
+            revision: seen.assignment.terms.revision.0,
+            restarts: seen.restarts,
+            since_ms: Some(seen.since.0),
+            address: Some(seen.assignment.address.to_string()),
+            ..Self::waiting(group, slot)
+        }
+    }
+
+    /// A slot without a node.
+    pub fn waiting(group: &GroupKey, slot: &Slot) -> Self {
+        Self {
+            id: slot.key.printed(group),
+            namespace: group.namespace.to_string(),
+            deployment: group.deployment.to_string(),
+            service: group.service.to_string(),
+            node: None,
+            state: "pending".to_owned(),
+            code: slot.waiting.map(|reason| reason.code().to_owned()),
+            details: particulars(&slot.waiting_details),
+            generation: slot.newest.0,
+            attempt: 0,
+            revision: 0,
+            restarts: 0,
+            since_ms: None,
+            address: None,
+        }
+    }
+}
+
+/// The model's particulars as JSON.
+pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
+    let value = |detail: &Detail| match detail {
+        Detail::Number(number) => Value::from(*number),
+        Detail::Text(text) => Value::from(text.as_str()),
+        Detail::List(list) => Value::from(list.clone()),
+    };
+    details.iter().map(|(name, detail)| (name.clone(), value(detail))).collect()
+}

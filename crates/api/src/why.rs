@@ -1,0 +1,79 @@
+//! Why a replica is where it is, or nowhere.
+
+use std::collections::BTreeMap;
+
+use longshore_model::{Explanation, GroupKey};
+use serde::{Deserialize, Serialize};
+
+/// What speaks for a replica's node, or stands in its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Why {
+    /// It has a node; the decision was made again as if it were not there.
+    Placed {
+        /// The replica.
+        replica: String,
+        /// Where it is.
+        node: String,
+        /// The strategy that compared.
+        strategy: String,
+        /// Nodes looked at.
+        nodes: u32,
+        /// Nodes no filter refused.
+        candidates: u32,
+        /// Nodes refused by each filter.
+        refused: BTreeMap<String, u32>,
+        /// The best candidates, best first.
+        best: Vec<Candidate>,
+    },
+    /// It has none.
+    Waits {
+        /// The replica.
+        replica: String,
+        /// Why.
+        pending: Pending,
+    },
+}
+
+/// A candidate and what was compared, most important first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The node.
+    pub node: String,
+    /// Name and value of each key. Those of `binpack` are in billionths, and more is better; elsewhere less is.
+    pub keys: Vec<(String, i64)>,
+}
+
+/// Replicas of one service that have no node, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Scope.
+    pub namespace: String,
+    /// The deployment.
+    pub deployment: String,
+    /// The service.
+    pub service: String,
+    /// How many.
+    pub count: u32,
+    /// The first filter that leaves no node.
+    pub reason: String,
+    /// How many nodes each filter refuses on its own.
+    pub refused: BTreeMap<String, u32>,
+    /// The same in words.
+    pub explain: String,
+}
+
+impl Pending {
+    /// So many replicas of a service, with the same answer.
+    pub fn new(group: &GroupKey, count: usize, explanation: &Explanation) -> Self {
+        Self {
+            namespace: group.namespace.to_string(),
+            deployment: group.deployment.to_string(),
+            service: group.service.to_string(),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            reason: explanation.reason.code().to_owned(),
+            refused: explanation.refused.iter().map(|(reason, nodes)| (reason.code().to_owned(), *nodes)).collect(),
+            explain: explanation.to_string(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Why nothing fits, as a sentence.
+//!
+//! Owns: the words that explain a refusal to a person.
+//! Must not touch: the refusal and its numbers.
+
+use std::fmt;
+
+use crate::{Explanation, NearMiss, NodeName, Reason};
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(self))
+    }
+}
+
+fn sentence(explanation: &Explanation) -> String {
+    if let Some(gate) = &explanation.gate {
+        return gate.to_string();
+    }
+    if let Some(home) = home_offline(explanation) {
+        return home;
+    }
+    if let Some(hosts) = hosts_missing(explanation) {
+        return hosts;
+    }
+    let (nodes, fits) = (explanation.nodes, explanation.fits);
+    let plural = if nodes == 1 { "node" } else { "nodes" };
+    match (&explanation.nearest, nodes) {
+        (_, 0) => "there are no nodes".to_owned(),
+        (Some(nearest), _) => format!("{fits} of {nodes} {plural} fit: {}", miss(nearest)),
+        (None, _) => format!("{fits} of {nodes} {plural} fit"),
+    }
+}
+
+/// Pinned hosts wait for each other: some may fit, so what is told is which do not, and what the nearest of them lacks.
+fn hosts_missing(explanation: &Explanation) -> Option<String> {
+    let missing = &explanation.missing;
+    if missing.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = missing.iter().map(NodeName::as_str).collect();
+    let near = explanation.nearest.as_ref().filter(|nearest| missing.contains(&nearest.node));
+    let near = near.map(|nearest| format!(": {}", miss(nearest))).unwrap_or_default();
+    Some(format!("pinned hosts that cannot be used are {}{near}", names.join(", ")))
+}
+
+/// A volume's home that is away is what it waits for; what other nodes lack is beside the point.
+fn home_offline(explanation: &Explanation) -> Option<String> {
+    if explanation.reason != Reason::VolumeHomeNodeOffline {
+        return None;
+    }
+    let lacks = &explanation.nearest.as_ref()?.lacks;
+    lacks.iter().find(|lack| lack.reason() == explanation.reason).map(ToString::to_string)
+}
+
+fn miss(nearest: &NearMiss) -> String {
+    let mut lacks = nearest.lacks.iter();
+    let Some(first) = lacks.next() else { return format!("{} came closest", nearest.node) };
+    lacks.fold(first.about(&nearest.node), |text, lack| format!("{text}, and {lack}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{Health, Intent, Refusal, units::MIB};
+
+    fn explanation(nodes: u32, lacks: Vec<Refusal>) -> Explanation {
+        Explanation {
+            reason: Reason::NoCapacityMemory,
+            nodes,
+            fits: 0,
+            refused: BTreeMap::new(),
+            nearest: (!lacks.is_empty()).then(|| NearMiss { node: "n3".into(), lacks }),
+            gate: None,
+            missing: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_nearest_miss_is_named_with_its_numbers() {
+        let memory = Refusal::Memory { needed: 832 * MIB, free: 512 * MIB };
+        assert_eq!(
+            sentence(&explanation(3, vec![memory.clone()])),
+            "0 of 3 nodes fit: needs 832 MiB, best has 512 MiB free on n3"
+        );
+        let paused = Refusal::NotReady { intent: Intent::Paused, health: Health::Ready };
+        assert_eq!(
+            sentence(&explanation(1, vec![paused, memory])),
+            "0 of 1 node fit: n3 is paused, and has 512 MiB free, needs 832 MiB"
+        );
+    }
+
+    #[test]
+    fn a_gate_speaks_for_itself_and_no_nodes_is_said_plainly() {
+        let gated = Explanation {
+            gate: Some(Refusal::SecretsMissing { names: vec!["db-pass".into()] }),
+            ..explanation(3, vec![])
+        };
+        assert_eq!(sentence(&gated), "waits for secrets db-pass");
+        assert_eq!(sentence(&explanation(0, vec![])), "there are no nodes");
+        let pinned =
+            Explanation { missing: vec!["h1".into(), "h2".into()], ..explanation(4, vec![Refusal::NotPinned]) };
+        assert_eq!(sentence(&pinned), "pinned hosts that cannot be used are h1, h2");
+        let paused = Refusal::NotReady { intent: Intent::Paused, health: Health::Ready };
+        let near = Explanation { missing: vec!["h1".into(), "n3".into()], ..explanation(4, vec![paused]) };
+        assert_eq!(sentence(&near), "pinned hosts that cannot be used are h1, n3: n3 is paused");
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a request never became a command.
+//!
+//! Owns: the codes of the public API for requests that were refused at the door. A command that was refused has a code
+//! of its own.
+
+/// A refusal at the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestCode {
+    /// The manifest makes no sense.
+    ManifestInvalid,
+    /// The request makes no sense.
+    RequestInvalid,
+    /// The request is larger than is read.
+    RequestTooLarge,
+    /// Nobody knows who asks.
+    Unauthenticated,
+    /// Who asks may not.
+    Forbidden,
+    /// There is nothing of that name.
+    NotFound,
+    /// That cannot be done with it.
+    MethodNotAllowed,
+    /// The idempotency key belongs to another request.
+    IdempotencyKeyReused,
+    /// The daemon is not ready.
+    NotReady,
+}
+
+impl RequestCode {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::ManifestInvalid,
+        Self::RequestInvalid,
+        Self::RequestTooLarge,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::IdempotencyKeyReused,
+        Self::NotReady,
+    ];
+
+    /// Stable: clients branch on these strings. Add codes, never rename one.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::ManifestInvalid => "manifest_invalid",
+            Self::RequestInvalid => "request_invalid",
+            Self::RequestTooLarge => "request_too_large",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::IdempotencyKeyReused => "idempotency_key_reused",
+            Self::NotReady => "not_ready",
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The public API over HTTP.
+//!
+//! Owns: routes, who is let in, and that every error has the envelope.
+//! Must not touch: what is asked for beyond carrying it to the store. Invariant: a request is judged before it is read.
+
+mod caller;
+mod deployments;
+mod events;
+mod extract;
+mod nodes;
+mod probes;
+mod questions;
+mod refusal;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::StatusCode,
+    middleware,
+    routing::{get, post},
+};
+use longshore_api::Changed;
+use longshore_model::{Command, RequestCode, StateIndex};
+use longshore_store::replicated::{IdempotencyKey, Outcome, Proposal, Replicated};
+
+pub(crate) use self::caller::Peer;
+use self::{caller::Caller, refusal::Refusal};
+use crate::{clock, figures::Figures};
+
+/// Largest request that is read: every file of a manifest, with room.
+const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
+
+/// What every handler knows.
+pub(crate) struct Desk {
+    pub(crate) store: Replicated,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) token: String,
+    /// Users of this machine let in besides root: the one the daemon runs as.
+    pub(crate) own_uid: u32,
+}
+
+type Answer<T> = Result<axum::Json<T>, Refusal>;
+
+/// All routes.
+pub(crate) fn router(desk: Arc<Desk>) -> Router {
+    let service = "/v1/deployments/{name}/services/{service}";
+    let guarded = Router::new()
+        .route("/v1/deployments", get(deployments::list).post(deployments::apply))
+        .route("/v1/deployments/{name}", get(deployments::get).delete(deployments::remove))
+        .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
+        .route("/v1/deployments/{name}/{word}", post(deployments::steer))
+        .route(&format!("{service}/scale"), post(deployments::scale))
+        .route(&format!("{service}/restart"), post(deployments::restart))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{name}", get(nodes::get).delete(nodes::remove))
+        .route("/v1/nodes/{name}/drain", post(nodes::drain))
+        .route("/v1/nodes/{name}/labels", post(nodes::label))
+        .route("/v1/nodes/{name}/{word}", post(nodes::tell))
+        .route("/v1/replicas", get(questions::replicas))
+        .route("/v1/pending", get(questions::pending))
+        .route("/v1/why/{replica}", get(questions::why))
+        .route("/v1/audit", get(questions::audit))
+        .route("/v1/events", get(events::follow))
+        .route("/metrics", get(probes::metrics))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
+    let open = Router::new().route("/healthz", get(probes::alive)).route("/readyz", get(probes::ready));
+    guarded
+        .merge(open)
+        .fallback(async || Refusal::new(StatusCode::NOT_FOUND, RequestCode::NotFound, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            let message = "this cannot be done with what is at this path";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, RequestCode::MethodNotAllowed, message)
+        })
+        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
+        .with_state(desk)
+}
+
+impl Desk {
+    /// Carries a command to the store and says what came of it.
+    async fn carry_out(&self, caller: Caller, command: Command) -> Result<(Changed, StateIndex), Refusal> {
+        let Caller { actor, key } = caller;
+        let key = key.as_deref().map(IdempotencyKey::new).transpose().map_err(|unusable| {
+            Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, unusable.to_string())
+        })?;
+        let applied = self.store.propose(Proposal { command, key, actor, at: clock::now() }).await?;
+        match applied.outcome {
+            Outcome::Changed => Ok((Changed::Yes, applied.index)),
+            Outcome::Unchanged => Ok((Changed::No, applied.index)),
+            Outcome::Refused(error) => Err(error.into()),
+            Outcome::KeyReused => Err(Refusal::new(
+                StatusCode::CONFLICT,
+                RequestCode::IdempotencyKeyReused,
+                "the idempotency key was used for another request",
+            )),
+        }
+    }
+
+    /// The same, for requests whose whole answer is whether anything changed.
+    async fn change(&self, caller: Caller, command: Command) -> Answer<Changed> {
+        self.carry_out(caller, command).await.map(|(changed, _)| axum::Json(changed))
+    }
+}

@@ -1,0 +1,157 @@
+//! Deployments over HTTP.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, http::StatusCode};
+use longshore_api::{AppliedManifest, ApplyRequest, Changed, Deployment, RollbackRequest, ScaleRequest};
+use longshore_compose::{Loaded, Memory, Request};
+use longshore_model::{
+    Command, DeploymentName, GroupKey, NamespaceName, RequestCode, RevisionNumber, ServiceName, command::Steering,
+};
+use serde::Deserialize;
+
+use super::{
+    Answer, Desk, Refusal,
+    caller::Caller,
+    extract::{Asked, Body, Named},
+};
+use crate::{clock, rows};
+
+/// Which namespace is meant.
+#[derive(Debug, Deserialize)]
+pub(super) struct Scope {
+    namespace: Option<String>,
+}
+
+impl Scope {
+    fn name(&self) -> NamespaceName {
+        self.namespace.as_deref().map_or_else(NamespaceName::default_namespace, NamespaceName::from)
+    }
+
+    fn group(&self, (deployment, service): &(String, String)) -> GroupKey {
+        let (deployment, service) = (DeploymentName::from(deployment.as_str()), ServiceName::from(service.as_str()));
+        GroupKey { namespace: self.name(), deployment, service }
+    }
+}
+
+pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Deployment>> {
+    Ok(Json(rows::deployments(&desk.store.read().await?.state)))
+}
+
+pub(super) async fn get(
+    State(desk): State<Arc<Desk>>,
+    Named(name): Named<String>,
+    Asked(scope): Asked<Scope>,
+) -> Answer<Deployment> {
+    let state = desk.store.read().await?.state;
+    let found = rows::deployment(&state, &scope.name(), &name.as_str().into());
+    found.map(Json).ok_or_else(|| Refusal::not_found("deployment", &name))
+}
+
+pub(super) async fn apply(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Body(request): Body<ApplyRequest>,
+) -> Answer<AppliedManifest> {
+    let nodes = desk.store.read().await?.state.nodes().map(|node| node.name.clone()).collect();
+    let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
+    let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
+    let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
+    let (changed, index) = desk.carry_out(caller, command).await?;
+    let state = desk.store.read().await?.state;
+    let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
+    Ok(Json(AppliedManifest {
+        namespace: namespace.to_string(),
+        revision: known.ok_or_else(|| Refusal::not_found("deployment", deployment.as_str()))?,
+        deployment: deployment.to_string(),
+        changed,
+        index: index.0,
+        warnings: warnings.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+fn resolve(
+    request: ApplyRequest,
+    nodes: std::collections::BTreeSet<longshore_model::NodeName>,
+) -> Result<Loaded, Refusal> {
+    let files = Memory(request.texts);
+    let request = Request {
+        files: request.files,
+        overlay: request.overlay,
+        working_directory: request.working_directory,
+        project_directory: request.project_directory,
+        environment: request.environment,
+        env_files: request.env_files,
+        profiles: request.profiles,
+        name: request.name,
+        nodes: Some(nodes),
+        namespace: request.namespace,
+    };
+    longshore_compose::load(&request, &files).map_err(|problems| {
+        let found = problems.iter().map(|problem| serde_json::to_value(problem).unwrap_or_default());
+        let found: Vec<serde_json::Value> = found.collect();
+        let refusal =
+            Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, RequestCode::ManifestInvalid, problems.to_string());
+        refusal.with("problems", found)
+    })
+}
+
+pub(super) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Asked(scope): Asked<Scope>,
+) -> Answer<Changed> {
+    desk.change(caller, Command::Remove { namespace: scope.name(), deployment: name.as_str().into() }).await
+}
+
+pub(super) async fn rollback(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Asked(scope): Asked<Scope>,
+    Body(request): Body<RollbackRequest>,
+) -> Answer<Changed> {
+    let command = Command::Rollback {
+        namespace: scope.name(),
+        deployment: name.as_str().into(),
+        to: request.to.map(RevisionNumber),
+        at: clock::now(),
+    };
+    desk.change(caller, command).await
+}
+
+pub(super) async fn steer(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named((name, word)): Named<(String, String)>,
+    Asked(scope): Asked<Scope>,
+) -> Answer<Changed> {
+    let word = match word.as_str() {
+        "pause" => Steering::Pause,
+        "resume" => Steering::Resume,
+        "promote" => Steering::Promote,
+        other => return Err(Refusal::not_found("action", other)),
+    };
+    let deployment = name.as_str().into();
+    desk.change(caller, Command::Steer { namespace: scope.name(), deployment, word, at: clock::now() }).await
+}
+
+pub(super) async fn scale(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(names): Named<(String, String)>,
+    Asked(scope): Asked<Scope>,
+    Body(request): Body<ScaleRequest>,
+) -> Answer<Changed> {
+    desk.change(caller, Command::Scale { group: scope.group(&names), replicas: request.replicas }).await
+}
+
+pub(super) async fn restart(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(names): Named<(String, String)>,
+    Asked(scope): Asked<Scope>,
+) -> Answer<Changed> {
+    desk.change(caller, Command::Restart { group: scope.group(&names), at: clock::now() }).await
+}

@@ -1,0 +1,80 @@
+//! Nodes over HTTP.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use longshore_api::{Changed, DrainRequest, LabelRequest, Node, RemoveNode};
+use longshore_model::{AfterDrain, Command, Intent};
+use serde::Deserialize;
+
+use super::{
+    Answer, Desk, Refusal,
+    caller::Caller,
+    extract::{Asked, Body, Named},
+};
+use crate::{clock, rows};
+
+pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Node>> {
+    Ok(Json(rows::nodes(&desk.store.read().await?.state)))
+}
+
+pub(super) async fn get(State(desk): State<Arc<Desk>>, Named(name): Named<String>) -> Answer<Node> {
+    let state = desk.store.read().await?.state;
+    rows::node(&state, &name.as_str().into()).map(Json).ok_or_else(|| Refusal::not_found("node", &name))
+}
+
+pub(super) async fn drain(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Body(request): Body<DrainRequest>,
+) -> Answer<Changed> {
+    let at = clock::now();
+    let deadline = request.deadline_secs.map(|seconds| at.after(Duration::from_secs(seconds)));
+    desk.change(caller, Command::Drain { node: name.as_str().into(), deadline, then: AfterDrain::Keep, at }).await
+}
+
+pub(super) async fn label(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Body(request): Body<LabelRequest>,
+) -> Answer<Changed> {
+    desk.change(caller, Command::Label { node: name.as_str().into(), labels: request.labels }).await
+}
+
+pub(super) async fn tell(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named((name, word)): Named<(String, String)>,
+) -> Answer<Changed> {
+    let (node, at) = (name.as_str().into(), clock::now());
+    let command = match word.as_str() {
+        "activate" => Command::SetIntent { node, intent: Intent::Active, at },
+        "pause" => Command::SetIntent { node, intent: Intent::Paused, at },
+        "lost" => Command::ConfirmLost { node, at },
+        other => return Err(Refusal::not_found("action", other)),
+    };
+    desk.change(caller, command).await
+}
+
+/// How a node shall leave.
+#[derive(Debug, Deserialize)]
+pub(super) struct Leaving {
+    #[serde(default)]
+    how: RemoveNode,
+}
+
+pub(super) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Asked(leaving): Asked<Leaving>,
+) -> Answer<Changed> {
+    let (node, at) = (name.as_str().into(), clock::now());
+    let command = match leaving.how {
+        RemoveNode::Drained => Command::Drain { node, deadline: None, then: AfterDrain::Remove, at },
+        RemoveNode::AtOnce => Command::SetIntent { node, intent: Intent::Removed, at },
+    };
+    desk.change(caller, command).await
+}

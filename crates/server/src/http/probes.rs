@@ -1,0 +1,59 @@
+//! Whether the daemon lives, whether it can do its work, and its figures.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+
+use axum::{extract::State, http::StatusCode};
+use longshore_model::RequestCode;
+use longshore_store::replicated::Part;
+
+use super::{Desk, Refusal};
+
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// Ready is who can answer with the newest state.
+pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
+    match desk.store.read().await {
+        Ok(_) => Ok("ready\n"),
+        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())),
+    }
+}
+
+/// Figures in the text format of Prometheus.
+pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> String {
+    let state = desk.store.read_local().state;
+    let status = desk.store.status();
+    let leads = desk.store.leadership().borrow().part == Part::Leading;
+    let figures = &desk.figures;
+    let mut replicas: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, _, replica) in state.replicas() {
+        *replicas.entry(replica.state.as_str()).or_default() += 1;
+    }
+    let plain = [
+        ("longshore_state_index", "gauge", state.index().0),
+        ("longshore_leading", "gauge", u64::from(leads)),
+        ("longshore_term", "gauge", status.term),
+        ("longshore_log_last_entry", "gauge", status.last_entry),
+        ("longshore_log_applied_entry", "gauge", status.applied_entry),
+        ("longshore_nodes", "gauge", state.nodes().count() as u64),
+        ("longshore_deployments", "gauge", state.deployments().count() as u64),
+        ("longshore_terms_led_total", "counter", figures.terms_led.get()),
+        ("longshore_scheduler_passes_total", "counter", figures.passes.get()),
+        ("longshore_scheduler_deciding_microseconds_total", "counter", figures.deciding_micros.get()),
+        ("longshore_plans_committed_total", "counter", figures.plans.get()),
+        ("longshore_placements_committed_total", "counter", figures.placements.get()),
+        ("longshore_plan_items_dropped_total", "counter", figures.dropped.get()),
+        ("longshore_rebalance_cycles_total", "counter", figures.rebalance_cycles.get()),
+        ("longshore_requests_total", "counter", figures.requests.get()),
+    ];
+    let mut text = String::new();
+    for (name, kind, value) in plain {
+        let _ = writeln!(text, "# TYPE {name} {kind}\n{name} {value}");
+    }
+    let _ = writeln!(text, "# TYPE longshore_replicas gauge");
+    for (state, count) in replicas {
+        let _ = writeln!(text, "longshore_replicas{{state=\"{state}\"}} {count}");
+    }
+    text
+}

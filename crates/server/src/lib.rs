@@ -1,0 +1,26 @@
+//! The daemon: one process that is a member of the control plane, a node, and the way in for everybody.
+//!
+//! ```text
+//!  clients ─▶ http ─▶ store ─▶ changes ─▶ leader (one task: view, passes, heartbeats, rebalancer) ─▶ store
+//!                        │
+//!                        └─▶ changes ─▶ feed ─▶ agent of this node ─▶ sightings, heartbeats ─▶ store, leader
+//! ```
+//!
+//! Owns: which loop runs when, the public API, and who may use it.
+//! Must not touch: decisions (the scheduler's), what a command means (the store's), how work is done (the agent's).
+//! Invariant: what only a leader does is done by one task that ends before another begins; what runs on the node outlives
+//! the daemon.
+
+mod clock;
+mod daemon;
+mod feed;
+mod figures;
+mod folder;
+mod http;
+mod leader;
+mod link;
+mod machine;
+mod monitor;
+mod rows;
+
+pub use daemon::{Daemon, ServerConfig, StartError};

@@ -1,0 +1,114 @@
+//! Rows of the public API, read off the state.
+
+use std::collections::BTreeMap;
+
+use longshore_api::{Candidate, Deployment, Node, Pending, Replica, Rollout, Service, Why};
+use longshore_model::{
+    DeploymentName, GroupKey, NamespaceName, NodeName, ReplicaState, SlotKey, Time,
+    replica::{Wanted, occupies},
+};
+use longshore_scheduler::{explain, explain_placed};
+use longshore_store::{Group, State, is_live};
+
+use crate::leader::view_of;
+
+pub(crate) fn deployments(state: &State) -> Vec<Deployment> {
+    let names = state.deployments().map(|(namespace, name, _)| (namespace, name));
+    names.filter_map(|(namespace, name)| deployment(state, namespace, name)).collect()
+}
+
+pub(crate) fn deployment(state: &State, namespace: &NamespaceName, name: &DeploymentName) -> Option<Deployment> {
+    let known = state.deployment(namespace, name)?;
+    let report = state.status(namespace, name)?;
+    Some(Deployment {
+        namespace: namespace.to_string(),
+        name: name.to_string(),
+        status: report.status.as_str().to_owned(),
+        reasons: report.reasons.into_iter().map(str::to_owned).collect(),
+        revision: known.in_force.0,
+        revisions: known.revisions.iter().map(|kept| kept.number.0).collect(),
+        rollout: known.rollout.as_deref().map(Rollout::from),
+        services: state.groups_of(namespace, name).map(|(key, group)| service(key, group)).collect(),
+    })
+}
+
+fn service(key: &GroupKey, group: &Group) -> Service {
+    let wanted = group.slots.values().filter(|slot| slot.wanted == Wanted::Run);
+    let runs = |slot: &&longshore_model::Slot| {
+        slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running)
+    };
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Service {
+        name: key.service.to_string(),
+        image: group.spec.container.image.clone(),
+        strategy: group.spec.placement.strategy.as_str().to_owned(),
+        driver: group.spec.driver.as_str().to_owned(),
+        wanted: count(wanted.clone().count()),
+        running: count(wanted.filter(runs).count()),
+    }
+}
+
+pub(crate) fn nodes(state: &State) -> Vec<Node> {
+    let mut rows: BTreeMap<&NodeName, Node> = state.nodes().map(|node| (&node.name, Node::from(&**node))).collect();
+    for (_, _, replica) in state.replicas() {
+        let terms = &replica.assignment.terms;
+        if let Some(row) = rows.get_mut(&replica.assignment.node).filter(|_| occupies(terms.kind, replica.state)) {
+            row.replicas += 1;
+            row.memory_used_bytes = row.memory_used_bytes.saturating_add(terms.memory_total());
+        }
+    }
+    rows.into_values().collect()
+}
+
+pub(crate) fn node(state: &State, name: &NodeName) -> Option<Node> {
+    nodes(state).into_iter().find(|row| row.name == name.as_str())
+}
+
+pub(crate) fn replicas(state: &State) -> Vec<Replica> {
+    let slots = state.groups().flat_map(|(key, group)| group.slots.values().map(move |slot| (key, slot)));
+    let rows = slots.flat_map(|(key, slot)| {
+        let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
+        let placed = slot.replicas.iter().map(move |replica| Replica::placed(key, slot, replica));
+        placed.chain(waits.then(|| Replica::waiting(key, slot)))
+    });
+    rows.collect()
+}
+
+/// What has no node. Answered from a view of its own: asking must not hold up the leader, and any member can answer.
+pub(crate) fn pending(state: &State, now: Time) -> Vec<Pending> {
+    let mut view = view_of(state);
+    let mut rows: Vec<Pending> = Vec::new();
+    for (key, _) in state.groups() {
+        let told = explain(&mut view, key, now);
+        rows.extend(told.iter().map(|(slots, explanation)| Pending::new(key, slots.len(), explanation)));
+    }
+    rows
+}
+
+/// Why a replica is where it is; nothing where there is no such replica.
+pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
+    let (key, slot) = find(state, printed)?;
+    let mut view = view_of(state);
+    let replica = printed.to_owned();
+    if let Some(decision) = explain_placed(&mut view, &key, &slot, now) {
+        let best = decision.best.into_iter();
+        return Some(Why::Placed {
+            replica,
+            node: decision.node.to_string(),
+            strategy: decision.strategy.as_str().to_owned(),
+            nodes: decision.nodes,
+            candidates: decision.candidates,
+            refused: decision.refused.iter().map(|(reason, nodes)| (reason.code().to_owned(), *nodes)).collect(),
+            best: best.map(|ranked| Candidate { node: ranked.node.to_string(), keys: ranked.keys }).collect(),
+        });
+    }
+    let told = explain(&mut view, &key, now);
+    let (_, explanation) = told.iter().find(|(slots, _)| slots.contains(&slot))?;
+    Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
+}
+
+fn find(state: &State, printed: &str) -> Option<(GroupKey, SlotKey)> {
+    let slots = state.groups().flat_map(|(key, group)| group.slots.keys().map(move |slot| (key, slot)));
+    let mut found = slots.filter(|(key, slot)| slot.printed(key) == printed);
+    found.next().map(|(key, slot)| (key.clone(), slot.clone()))
+}
