@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longshore_model::{Generation, GroupKey, Sighting, SlotKey, WorkKey};
+use longshore_model::{Generation, GroupKey, Sighting, SlotKey, WorkKey, node::Survey};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     replica::Shared,
     runtime::{Handle, Runtime, RuntimeError},
     session::{ExecRequest, ExecSession, LogLine, LogOptions},
-    survey::{self, Survey},
+    survey,
 };
 
 /// A running agent. Dropping it leaves the agent running.

@@ -35,4 +35,3 @@ pub use runtime::RuntimeError;
 pub use session::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,
 };
-pub use survey::Survey;

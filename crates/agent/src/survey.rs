@@ -10,25 +10,10 @@ use std::{
     path::Path,
 };
 
-use longshore_model::{Capacity, Driver, Platform, units::MILLIS_PER_CORE};
+use longshore_model::{Capacity, Driver, Platform, node::Survey, units::MILLIS_PER_CORE};
 use rustix::fs::statvfs;
 
 use crate::runtime::{Runtime, docker::EngineFacts};
-
-/// A machine as it presents itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Survey {
-    /// Operating system and processor.
-    pub platform: Platform,
-    /// What it has. Devices and addresses are the operator's to name.
-    pub capacity: Capacity,
-    /// Drivers that answered.
-    pub drivers: BTreeSet<Driver>,
-    /// Labels of the engine, `name=value` each, by name.
-    pub engine_labels: BTreeMap<String, String>,
-    /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
-    pub plugins: BTreeSet<String>,
-}
 
 pub(crate) async fn survey(runtimes: impl Iterator<Item = &Runtime>, data_dir: &Path) -> Survey {
     let mut survey = Survey {

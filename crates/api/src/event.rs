@@ -164,6 +164,7 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::VolumeGone(_) => "volume_gone",
         model::Event::SecretSet { .. } => "secret_set",
         model::Event::QuotaSet { .. } => "quota_set",
+        model::Event::AccessChanged => "access_changed",
     }
 }
 

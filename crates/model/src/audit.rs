@@ -89,6 +89,18 @@ pub enum AuditAction {
     QuotaSet,
     /// Services are to be evened out over the nodes.
     EvenOutAsked,
+    /// The cluster was made.
+    ClusterFounded,
+    /// A token was made that lets one node in.
+    JoinGranted,
+    /// A node was let in.
+    NodeAdmitted,
+    /// A node is reached elsewhere.
+    NodeRelocated,
+    /// An operator got a token.
+    TokenIssued,
+    /// A token was revoked.
+    TokenRevoked,
 }
 
 impl AuditAction {
@@ -112,6 +124,12 @@ impl AuditAction {
             Self::SecretPut => "secret_put",
             Self::QuotaSet => "quota_set",
             Self::EvenOutAsked => "even_out_asked",
+            Self::ClusterFounded => "cluster_founded",
+            Self::JoinGranted => "join_granted",
+            Self::NodeAdmitted => "node_admitted",
+            Self::NodeRelocated => "node_relocated",
+            Self::TokenIssued => "token_issued",
+            Self::TokenRevoked => "token_revoked",
         }
     }
 }

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
     NamespaceName, Node, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
-    node::UseDegraded, replica::Details,
+    access::AccessCommand,
+    node::{Survey, UseDegraded},
+    replica::Details,
 };
 
 /// One change asked for.
@@ -141,6 +143,15 @@ pub enum Command {
     },
     /// The spread of every service that allows it is evened out.
     EvenOut,
+    /// Who belongs to the cluster, or may ask it for something, changes.
+    Access(Box<AccessCommand>),
+    /// What a node says it is and has, now that its agent has started again; what operators said of it stays.
+    Refresh {
+        /// The node.
+        node: NodeName,
+        /// What it has.
+        survey: Box<Survey>,
+    },
     /// A pass's decisions.
     Commit(Box<Plan>),
     /// What an agent saw.

@@ -240,6 +240,8 @@ pub enum Event {
         /// Its version.
         version: u64,
     },
+    /// Who belongs to the cluster, or may ask it for something, is not who it was.
+    AccessChanged,
     /// A namespace has a ceiling.
     QuotaSet {
         /// Scope.
@@ -305,6 +307,7 @@ impl Event {
             | Self::VolumeMade(_)
             | Self::VolumeGone(_)
             | Self::SecretSet { .. }
+            | Self::AccessChanged
             | Self::QuotaSet { .. } => Subject::Cluster,
         }
     }

@@ -3,7 +3,7 @@
 //! Owns: how an id looks, sorts and prints.
 //! Must not touch: what the id stands for.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +12,11 @@ macro_rules! name_ids {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(Arc<str>);
+        pub struct $name(std::sync::Arc<str>);
 
         impl $name {
             /// Wraps a name; cloning it later is a reference count, not a copy.
-            pub fn new(name: impl Into<Arc<str>>) -> Self {
+            pub fn new(name: impl Into<std::sync::Arc<str>>) -> Self {
                 Self(name.into())
             }
 
@@ -38,19 +38,20 @@ macro_rules! name_ids {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{:?}", &*self.0)
             }
         }
     )*};
 }
+pub(crate) use name_ids;
 
 macro_rules! number_ids {
     ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {$(

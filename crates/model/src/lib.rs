@@ -4,6 +4,7 @@
 //! Must not touch: logic, IO, clocks. A method here may name, compare or print a value, never decide anything.
 //! Invariant: everything is serde-serialisable with named fields, so that old data stays readable.
 
+pub mod access;
 pub mod audit;
 pub mod command;
 pub mod config;

@@ -94,6 +94,21 @@ impl Node {
     }
 }
 
+/// A machine as it presents itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survey {
+    /// Operating system and processor.
+    pub platform: Platform,
+    /// What it has. Devices and addresses are the operator's to name.
+    pub capacity: Capacity,
+    /// Drivers that answered.
+    pub drivers: BTreeSet<Driver>,
+    /// Labels of the engine, by name.
+    pub engine_labels: BTreeMap<String, String>,
+    /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
+    pub plugins: BTreeSet<String>,
+}
+
 /// Amounts of what a node has or keeps back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {

@@ -341,6 +341,7 @@ impl Chronicle {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
         }
     }

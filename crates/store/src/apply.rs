@@ -28,6 +28,8 @@ impl State {
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
             Command::EvenOut => self.even_out(),
+            Command::Access(command) => self.change_access(*command)?,
+            Command::Refresh { node, survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
             Command::Observe(observation) => self.observe(observation),
         };
@@ -45,7 +47,7 @@ impl State {
         vec![Event::Configured(config)]
     }
 
-    fn put_secret(
+    pub(crate) fn put_secret(
         &mut self,
         namespace: NamespaceName,
         name: SecretName,

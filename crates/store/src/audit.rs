@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use longshore_model::{AuditAction, Command, GroupKey, NamespaceName};
+use longshore_model::{AuditAction, Command, GroupKey, NamespaceName, access::AccessCommand};
 
 /// What a command does, and to whom, if it is worth a record.
 pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
@@ -31,9 +31,23 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
         Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
-        Command::Commit(_) | Command::Observe(_) => return None,
+        Command::Access(command) => access(command),
+        // A node that says what it has after a restart is no news to people.
+        Command::Commit(_) | Command::Observe(_) | Command::Refresh { .. } => return None,
     };
     Some((action, subject))
+}
+
+fn access(command: &AccessCommand) -> (AuditAction, String) {
+    match command {
+        AccessCommand::Found { node, .. } => (AuditAction::ClusterFounded, node.to_string()),
+        AccessCommand::GrantJoin { id, .. } => (AuditAction::JoinGranted, id.to_string()),
+        AccessCommand::Admit { node, .. } => (AuditAction::NodeAdmitted, node.to_string()),
+        AccessCommand::Relocate { node, .. } => (AuditAction::NodeRelocated, node.to_string()),
+        AccessCommand::IssueToken { id, token } => (AuditAction::TokenIssued, format!("{} ({id})", token.name)),
+        AccessCommand::RevokeToken { id } => (AuditAction::TokenRevoked, id.to_string()),
+        AccessCommand::StoreSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
+    }
 }
 
 fn scoped(namespace: &NamespaceName, name: &impl fmt::Display) -> String {

@@ -121,6 +121,8 @@ impl State {
         // Its addresses belong to a range that is never given out again, as node numbers are not reused.
         self.resting.retain(|_, node| node != name);
         self.moves.remove(name);
+        // Its certificate opens nothing any more.
+        self.unseat(name);
         for group in self.groups.values_mut() {
             group.failures.remove(name);
             group.collected.nodes.remove(name);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use longshore_model::{
     DeploymentName, GroupKey, NamespaceName, NodeName, RevisionNumber, SecretName, ServiceName, VolumeKey,
+    access::TokenId,
     replica::{Detail, Details},
     service::Protocol,
     units,
@@ -99,6 +100,21 @@ pub enum CommandError {
         /// The version asked for.
         asked: u64,
     },
+    /// The token lets nobody in: there is no such token, its secret part is another, or it was used.
+    #[error("the join token is not valid")]
+    JoinTokenInvalid,
+    /// The token's time is over.
+    #[error("the join token has expired")]
+    JoinTokenExpired,
+    /// The cluster was made before.
+    #[error("the cluster was founded before")]
+    AlreadyFounded,
+    /// No token of that id.
+    #[error("there is no token `{0}`")]
+    UnknownToken(TokenId),
+    /// A token has that id already.
+    #[error("there is a token `{0}` already")]
+    DuplicateToken(TokenId),
     /// More than the namespace has left.
     #[error("namespace `{namespace}` may use {}, uses {} and would need {} more",
         .dimension.amount(*.limit), .dimension.amount(*.current_usage), .dimension.amount(*.requested_delta))]
@@ -164,6 +180,11 @@ impl CommandError {
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::PrintedIdTaken { .. } => "printed_id_taken",
             Self::SecretStepsBack { .. } => "secret_steps_back",
+            Self::JoinTokenInvalid => "join_token_invalid",
+            Self::JoinTokenExpired => "join_token_expired",
+            Self::AlreadyFounded => "already_founded",
+            Self::UnknownToken(_) => "unknown_token",
+            Self::DuplicateToken(_) => "duplicate_token",
             Self::QuotaExceeded { .. } => "quota_exceeded",
         }
     }
@@ -191,6 +212,11 @@ impl CommandError {
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
             | Self::PrintedIdTaken { .. }
+            | Self::JoinTokenInvalid
+            | Self::JoinTokenExpired
+            | Self::AlreadyFounded
+            | Self::UnknownToken(_)
+            | Self::DuplicateToken(_)
             | Self::SecretStepsBack { .. } => Details::new(),
         }
     }
@@ -213,6 +239,10 @@ impl CommandError {
             }
             Self::PrintedIdTaken { .. } => "rename the service or the deployment",
             Self::SecretStepsBack { .. } => "use a higher version",
+            Self::JoinTokenInvalid | Self::JoinTokenExpired => "make a new one with `longshore cluster token`",
+            Self::AlreadyFounded => "join it instead",
+            Self::UnknownToken(_) => "`longshore token ls` lists them",
+            Self::DuplicateToken(_) => "ask once more",
             Self::QuotaExceeded { .. } => "raise the quota, or scale something else of the namespace down",
         }
     }

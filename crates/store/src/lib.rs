@@ -4,6 +4,7 @@
 //! Must not touch: clocks, threads, disk, and every decision: a plan is carried out or dropped, never improved.
 //! Invariant: the same commands in the same order give the same state and the same events.
 
+mod access;
 mod apply;
 pub mod audit;
 mod commit;
@@ -26,6 +27,7 @@ mod shelf;
 mod state;
 mod status;
 
+pub use access::Access;
 pub use error::{CommandError, Dimension};
 pub use state::{Deployment, Group, Revision, State};
 pub use status::{StatusReport, is_live};

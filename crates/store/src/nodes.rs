@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    AfterDrain, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time, node::UseDegraded,
+    AfterDrain, Capacity, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time,
+    node::{Survey, UseDegraded},
     replica::Details,
 };
 
@@ -40,6 +41,16 @@ impl State {
         Ok(events)
     }
 
+    pub(crate) fn refresh(&mut self, name: &NodeName, survey: Survey) -> Result<Vec<Event>, CommandError> {
+        self.change_node(name, |node| {
+            let Survey { platform, capacity, drivers, engine_labels, plugins } = survey;
+            let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
+            node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
+            (node.platform, node.drivers) = (platform, drivers);
+            (node.engine_labels, node.plugins) = (engine_labels, plugins);
+        })
+    }
+
     pub(crate) fn label(
         &mut self,
         name: &NodeName,
@@ -57,7 +68,12 @@ impl State {
     }
 
     pub(crate) fn set_intent(&mut self, name: &NodeName, intent: Intent, at: Time) -> Result<Vec<Event>, CommandError> {
-        let known = self.nodes.get(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
+        let Some(known) = self.nodes.get(name) else {
+            // Let in, and never heard of: there is nothing to it but its seat.
+            let seat_taken_back = intent == Intent::Removed && self.unseat(name);
+            let unknown = CommandError::UnknownNode(name.clone());
+            return seat_taken_back.then(|| vec![Event::AccessChanged]).ok_or(unknown);
+        };
         match intent {
             Intent::Active | Intent::Paused => self.change_node(name, |node| {
                 node.intent = intent;

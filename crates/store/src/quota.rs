@@ -57,6 +57,8 @@ impl State {
             | Command::Restart { .. }
             | Command::PutSecret { .. }
             | Command::SetQuota { .. }
+            | Command::Access(_)
+            | Command::Refresh { .. }
             | Command::Commit(_)
             | Command::EvenOut
             | Command::Observe(_) => Ok(()),

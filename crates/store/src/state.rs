@@ -23,7 +23,7 @@ use longshore_model::{
     volume::Volume,
 };
 
-use crate::shelf::Shelf;
+use crate::{access::Access, shelf::Shelf};
 
 /// Manifests kept per deployment: enough to go back over a bad day, few enough to never matter in a snapshot.
 pub(crate) const REVISIONS_KEPT: usize = 10;
@@ -49,6 +49,8 @@ pub struct State {
     pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
     /// The last move to each node that evened the load.
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
+    /// Who belongs to the cluster and who may ask.
+    pub(crate) access: Arc<Access>,
 }
 
 /// A deployment and its manifests.
@@ -128,6 +130,11 @@ impl State {
     /// The cluster's settings.
     pub fn config(&self) -> &ClusterConfig {
         &self.config
+    }
+
+    /// Who belongs to the cluster and who may ask.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// All nodes, by name.

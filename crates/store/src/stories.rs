@@ -141,6 +141,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::VolumeMade(_) => "volume made",
             Event::VolumeGone(_) => "volume gone",
             Event::SecretSet { .. } => "secret set",
+            Event::AccessChanged => "access changed",
             Event::QuotaSet { .. } => "quota set",
             Event::Rescheduled { .. } => "rescheduled",
             Event::Collected { .. } => "collected",

@@ -91,6 +91,8 @@ impl View {
                 self.secrets.insert((namespace.clone(), name.clone()), *version);
                 self.room_appeared = RoomAppeared::Yes;
             }
+            // Who may ask has no say in where anything runs.
+            Event::AccessChanged => {}
             Event::QuotaSet { namespace, quota } => {
                 self.quotas.insert(namespace.clone(), *quota);
                 self.room_appeared = RoomAppeared::Yes;

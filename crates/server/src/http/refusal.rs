@@ -47,7 +47,11 @@ impl From<CommandError> for Refusal {
             | CommandError::UnknownDeployment(_)
             | CommandError::UnknownService { .. }
             | CommandError::UnknownRevision { .. } => StatusCode::NOT_FOUND,
-            CommandError::NoPreviousRevision(_)
+            CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
+            CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
+            CommandError::AlreadyFounded
+            | CommandError::DuplicateToken(_)
+            | CommandError::NoPreviousRevision(_)
             | CommandError::NoRollout(_)
             | CommandError::DuplicateNode(_)
             | CommandError::NodeIsHeardOf(_)

@@ -59,6 +59,7 @@ impl Engine<'_> {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
         }
     }

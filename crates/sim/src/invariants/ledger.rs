@@ -146,6 +146,7 @@ impl Ledger {
             | Event::SecretSet { .. }
             | Event::Rescheduled { .. }
             | Event::Collected { .. }
+            | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
         }
     }

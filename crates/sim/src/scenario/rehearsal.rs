@@ -70,6 +70,11 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::IngressPortTaken { .. }
         | CommandError::PrintedIdTaken { .. }
         | CommandError::SecretStepsBack { .. }
+        | CommandError::JoinTokenInvalid
+        | CommandError::JoinTokenExpired
+        | CommandError::AlreadyFounded
+        | CommandError::UnknownToken(_)
+        | CommandError::DuplicateToken(_)
         | CommandError::QuotaExceeded { .. } => None,
     };
     match near {

@@ -1,0 +1,183 @@
+//! Seats, tokens and sealed secrets.
+//!
+//! Owns: who has a seat, which tokens open what, and what is sealed for whom.
+//! Must not touch: keys and certificates themselves; they are made and judged where the connections are.
+//! Invariant: a grant lets in one node; a node that left has no seat, and so no certificate that counts.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use longshore_model::{
+    Event, MemberId, NamespaceName, NodeName, SecretName, Time,
+    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, Seat, TokenId},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{CommandError, State};
+
+/// Versions of a secret that are kept: replicas that still run with an older one may have to start again.
+const VERSIONS_KEPT: usize = 10;
+
+/// Who belongs to the cluster and who may ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Access {
+    authority: Option<Authority>,
+    seats: BTreeMap<NodeName, Arc<Seat>>,
+    /// Member ids given out; never goes back.
+    members_given: u64,
+    grants: BTreeMap<TokenId, JoinGrant>,
+    tokens: BTreeMap<TokenId, AccessToken>,
+    contents: BTreeMap<(NamespaceName, SecretName), BTreeMap<u64, Arc<Sealed>>>,
+}
+
+impl Access {
+    /// The cluster's authority, once it is founded.
+    pub fn authority(&self) -> Option<&Authority> {
+        self.authority.as_ref()
+    }
+
+    /// All seats, by node.
+    pub fn seats(&self) -> impl Iterator<Item = (&NodeName, &Arc<Seat>)> {
+        self.seats.iter()
+    }
+
+    /// The seat of a node.
+    pub fn seat(&self, node: &NodeName) -> Option<&Arc<Seat>> {
+        self.seats.get(node)
+    }
+
+    /// A token that lets a node in.
+    pub fn grant(&self, id: &TokenId) -> Option<&JoinGrant> {
+        self.grants.get(id)
+    }
+
+    /// All tokens of operators, by id.
+    pub fn tokens(&self) -> impl Iterator<Item = (&TokenId, &AccessToken)> {
+        self.tokens.iter()
+    }
+
+    /// A token of an operator.
+    pub fn token(&self, id: &TokenId) -> Option<&AccessToken> {
+        self.tokens.get(id)
+    }
+
+    /// What is in a version of a secret, sealed.
+    pub fn contents(&self, namespace: &NamespaceName, name: &SecretName, version: u64) -> Option<&Arc<Sealed>> {
+        self.contents.get(&(namespace.clone(), name.clone()))?.get(&version)
+    }
+}
+
+impl State {
+    pub(crate) fn change_access(&mut self, command: AccessCommand) -> Result<Vec<Event>, CommandError> {
+        match command {
+            AccessCommand::Found { authority, node, seat } => self.found(authority, node, seat),
+            AccessCommand::GrantJoin { id, grant } => {
+                if self.access.grants.contains_key(&id) {
+                    return Err(CommandError::DuplicateToken(id));
+                }
+                self.access_mut().grants.insert(id, grant);
+                Ok(vec![Event::AccessChanged])
+            }
+            AccessCommand::Admit { node, token, digest, address, certificate, fingerprint, key, at } => {
+                let newcomer = Newcomer { token, digest, address, certificate, fingerprint, key, at };
+                self.admit(node, newcomer)
+            }
+            AccessCommand::Relocate { node, address } => self.relocate(&node, address),
+            AccessCommand::IssueToken { id, token } => {
+                if self.access.tokens.contains_key(&id) {
+                    return Err(CommandError::DuplicateToken(id));
+                }
+                self.access_mut().tokens.insert(id, token);
+                Ok(vec![Event::AccessChanged])
+            }
+            AccessCommand::RevokeToken { id } => {
+                if !self.access.tokens.contains_key(&id) {
+                    return Err(CommandError::UnknownToken(id));
+                }
+                self.access_mut().tokens.remove(&id);
+                Ok(vec![Event::AccessChanged])
+            }
+            AccessCommand::StoreSecret { namespace, name, version, contents } => {
+                let events = self.put_secret(namespace.clone(), name.clone(), version)?;
+                // The same version twice is the same secret: what is in it does not change behind its number.
+                if !events.is_empty() {
+                    let kept = self.access_mut().contents.entry((namespace, name)).or_default();
+                    kept.insert(version, Arc::new(contents));
+                    while kept.len() > VERSIONS_KEPT {
+                        kept.pop_first();
+                    }
+                }
+                Ok(events)
+            }
+        }
+    }
+
+    fn access_mut(&mut self) -> &mut Access {
+        Arc::make_mut(&mut self.access)
+    }
+
+    fn found(&mut self, authority: Authority, node: NodeName, seat: Seat) -> Result<Vec<Event>, CommandError> {
+        if self.access.authority.is_some() {
+            return Err(CommandError::AlreadyFounded);
+        }
+        let access = self.access_mut();
+        access.members_given = access.members_given.max(seat.member.0);
+        access.authority = Some(authority);
+        access.seats.insert(node, Arc::new(seat));
+        Ok(vec![Event::AccessChanged])
+    }
+
+    fn admit(&mut self, node: NodeName, newcomer: Newcomer) -> Result<Vec<Event>, CommandError> {
+        let Newcomer { token, digest, address, certificate, fingerprint, key, at } = newcomer;
+        if let Some(seat) = self.access.seats.get(&node) {
+            // The answer to the first request was lost on its way.
+            let again = seat.token.as_ref() == Some(&token) && seat.key == key;
+            return if again { Ok(Vec::new()) } else { Err(CommandError::DuplicateNode(node)) };
+        }
+        let grant = self.access.grants.get(&token).filter(|grant| grant.digest == digest);
+        let grant = grant.ok_or(CommandError::JoinTokenInvalid)?;
+        if grant.expires_at <= at {
+            return Err(CommandError::JoinTokenExpired);
+        }
+        let part = grant.part;
+        let access = self.access_mut();
+        access.members_given += 1;
+        let member = MemberId(access.members_given);
+        access.grants.remove(&token);
+        access.grants.retain(|_, grant| grant.expires_at > at);
+        let seat = Seat { member, address, certificate, fingerprint, key, part, token: Some(token), since: at };
+        access.seats.insert(node, Arc::new(seat));
+        Ok(vec![Event::AccessChanged])
+    }
+
+    fn relocate(&mut self, node: &NodeName, address: String) -> Result<Vec<Event>, CommandError> {
+        let Some(seat) = self.access.seats.get(node) else {
+            return Err(CommandError::UnknownNode(node.clone()));
+        };
+        if seat.address == address {
+            return Ok(Vec::new());
+        }
+        let seat = Seat { address, ..Seat::clone(seat) };
+        self.access_mut().seats.insert(node.clone(), Arc::new(seat));
+        Ok(vec![Event::AccessChanged])
+    }
+
+    /// Takes a node's seat, if it has one, and says whether it had.
+    pub(crate) fn unseat(&mut self, node: &NodeName) -> bool {
+        self.access.seats.contains_key(node) && self.access_mut().seats.remove(node).is_some()
+    }
+}
+
+/// Somebody who shows a token.
+struct Newcomer {
+    token: TokenId,
+    digest: Digest,
+    address: String,
+    certificate: Vec<u8>,
+    fingerprint: Digest,
+    key: Digest,
+    at: Time,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Stories of seats and tokens.
+
+use longshore_model::{
+    Command,
+    access::{Power, SeatPart, TokenScope},
+};
+
+use super::*;
+
+fn founded() -> State {
+    let mut state = State::default();
+    let sealed = Sealed { key: 1, bytes: vec![7] };
+    let authority = Authority { certificate: vec![1], key: sealed };
+    let seat = Seat {
+        member: MemberId(1),
+        address: "10.0.0.1:7474".to_owned(),
+        certificate: vec![2],
+        fingerprint: "f1".into(),
+        key: "k1".into(),
+        part: SeatPart::Server,
+        token: None,
+        since: Time(0),
+    };
+    tell(&mut state, AccessCommand::Found { authority, node: "n1".into(), seat }).unwrap();
+    state
+}
+
+fn tell(state: &mut State, command: AccessCommand) -> Result<Vec<Event>, CommandError> {
+    state.apply(Command::Access(Box::new(command)))
+}
+
+fn grant(state: &mut State, id: &str, part: SeatPart) {
+    let grant = JoinGrant { digest: "d".into(), part, expires_at: Time(1000) };
+    tell(state, AccessCommand::GrantJoin { id: id.into(), grant }).unwrap();
+}
+
+fn admission(node: &str, token: &str, at: u64) -> AccessCommand {
+    AccessCommand::Admit {
+        node: node.into(),
+        token: token.into(),
+        digest: "d".into(),
+        address: format!("{node}:7474"),
+        certificate: vec![3],
+        // Made anew each time somebody asks, unlike the key.
+        fingerprint: format!("f-{node}-{at}").as_str().into(),
+        key: format!("k-{node}").as_str().into(),
+        at: Time(at),
+    }
+}
+
+#[test]
+fn a_token_lets_one_node_in_and_the_same_node_may_ask_again() {
+    let mut state = founded();
+    grant(&mut state, "t1", SeatPart::Worker);
+    assert_eq!(tell(&mut state, admission("n2", "t1", 10)), Ok(vec![Event::AccessChanged]));
+    let seat = state.access().seat(&"n2".into()).unwrap();
+    assert_eq!((seat.member, seat.part), (MemberId(2), SeatPart::Worker));
+    assert_eq!(tell(&mut state, admission("n2", "t1", 11)), Ok(vec![]), "the answer was lost and is asked for again");
+    assert_eq!(tell(&mut state, admission("n3", "t1", 12)), Err(CommandError::JoinTokenInvalid), "a replayed token");
+}
+
+#[test]
+fn nobody_gets_in_with_a_wrong_or_old_token_or_under_a_name_that_is_taken() {
+    let mut state = founded();
+    grant(&mut state, "t1", SeatPart::Server);
+    let mut forged = admission("n2", "t1", 10);
+    if let AccessCommand::Admit { digest, .. } = &mut forged {
+        *digest = "x".into();
+    }
+    assert_eq!(tell(&mut state, forged), Err(CommandError::JoinTokenInvalid));
+    assert_eq!(tell(&mut state, admission("n2", "t1", 1000)), Err(CommandError::JoinTokenExpired));
+    assert_eq!(tell(&mut state, admission("n1", "t1", 10)), Err(CommandError::DuplicateNode("n1".into())));
+    assert_eq!(tell(&mut state, admission("n2", "t9", 10)), Err(CommandError::JoinTokenInvalid));
+}
+
+#[test]
+fn a_member_id_is_never_given_twice() {
+    let mut state = founded();
+    grant(&mut state, "t1", SeatPart::Server);
+    tell(&mut state, admission("n2", "t1", 1)).unwrap();
+    let gone = Command::SetIntent { node: "n2".into(), intent: longshore_model::Intent::Removed, at: Time(2) };
+    assert_eq!(state.apply(gone), Ok(vec![Event::AccessChanged]), "let in and never heard of");
+    assert_eq!(state.access().seat(&"n2".into()), None);
+    grant(&mut state, "t2", SeatPart::Server);
+    tell(&mut state, admission("n2", "t2", 3)).unwrap();
+    assert_eq!(state.access().seat(&"n2".into()).unwrap().member, MemberId(3));
+}
+
+#[test]
+fn a_cluster_is_founded_once() {
+    let mut state = founded();
+    let access = state.access().clone();
+    let (authority, seat) = (access.authority.unwrap(), Seat::clone(&access.seats[&NodeName::from("n1")]));
+    let again = tell(&mut state, AccessCommand::Found { authority, node: "n9".into(), seat });
+    assert_eq!(again, Err(CommandError::AlreadyFounded));
+}
+
+#[test]
+fn a_revoked_token_is_gone() {
+    let mut state = founded();
+    let token = AccessToken {
+        name: "ci".to_owned(),
+        digest: "d".into(),
+        power: Power::Deploy,
+        scope: TokenScope::default(),
+        expires_at: None,
+        since: Time(0),
+    };
+    tell(&mut state, AccessCommand::IssueToken { id: "o1".into(), token: token.clone() }).unwrap();
+    assert_eq!(state.access().token(&"o1".into()), Some(&token));
+    let twice = tell(&mut state, AccessCommand::IssueToken { id: "o1".into(), token });
+    assert_eq!(twice, Err(CommandError::DuplicateToken("o1".into())));
+    tell(&mut state, AccessCommand::RevokeToken { id: "o1".into() }).unwrap();
+    assert_eq!(state.access().token(&"o1".into()), None);
+    let again = tell(&mut state, AccessCommand::RevokeToken { id: "o1".into() });
+    assert_eq!(again, Err(CommandError::UnknownToken("o1".into())));
+}
+
+#[test]
+fn older_versions_of_a_secret_stay_for_those_who_run_with_them() {
+    let mut state = founded();
+    for version in 1..=12 {
+        let contents = Sealed { key: 1, bytes: vec![version] };
+        let (namespace, name) = ("default".into(), "db-pass".into());
+        let version = u64::from(version);
+        tell(&mut state, AccessCommand::StoreSecret { namespace, name, version, contents }).unwrap();
+    }
+    let kept = |version| state.access().contents(&"default".into(), &"db-pass".into(), version).is_some();
+    assert_eq!([2, 3, 12].map(kept), [false, true, true]);
+    let rewritten = AccessCommand::StoreSecret {
+        namespace: "default".into(),
+        name: "db-pass".into(),
+        version: 12,
+        contents: Sealed { key: 1, bytes: vec![99] },
+    };
+    assert_eq!(tell(&mut state, rewritten), Ok(vec![]));
+    assert_eq!(state.access().contents(&"default".into(), &"db-pass".into(), 12).unwrap().bytes, [12]);
+}
