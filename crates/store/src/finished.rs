@@ -13,7 +13,8 @@ use longshore_model::{
 use crate::{State, state::Group};
 
 impl State {
-    /// A job's replica that has ended is no longer kept. An item about anything else is stale.
+    /// A job's replica that has ended is no longer kept. An item about anything else is stale, and so is one about work that
+    /// is to be done again, from another spec or as a service: nobody would do it if it counted as done.
     pub(crate) fn collect(
         &mut self,
         key: &GroupKey,
@@ -25,7 +26,7 @@ impl State {
             return;
         };
         let slot = group.slots.get(slot_key).filter(|slot| slot.wanted == Wanted::Run && slot.newest == generation);
-        let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_job(replica.assignment.terms.kind));
+        let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_asked_for(group, replica));
         let Some(ending) = newest.and_then(|replica| ending(&group.spec, replica)) else {
             return;
         };
@@ -39,6 +40,13 @@ impl State {
         events.push(told(key, group));
         self.close(key, slot_key, events);
     }
+}
+
+/// Whether a generation is a job's, and of the job as it is asked for now.
+fn is_asked_for(group: &Group, replica: &Replica) -> bool {
+    let (terms, spec) = (&replica.assignment.terms, &group.spec);
+    let made = (&terms.spec_hash, terms.kind, terms.restart_epoch);
+    is_job(terms.kind) && made == (&spec.spec_hash, spec.kind, group.restart_epoch)
 }
 
 /// A job whose spec changed starts from nothing.

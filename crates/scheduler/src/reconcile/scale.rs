@@ -1,7 +1,7 @@
 //! Fewer or more slots: which go, and what the new ones are called.
 //!
-//! Owns: the order of scaling down: not running first, then from the node with most of the service, counting what this
-//! pass already takes away, then the highest index.
+//! Owns: the order of scaling down: not running first, and of those the ones without a node, then from the node with most
+//! of the service, counting what this pass already takes away, then the highest index.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -102,7 +102,8 @@ fn least_missed(
         _ if slot.step.is_some_and(added) => Missed::Added,
         (true, _) => Missed::Done,
         (false, true) => Missed::Running,
-        (false, false) => Missed::NotRunning,
+        (false, false) if current.is_some() => Missed::NotRunning,
+        (false, false) => Missed::Waiting,
     };
     let crowd = current.and_then(|replica| on_node.get(&replica.node)).copied().unwrap_or(0);
     (missed, crowd, slot.key.clone())
@@ -114,6 +115,8 @@ enum Missed {
     Done,
     Running,
     NotRunning,
+    /// Without a node. Were one on its way to running closed instead, this one would be placed in its stead.
+    Waiting,
     Added,
 }
 

@@ -228,7 +228,12 @@ fn old_goes_first(ask: &Ask, part: &Part) -> bool {
     part.policy.order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec)
 }
 
-/// Places the next generation beside the last: on its node, else on another, unless its data keeps it there.
+/// Whether a slot changes on its own node or not at all: its data is there, or it is that node's replica.
+fn keeps_its_node(spec: &ServiceSpec) -> bool {
+    spec.is_stateful() || spec.kind.is_per_node()
+}
+
+/// Places the next generation beside the last: on its node, else on another, unless it is bound to its own.
 fn start_first(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, slot: &Slot, node: NodeIx) -> bool {
     super::suppose_told(pass.view, ask.group, &pass.items);
     if !matches!(gates::check(pass.view, ask, 1), Gate::Open) {
@@ -237,7 +242,7 @@ fn start_first(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, slot: &Slot, nod
     ask.counts.remove_from(Some(node));
     let placed = match placement::place_at(pass.view, ask, slots::next_generation(slot), node) {
         Ok(placed) => Some(placed),
-        Err(_) if ask.spec.is_stateful() => None,
+        Err(_) if keeps_its_node(&ask.spec) => None,
         Err(vacancy) => attempt::attempt(pass.view, ask, vec![vacancy]).placed.pop(),
     };
     let Some(placed) = placed else {
@@ -287,5 +292,5 @@ fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) 
 }
 
 fn fits_somewhere(view: &View, ask: &Ask) -> bool {
-    !ask.spec.is_stateful() && view.fleet.in_order().any(|node| ask.accepts(view, node))
+    !keeps_its_node(&ask.spec) && view.fleet.in_order().any(|node| ask.accepts(view, node))
 }

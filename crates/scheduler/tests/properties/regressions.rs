@@ -1,11 +1,13 @@
 //! What the properties once found, as stories.
 
+mod quotas;
+
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attribute, Capacity, Command, Constraint, Driver, Health, Intent, NamespaceName, Node, Operator, PlanItem,
-    PoolName, Reason, ReplicaState, ServiceKind, ServiceSpec, Slot, SlotKey, Strategy, VolumeKey, VolumeName,
-    command::Quota,
+    Attribute, Capacity, Command, Constraint, Driver, Health, Intent, NamespaceName, Node, NodeName, Operator,
+    PlanItem, PoolName, Reason, ReplicaState, ServiceKind, ServiceSpec, Slot, SlotIndex, SlotKey, Strategy, VolumeKey,
+    VolumeName,
     config::Preemption,
     replica::Wanted,
     service::{
@@ -213,53 +215,6 @@ fn a_lost_replica_is_told_to_stop_by_the_plan_that_replaces_it() {
     let stops = plan.groups[0].items.iter().filter(|item| matches!(item, PlanItem::Stop { .. }));
     assert_eq!((stops.count(), placements(&plan, &group_key("shop", "web")).len()), (1, 1));
     assert!(world.plan().is_empty());
-}
-
-#[test]
-fn slots_barred_by_a_quota_and_slots_without_room_are_all_opened() {
-    let mut world = World::default();
-    let quota = Quota { replicas: Some(1), ..Quota::default() };
-    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
-    world.apply("shop", &web(ServiceSpec { replicas: 3, ..ServiceSpec::default() }));
-    world.decide();
-    let reasons: Vec<_> = slots(&world, "shop").iter().map(|slot| slot.waiting).collect();
-    let (room, quota) = (Some(Reason::NoNodesActive), Some(Reason::QuotaExceeded));
-    assert_eq!(reasons, [room, quota, quota]);
-}
-
-#[test]
-fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
-    let mut world = cluster(1);
-    let quota = Quota { replicas: Some(1), ..Quota::default() };
-    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
-    world.apply("blog", &web(ServiceSpec::default()));
-    world.decide();
-    world.apply("shop", &web(ServiceSpec::default()));
-    world.decide();
-    assert_eq!(reason(&world, "shop"), Some(Reason::QuotaExceeded));
-    world.act(&Step::Remove(0));
-    assert_eq!(world.decide().0.placements(), 1);
-}
-
-#[test]
-fn what_follows_from_a_plan_is_part_of_it_and_in_the_same_order_however_often_it_is_made() {
-    let mut world = cluster(1);
-    let memory = |mib: u64, priority: u8| {
-        let mut spec = ServiceSpec { priority, ..ServiceSpec::default() };
-        spec.resources.memory_limit_bytes = Some(mib * MIB);
-        spec
-    };
-    let quota = Quota { memory_bytes: Some(100 * MIB), ..Quota::default() };
-    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
-    world.apply("wiki", &web(memory(0, 50)));
-    world.apply("blog", &web(memory(80, 50)));
-    world.apply("shop", &web(memory(90, 60)));
-    world.decide();
-    world.apply("wiki", &web(ServiceSpec { spec_hash: SpecHash("changed".into()), ..memory(64, 50) }));
-    let plan = world.plan();
-    assert_eq!(plan, world.plan());
-    world.tell(Command::Commit(Box::new(plan)));
-    assert_eq!(world.plan().groups, []);
 }
 
 #[test]
@@ -515,4 +470,75 @@ fn whoever_keeps_away_from_a_service_moves_in_with_the_plan_that_scales_it_away(
     world.apply("shop", &vec![(0, Terse(Arc::new(shy))), (2, Terse(Arc::new(none)))]);
     assert_eq!(world.decide().0.placements(), 1);
     assert!(world.plan().is_empty());
+}
+
+#[test]
+fn a_completed_job_that_becomes_a_service_as_its_node_is_removed_keeps_its_slot() {
+    let mut world = cluster(1);
+    let mut service = ServiceSpec::default();
+    service.placement.pool = PoolWanted::All;
+    service.update.parallelism = 0;
+    let job = ServiceSpec { kind: ServiceKind::Batch, ..service.clone() };
+    world.apply("blog", &web(job));
+    world.act(&Step::Decide);
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.apply("blog", &web(service));
+    intend(&mut world, 0, Intent::Removed);
+    world.act(&Step::Decide);
+    assert_eq!(
+        slots(&world, "blog").iter().map(|slot| slot.key.clone()).collect::<Vec<_>>(),
+        [SlotKey::Index(SlotIndex(0))]
+    );
+    assert_eq!(reason(&world, "blog"), Some(Reason::NoNodesActive));
+    assert!(world.plan().is_empty());
+}
+
+#[test]
+fn a_global_replica_changes_on_its_own_node_or_not_at_all() {
+    let mut world = cluster(2);
+    let mut filler = large();
+    filler.placement.constraints =
+        vec![Constraint { attribute: Attribute::Hostname, operator: Operator::Equal, value: "n0".to_owned() }];
+    world.apply("blog", &web(filler));
+    world.apply("shop", &web(global()));
+    world.decide();
+    world.act(&Step::Settle);
+    let mut larger = ServiceSpec { spec_hash: SpecHash("changed".into()), ..global() };
+    larger.resources.memory_limit_bytes = Some(2000 * MIB);
+    for order in [UpdateOrder::StartFirst, UpdateOrder::StopFirst] {
+        larger.update.order = Some(order);
+        world.apply("shop", &web(larger.clone()));
+        let (plan, _) = world.decide();
+        let at_home = |(slot, node): (SlotKey, NodeName)| slot == SlotKey::Node(node);
+        assert!(placements(&plan, &group_key("shop", "web")).into_iter().all(at_home), "{plan:#?}");
+        let kept = slots(&world, "shop").into_iter().next().expect("n0 has one");
+        assert!(kept.replicas.iter().all(|replica| replica.wanted == Wanted::Run), "{kept:#?}");
+    }
+}
+
+#[test]
+fn a_job_to_be_run_again_is_not_done_because_the_node_of_its_last_run_is_removed() {
+    let mut world = cluster(2);
+    let job = ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() };
+    world.apply("shop", &web(job.clone()));
+    world.decide();
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.apply("shop", &web(ServiceSpec { spec_hash: SpecHash("changed".into()), ..job }));
+    intend(&mut world, 0, Intent::Removed);
+    let (plan, _) = world.decide();
+    assert_eq!(placements(&plan, &group_key("shop", "web")), [(SlotKey::Index(SlotIndex(0)), node_name(1))].into());
+}
+
+#[test]
+fn what_waits_is_closed_before_what_is_on_its_way_to_running() {
+    let mut world = cluster(1);
+    let mut spec = ServiceSpec { replicas: 3, ..ServiceSpec::default() };
+    spec.placement.max_replicas_per_node = Some(1);
+    world.apply("shop", &web(spec));
+    world.decide();
+    world.act(&Step::Scale(1, 2, 1));
+    let (plan, _) = world.decide();
+    assert_eq!(plan.placements(), 0, "{plan:#?}");
+    let left: Vec<_> = slots(&world, "shop").iter().map(|slot| (slot.key.clone(), slot.replicas.len())).collect();
+    assert_eq!(left, [(SlotKey::Index(SlotIndex(0)), 1)]);
 }

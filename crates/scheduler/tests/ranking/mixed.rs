@@ -240,7 +240,7 @@ fn check_rules(cluster: &Cluster, plan: &longshore_model::Plan) -> Result<(), Te
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_holds_of_the_core_holds_with_everything_mixed((nodes, steps) in history()) {

@@ -297,7 +297,7 @@ fn placements(cluster: &mut Cluster) -> BTreeMap<SlotKey, NodeName> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_batch_lands_where_a_scan_of_all_nodes_would_put_each(start in start()) {

@@ -41,7 +41,7 @@ fn a_zone_of_faulty_nodes_is_used_last_and_still_lets_the_other_go_on() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Zones and racks of unlike sizes: no branch that got a replica is too far above the lowest, and whoever waits
     /// waits because any node would break that, or has no memory.

@@ -99,7 +99,7 @@ fn limit_holds(cluster: &Cluster) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// One plain newcomer: its victims are all at least ten below, without data, and each of them is needed.
     #[test]

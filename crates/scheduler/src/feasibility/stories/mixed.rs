@@ -133,7 +133,7 @@ fn check_company(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_placed_keeps_the_rules_and_what_waits_has_nowhere_to_go(
