@@ -46,6 +46,8 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
             Due::Reschedule(_) | Due::GiveUp if is_vain_move(pass.view, slot, replica) => {
                 items.push(PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
             }
+            // Nobody there would hear it: it is replaced elsewhere, or started again once its node is back.
+            Due::Restart if pass.view.fleet.is_down(replica.node) => {}
             Due::Restart => items.push(restart(slot, replica)),
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
             Due::Reschedule(delay) => {

@@ -11,7 +11,8 @@ use longshore_model::{
     config::Preemption,
     replica::Wanted,
     service::{
-        Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolWanted, SpecHash, Strength, UpdateOrder,
+        Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolWanted, RestartCondition, SpecHash,
+        Strength, UpdateOrder,
     },
     units::{GIB, MIB},
     volume::Sharing,
@@ -541,4 +542,23 @@ fn what_waits_is_closed_before_what_is_on_its_way_to_running() {
     assert_eq!(plan.placements(), 0, "{plan:#?}");
     let left: Vec<_> = slots(&world, "shop").iter().map(|slot| (slot.key.clone(), slot.replicas.len())).collect();
     assert_eq!(left, [(SlotKey::Index(SlotIndex(0)), 1)]);
+}
+
+#[test]
+fn what_ended_on_a_node_that_is_down_is_not_started_again_there() {
+    let mut world = cluster(1);
+    let mut spec = ServiceSpec::default();
+    spec.restart.condition = RestartCondition::OnFailure;
+    world.apply("shop", &web(spec));
+    world.decide();
+    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.join(1, &Node { drivers: [Driver::Exec].into(), ..plain_node() });
+    fail(&mut world, 0);
+    world.apply("shop", &web(ServiceSpec::default()));
+    let (plan, _) = world.decide();
+    assert!(plan.groups.is_empty(), "{plan:#?}");
+    world.act(&Step::Health(0, Health::Ready));
+    let (plan, _) = world.decide();
+    let restarts = |item: &PlanItem| matches!(item, PlanItem::Restart { .. });
+    assert!(plan.groups.iter().flat_map(|group| &group.items).any(restarts), "{plan:#?}");
 }
