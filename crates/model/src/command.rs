@@ -13,6 +13,7 @@ use crate::{
     access::AccessCommand,
     node::{Survey, UseDegraded},
     replica::Details,
+    units,
 };
 
 /// One change asked for.
@@ -179,6 +180,38 @@ pub struct Quota {
     pub memory_bytes: Option<u64>,
     /// CPU requests, thousandths of a core.
     pub cpu_millis: Option<u64>,
+}
+
+/// What a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaDimension {
+    /// Replicas.
+    Replicas,
+    /// Bytes of memory, overhead included.
+    Memory,
+    /// Thousandths of a core.
+    Cpu,
+}
+
+impl QuotaDimension {
+    /// The word in details and sentences.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replicas => "replicas",
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// So much of it, in the unit people read: `3`, `512 MiB` or `1.5 cores`.
+    pub fn amount(self, amount: u64) -> String {
+        match self {
+            Self::Replicas => amount.to_string(),
+            Self::Memory => units::bytes(amount),
+            Self::Cpu => units::cores(amount),
+        }
+    }
 }
 
 /// What an agent saw of one generation and attempt.

@@ -7,7 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Health, Intent, NodeName, Reason, SecretName, VolumeKey, replica::HostPort, units};
+use crate::{
+    Health, Intent, NodeName, Reason, SecretName, VolumeKey, command::QuotaDimension, replica::HostPort, units,
+};
 
 /// Why one node, or the service before any node, was turned down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +27,8 @@ pub enum Refusal {
     },
     /// A ceiling of the namespace.
     Quota {
-        /// `replicas`, `memory` or `cpu`.
-        dimension: String,
+        /// What there is too little of.
+        dimension: QuotaDimension,
         /// The ceiling.
         limit: u64,
         /// In use now.
@@ -281,7 +283,8 @@ impl fmt::Display for Refusal {
             }
             Self::VolumeConstraints { .. } => f.write_str("mounts a volume and so may have one replica only"),
             Self::Quota { dimension, limit, used, needed } => {
-                write!(f, "{dimension} quota is {limit}, {used} are used and {needed} more are needed")
+                let [limit, used, needed] = [limit, used, needed].map(|amount| dimension.amount(*amount));
+                write!(f, "{} quota is {limit}, {used} in use, needs {needed} more", dimension.as_str())
             }
             Self::Dependency { service } => write!(f, "waits for service {service}"),
             Self::NotReady { intent: Intent::Active, health } => write!(f, "is {}", health_word(*health)),

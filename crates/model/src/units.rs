@@ -25,3 +25,23 @@ pub fn bytes(amount: u64) -> String {
         format!("{amount} bytes")
     }
 }
+
+/// `1 core`, `1.5 cores`, `0.25 cores`, from thousandths of a core.
+pub fn cores(millis: u64) -> String {
+    let (whole, rest) = (millis / MILLIS_PER_CORE, millis % MILLIS_PER_CORE);
+    let fraction = format!(".{rest:03}");
+    let fraction = if rest == 0 { "" } else { fraction.trim_end_matches('0') };
+    let noun = if millis == MILLIS_PER_CORE { "core" } else { "cores" };
+    format!("{whole}{fraction} {noun}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_have_as_many_places_as_they_need() {
+        let said: Vec<String> = [0, 1, 50, 250, 1000, 1500, 12_000].into_iter().map(cores).collect();
+        assert_eq!(said, ["0 cores", "0.001 cores", "0.05 cores", "0.25 cores", "1 core", "1.5 cores", "12 cores"]);
+    }
+}

@@ -123,7 +123,7 @@ pub(crate) fn details(explanation: &Explanation) -> Details {
         details.insert("service".to_owned(), Detail::Text(service.clone()));
     }
     if let Some(Refusal::Quota { dimension, limit, used, needed }) = &explanation.gate {
-        details.insert("dimension".to_owned(), Detail::Text(dimension.clone()));
+        details.insert("dimension".to_owned(), Detail::Text(dimension.as_str().to_owned()));
         details.insert("limit".to_owned(), Detail::Number(*limit));
         details.insert("current_usage".to_owned(), Detail::Number(*used));
         details.insert("requested_delta".to_owned(), Detail::Number(*needed));

@@ -9,11 +9,15 @@ mod faults;
 mod images;
 mod machine;
 mod manifest;
+mod oddities;
 mod pressure;
 mod rehearsal;
 mod timeline;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use longshore_compose::{
     Diagnostic, Diagnostics, Extensions, Place, Sources,
@@ -129,11 +133,14 @@ impl Scenario {
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
         sources.insert(file, text);
-        read(file, text).map_err(|mut problems| {
+        let quoted = |mut problems: Diagnostics| {
             problems.sort();
             problems.quote(&sources);
             problems
-        })
+        };
+        let mut scenario = read(file, text).map_err(quoted)?;
+        scenario.warnings = quoted(Diagnostics::from(scenario.warnings)).iter().cloned().collect();
+        Ok(scenario)
     }
 }
 
@@ -169,12 +176,23 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     }
     // Stable, so that one instant keeps the order of the file, with the first deployments before everything.
     steps.sort_by_key(|step| step.at);
-    images::check_nodes(&images, part("images"), &nodes, &steps, problems);
+    images::check_nodes(&images, part("images"), &node_names(&nodes, &steps), problems);
     let until = part("until").map_or(Some(DEFAULT_UNTIL), |node| read_length(node, "`until`", problems))?;
     let settle = part("settle").and_then(|node| read_length(node, "`settle`", problems));
     let faults = part("faults").and_then(|node| faults::read(node, problems));
     let until = Time::default().after(until);
+    oddities::note(&nodes, &steps, until, problems);
     Some(Scenario { config, nodes, images, steps, until, settle, faults, warnings: Vec::new() })
+}
+
+/// The names of all nodes that are there at some time.
+fn node_names<'a>(nodes: &'a [Node], steps: &'a [Step]) -> BTreeSet<&'a NodeName> {
+    let joining = steps.iter().filter_map(|step| {
+        let Action::Ask(command) = &step.action else { return None };
+        let Command::Join(node) = &**command else { return None };
+        Some(&node.name)
+    });
+    nodes.iter().map(|node| &node.name).chain(joining).collect()
 }
 
 fn read_length(node: &Yaml, what: &str, problems: &mut Diagnostics) -> Option<Duration> {

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use longshore_model::{
     DeploymentName, GroupKey, NamespaceName, NodeName, RevisionNumber, SecretName, ServiceName, VolumeKey,
     access::TokenId,
+    command::QuotaDimension,
     replica::{Detail, Details},
     service::Protocol,
-    units,
 };
 
 /// Why the state machine refused a command.
@@ -116,13 +116,14 @@ pub enum CommandError {
     #[error("there is a token `{0}` already")]
     DuplicateToken(TokenId),
     /// More than the namespace has left.
-    #[error("namespace `{namespace}` may use {}, uses {} and would need {} more",
-        .dimension.amount(*.limit), .dimension.amount(*.current_usage), .dimension.amount(*.requested_delta))]
+    #[error("the {} quota of namespace `{namespace}` is {}, {} in use, and {} more would be needed",
+        .dimension.as_str(), .dimension.amount(*.limit), .dimension.amount(*.current_usage),
+        .dimension.amount(*.requested_delta))]
     QuotaExceeded {
         /// The namespace.
         namespace: NamespaceName,
         /// What there is too little of.
-        dimension: Dimension,
+        dimension: QuotaDimension,
         /// The ceiling.
         limit: u64,
         /// Desired before.
@@ -130,37 +131,6 @@ pub enum CommandError {
         /// Asked for on top.
         requested_delta: u64,
     },
-}
-
-/// What a quota limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Dimension {
-    /// Replicas.
-    Replicas,
-    /// Bytes of memory, overhead included.
-    Memory,
-    /// Thousandths of a core.
-    Cpu,
-}
-
-impl Dimension {
-    /// The word in details.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Replicas => "replicas",
-            Self::Memory => "memory",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    fn amount(self, amount: u64) -> String {
-        match self {
-            Self::Replicas => format!("{amount} replicas"),
-            Self::Memory => format!("{} of memory", units::bytes(amount)),
-            Self::Cpu => format!("{amount} thousandths of a core"),
-        }
-    }
 }
 
 impl CommandError {

@@ -28,7 +28,7 @@ mod state;
 mod status;
 
 pub use access::Access;
-pub use error::{CommandError, Dimension};
+pub use error::CommandError;
 pub use state::{Deployment, Group, Revision, State};
 pub use status::{StatusReport, is_live};
 

@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    ClusterConfig, Command, GroupKey, NamespaceName, ReplicaState, ServiceKind, ServiceSpec, command::Quota,
+    ClusterConfig, Command, GroupKey, NamespaceName, ReplicaState, ServiceKind, ServiceSpec,
+    command::{Quota, QuotaDimension},
     replica::Wanted,
 };
 
-use crate::{CommandError, Group, State, conflicts::runs_per_node, error::Dimension};
+use crate::{CommandError, Group, State, conflicts::runs_per_node};
 
 /// Amounts in the three dimensions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,11 +117,11 @@ impl Desired {
 }
 
 /// The first dimension that grows beyond its limit, with the limit, what is used, and what more is asked.
-fn exceeded(quota: &Quota, before: &Desired, after: &Desired) -> Option<(Dimension, u64, u64, u64)> {
+fn exceeded(quota: &Quota, before: &Desired, after: &Desired) -> Option<(QuotaDimension, u64, u64, u64)> {
     let dimensions = [
-        (Dimension::Replicas, quota.replicas, before.replicas, after.replicas),
-        (Dimension::Memory, quota.memory_bytes, before.memory_bytes, after.memory_bytes),
-        (Dimension::Cpu, quota.cpu_millis, before.cpu_millis, after.cpu_millis),
+        (QuotaDimension::Replicas, quota.replicas, before.replicas, after.replicas),
+        (QuotaDimension::Memory, quota.memory_bytes, before.memory_bytes, after.memory_bytes),
+        (QuotaDimension::Cpu, quota.cpu_millis, before.cpu_millis, after.cpu_millis),
     ];
     dimensions.into_iter().find_map(|(dimension, limit, before, after)| {
         let limit = limit?;

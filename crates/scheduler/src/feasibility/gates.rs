@@ -5,7 +5,10 @@
 
 pub(crate) mod dependencies;
 
-use longshore_model::{NodeName, Refusal, command::Quota};
+use longshore_model::{
+    NodeName, Refusal,
+    command::{Quota, QuotaDimension},
+};
 
 use crate::{ask::Ask, placement::Vacancy, view::View, view::usage::Usage};
 
@@ -68,17 +71,17 @@ fn quota(view: &View, ask: &Ask, wanted: usize) -> Option<(usize, Refusal)> {
             let (limit, needed) = (limit?, needed);
             let allowed = limit.saturating_sub(used).checked_div(needed)?;
             let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
-            let refusal = Refusal::Quota { dimension: dimension.to_owned(), limit, used, needed };
+            let refusal = Refusal::Quota { dimension, limit, used, needed };
             (allowed < wanted).then_some((allowed, refusal))
         })
         .min_by_key(|(allowed, _)| *allowed)
 }
 
-/// Name, ceiling, use, and need of one replica, for each thing a quota limits.
-fn dimensions(quota: &Quota, used: &Usage, ask: &Ask) -> [(&'static str, Option<u64>, u64, u64); 3] {
+/// What it is, ceiling, use, and need of one replica, for each thing a quota limits.
+fn dimensions(quota: &Quota, used: &Usage, ask: &Ask) -> [(QuotaDimension, Option<u64>, u64, u64); 3] {
     [
-        ("replicas", quota.replicas, used.replicas, 1),
-        ("memory", quota.memory_bytes, used.memory_bytes, ask.terms.memory_total()),
-        ("cpu", quota.cpu_millis, used.cpu_millis, ask.terms.cpu_millis),
+        (QuotaDimension::Replicas, quota.replicas, used.replicas, 1),
+        (QuotaDimension::Memory, quota.memory_bytes, used.memory_bytes, ask.terms.memory_total()),
+        (QuotaDimension::Cpu, quota.cpu_millis, used.cpu_millis, ask.terms.cpu_millis),
     ]
 }

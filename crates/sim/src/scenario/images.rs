@@ -9,9 +9,7 @@ use std::{
 };
 
 use longshore_compose::{Diagnostics, Extensions, reader::shorten, suggest, yaml::Node as Yaml};
-use longshore_model::{Command, Node, NodeName};
-
-use super::{Action, Step};
+use longshore_model::NodeName;
 
 const KEYS: &[&str] = &["healthy", "on", "start", "pull", "exits", "after"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -120,16 +118,9 @@ fn read_exit(node: &Yaml, problems: &mut Diagnostics) -> Option<u8> {
 pub(super) fn check_nodes(
     images: &BTreeMap<String, Image>,
     block: Option<&Yaml>,
-    nodes: &[Node],
-    steps: &[Step],
+    known: &BTreeSet<&NodeName>,
     problems: &mut Diagnostics,
 ) {
-    let joining = steps.iter().filter_map(|step| {
-        let Action::Ask(command) = &step.action else { return None };
-        let Command::Join(node) = &**command else { return None };
-        Some(&node.name)
-    });
-    let known: BTreeSet<&NodeName> = nodes.iter().map(|node| &node.name).chain(joining).collect();
     for (name, image) in images {
         for node in image.on.iter().flatten().filter(|node| !known.contains(node)) {
             let place = block.and_then(|block| block.get(name)).and_then(|image| image.get("on"));

@@ -349,3 +349,40 @@ fn what_is_no_scenario_at_all_is_refused_politely() {
     let long = format!("{NODE}x: {}\n", "y".repeat(9 << 20));
     assert!(wrong(&long).starts_with("s.yaml:1:1: error:"));
 }
+
+/// What is said of a file that is run all the same.
+fn odd(text: &str) -> String {
+    let scenario = Scenario::parse("s.yaml", text).expect("the file is right");
+    scenario.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_is_due_after_the_end_of_the_run_is_told_and_what_is_due_at_its_end_is_not() {
+    let timeline = "timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]\nuntil: 1m\n";
+    insta::assert_snapshot!(odd(&format!("{NODE}{timeline}")), @r"
+    s.yaml:2:63: warning: this never happens: it is due at 61s, and the run ends at 60s
+      |
+    2 | timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]
+      |                                                               ^
+
+    hint: set `until: 61s` or later
+    ");
+}
+
+#[test]
+fn a_host_that_is_never_there_is_told_and_one_that_joins_later_is_not() {
+    let shop = r#"
+deployments:
+  shop: |
+    services: { web: { image: "web:1", x-longshore: { placement: hosts, hosts: [ aa, b ] } } }
+timeline: [ { at: 1m, join: { name: b, cpu: 1, memory: 1GiB } } ]
+"#;
+    insta::assert_snapshot!(odd(&format!("{NODE}{shop}")), @r"
+    s.yaml:4:3: warning: service `web` is pinned to `aa`, and no node of that name is ever there
+      |
+    4 |   shop: |
+      |   ^^^^
+
+    hint: did you mean `a`?
+    ");
+}

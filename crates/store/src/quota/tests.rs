@@ -43,7 +43,7 @@ fn a_scale_beyond_the_quota_is_refused_with_its_numbers() {
     assert_eq!(refused.code(), "quota_exceeded");
     assert_eq!(
         refused.to_string(),
-        "namespace `default` may use 4 replicas, uses 2 replicas and would need 3 replicas more"
+        "the replicas quota of namespace `default` is 4, 2 in use, and 3 more would be needed"
     );
     let expected: Details = [
         ("dimension".to_owned(), Detail::Text("replicas".to_owned())),
@@ -63,7 +63,7 @@ fn memory_counts_with_the_overhead_of_the_driver() {
     let refused = state.admits(&apply("lab", &[("vm", small_machine)])).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "namespace `default` may use 1 GiB of memory, uses 512 MiB of memory and would need 640 MiB of memory more"
+        "the memory quota of namespace `default` is 1 GiB, 512 MiB in use, and 640 MiB more would be needed"
     );
 }
 
