@@ -80,7 +80,7 @@ impl AgentHandle {
     }
 
     /// Ends the agent, and nothing it runs.
-    pub fn shut_down(self) {
+    pub fn shut_down(&self) {
         for task in &self.tasks {
             task.abort();
         }

@@ -4,21 +4,24 @@
 //! Must not touch: words for people; the caller has those.
 //! Invariant: a request that may be sent again without harm says so by its key, and nothing is sent twice by itself.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    AppliedManifest, ApplyRequest, AuditEntry, Changed, Deployment, DrainRequest, Envelope, LabelRequest, Node,
-    Pending, RemoveNode, Replica, RollbackRequest, ScaleRequest, Why,
+    AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope,
+    JoinTokenRequest, LabelRequest, NewToken, Node, Pending, RemoveNode, Replica, RollbackRequest, ScaleRequest,
+    SecretRequest, SecretStored, Token, TokenRequest, TokenRow, Why, tls,
 };
 
 /// Where a daemon listens.
@@ -26,12 +29,12 @@ use crate::{
 pub enum Endpoint {
     /// On this machine; who asks is known by the socket.
     Unix(PathBuf),
-    /// Elsewhere, with a token.
-    Tcp {
-        /// Where.
-        address: SocketAddr,
+    /// Elsewhere, with a token that also says whom to trust.
+    Tls {
+        /// Where: a host and a port.
+        address: String,
         /// The proof.
-        token: String,
+        token: Token,
     },
 }
 
@@ -40,7 +43,7 @@ impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp { address, .. } => write!(f, "{address}"),
+            Self::Tls { address, .. } => write!(f, "{address}"),
         }
     }
 }
@@ -190,6 +193,46 @@ impl Client {
         self.ask(Method::DELETE, &of_node(name, &format!("?how={}", how.as_str())), NOTHING).await
     }
 
+    /// The control plane.
+    pub async fn cluster(&self) -> Result<ClusterStatus, ClientError> {
+        self.ask(Method::GET, "/v1/cluster", NOTHING).await
+    }
+
+    /// A token that lets one node in.
+    pub async fn join_token(&self, request: &JoinTokenRequest) -> Result<NewToken, ClientError> {
+        self.ask(Method::POST, "/v1/join-tokens", Some(request)).await
+    }
+
+    /// A token for an operator.
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<NewToken, ClientError> {
+        self.ask(Method::POST, "/v1/tokens", Some(request)).await
+    }
+
+    /// All tokens of operators.
+    pub async fn tokens(&self) -> Result<Vec<TokenRow>, ClientError> {
+        self.ask(Method::GET, "/v1/tokens", NOTHING).await
+    }
+
+    /// A token shall open nothing any more.
+    pub async fn revoke_token(&self, id: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::DELETE, &format!("/v1/tokens/{}", encoded(id)), NOTHING).await
+    }
+
+    /// A secret gets another version.
+    pub async fn put_secret(&self, namespace: &str, name: &str, contents: String) -> Result<SecretStored, ClientError> {
+        let path = format!("/v1/secrets/{}?namespace={}", encoded(name), encoded(namespace));
+        self.ask(Method::PUT, &path, Some(&SecretRequest { contents })).await
+    }
+
+    /// Everything replicated, in bytes that a restore takes.
+    pub async fn backup(&self) -> Result<Bytes, ClientError> {
+        let (status, answer) = self.exchange(Method::GET, "/v1/backup", Bytes::new()).await?;
+        if status.is_success() {
+            return Ok(answer);
+        }
+        Err(ClientError::Refused(serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause))?))
+    }
+
     /// Records after a number, oldest first.
     pub async fn audit(&self, after: u64, most: usize) -> Result<Vec<AuditEntry>, ClientError> {
         self.ask(Method::GET, &format!("/v1/audit?after={after}&most={most}"), NOTHING).await
@@ -221,8 +264,8 @@ impl Client {
                 let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
                 self.converse(stream, method, path, body).await
             }
-            Endpoint::Tcp { address, .. } => {
-                let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+            Endpoint::Tls { address, token } => {
+                let stream = connect(address, token).await.map_err(unreachable)?;
                 self.converse(stream, method, path, body).await
             }
         }
@@ -238,9 +281,9 @@ impl Client {
         let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         request = match &self.endpoint {
             Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
-            Endpoint::Tcp { address, token } => request
-                .header(header::HOST, address.to_string())
-                .header(header::AUTHORIZATION, format!("Bearer {token}")),
+            Endpoint::Tls { address, token } => request
+                .header(header::HOST, address)
+                .header(header::AUTHORIZATION, format!("Bearer {}", token.reveal())),
         };
         let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
         let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
@@ -261,6 +304,15 @@ impl Client {
     fn garbled(&self, cause: impl std::fmt::Display) -> ClientError {
         ClientError::Garbled { endpoint: self.endpoint.clone(), cause: cause.to_string() }
     }
+}
+
+/// A connection to the cluster that the token names, and to no other.
+async fn connect(address: &str, token: &Token) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let config = tls::pinned(token.pin).map_err(io::Error::other)?;
+    let name = ServerName::try_from(tls::CLUSTER_NAME).map_err(io::Error::other)?;
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
 fn of_deployment(namespace: &str, name: &str, rest: &str) -> String {
@@ -296,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_token_is_never_printed() {
-        let endpoint = Endpoint::Tcp { address: ([127, 0, 0, 1], 7000).into(), token: "hunter2".to_owned() };
-        assert_eq!(format!("{endpoint} {endpoint:?}"), "127.0.0.1:7000 Endpoint(127.0.0.1:7000)");
+        let token = format!("longshore-operator-{}-{}-{}", "a".repeat(16), "5ec2e7".repeat(5), "0".repeat(32));
+        let endpoint = Endpoint::Tls { address: "10.0.0.1:7474".to_owned(), token: token.parse().unwrap() };
+        assert_eq!(format!("{endpoint} {endpoint:?}"), "10.0.0.1:7474 Endpoint(10.0.0.1:7474)");
     }
 }

@@ -5,6 +5,7 @@
 //! Must not touch: the store, the scheduler, and how a request is answered.
 //! Invariant: fields are added, never renamed; a client ignores what it does not know.
 
+mod access;
 mod audit;
 mod client;
 mod deployment;
@@ -12,8 +13,13 @@ mod envelope;
 mod event;
 mod node;
 mod replica;
+pub mod tls;
+mod token;
 mod why;
 
+pub use access::{
+    ClusterStatus, JoinTokenRequest, MemberRow, NewToken, SecretRequest, SecretStored, TokenRequest, TokenRow,
+};
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint};
 pub use deployment::{
@@ -23,4 +29,5 @@ pub use envelope::Envelope;
 pub use event::{Change, Event};
 pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
 pub use replica::Replica;
+pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

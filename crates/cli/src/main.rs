@@ -5,6 +5,7 @@
 //! Invariant: 0 is success, 2 is bad input, 3 is a broken safety rule, 1 is everything else.
 
 mod apply;
+mod cluster;
 mod exit;
 mod input;
 mod manifest;
@@ -35,6 +36,16 @@ enum Command {
     Apply(apply::Options),
     #[command(flatten)]
     Remote(remote::Command),
+    /// See who makes up the cluster, let nodes in, join one.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Make and revoke tokens of operators.
+    #[command(subcommand)]
+    Token(cluster::TokenCommand),
+    /// Store secrets.
+    #[command(subcommand)]
+    Secret(cluster::SecretCommand),
+    Backup(cluster::Backup),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -55,6 +66,10 @@ fn main() -> std::process::ExitCode {
         Command::Server(options) => server::run(options),
         Command::Apply(options) => apply::run(options),
         Command::Remote(command) => remote::run(command),
+        Command::Cluster(command) => cluster::run(command),
+        Command::Token(command) => cluster::token(command),
+        Command::Secret(command) => cluster::secret(command),
+        Command::Backup(options) => cluster::backup(&options),
         Command::Sim(command) => sim::run(command),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };

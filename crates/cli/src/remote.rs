@@ -3,12 +3,13 @@
 //! Owns: their options, where the daemon is looked for, and how its answers are shown.
 //! Invariant: `-o json` says everything the daemon said; a refusal has exit code 1, bad input 2.
 
-use std::{collections::BTreeMap, fmt::Write as _, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use longshore_api::{
-    Changed, Client, ClientError, Deployment, DrainRequest, Endpoint, LabelRequest, Node, RemoveNode, Replica, Why,
+    Changed, Client, ClientError, Deployment, DrainRequest, Endpoint, LabelRequest, Node, RemoveNode, Replica, Token,
+    TokenError, TokenKind, Why,
 };
 use serde::Serialize;
 
@@ -20,9 +21,9 @@ pub(crate) struct Connection {
     /// The daemon's socket.
     #[arg(long, env = "LONGSHORE_SOCKET", value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
-    /// The daemon's address, instead of its socket.
+    /// A server's address, instead of a socket of this machine.
     #[arg(long, env = "LONGSHORE_ADDRESS", value_name = "ADDRESS", global = true, requires = "token")]
-    address: Option<SocketAddr>,
+    address: Option<String>,
     /// The token for that address.
     #[arg(long, env = "LONGSHORE_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
     token: Option<String>,
@@ -216,7 +217,13 @@ pub(crate) fn ask(
     question: impl AsyncFnOnce(&Client) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let client = Client::new(connection.endpoint());
+    let client = match connection.endpoint() {
+        Ok(endpoint) => Client::new(endpoint),
+        Err(error) => {
+            print::note(&format!("error: {error}"));
+            return Ok(Exit::BadInput);
+        }
+    };
     let answer = runtime.context("the runtime did not start")?.block_on(question(&client));
     let Err(error) = answer else { return answer };
     match error.downcast_ref::<ClientError>() {
@@ -236,7 +243,7 @@ pub(crate) fn ask(
     }
 }
 
-fn change(
+pub(crate) fn change(
     connection: &Connection,
     asked: impl AsyncFnOnce(&Client) -> Result<Changed, ClientError>,
 ) -> anyhow::Result<Exit> {
@@ -262,12 +269,13 @@ pub(crate) fn show<T: Serialize>(
 }
 
 impl Connection {
-    fn endpoint(&self) -> Endpoint {
-        if let (Some(address), Some(token)) = (self.address, &self.token) {
-            return Endpoint::Tcp { address, token: token.clone() };
+    fn endpoint(&self) -> Result<Endpoint, TokenError> {
+        if let (Some(address), Some(token)) = (&self.address, &self.token) {
+            let token = Token::of_kind(TokenKind::Operator, token)?;
+            return Ok(Endpoint::Tls { address: address.clone(), token });
         }
         let default = || PathBuf::from(DATA_DIR).join("longshore.sock");
-        Endpoint::Unix(self.socket.clone().unwrap_or_else(default))
+        Ok(Endpoint::Unix(self.socket.clone().unwrap_or_else(default)))
     }
 }
 

@@ -8,6 +8,12 @@ use anyhow::Context as _;
 use clap::Args;
 use longshore_server::{Daemon, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use crate::{exit::Exit, print};
 
@@ -29,15 +35,32 @@ pub(crate) struct Options {
     /// The socket for callers on this machine; `longshore.sock` in the daemon's folder unless given.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Also listen here, a loopback address with a port, for callers with the token of the file `token`.
+    /// Listen here, encrypted, for other nodes and for operators with a token.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Where others reach this node; where it listens unless given.
+    #[arg(long, value_name = "ADDRESS", requires = "listen")]
+    advertise: Option<String>,
+    /// Listen here, a loopback address, for browsers of this machine.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// How much the daemon tells on standard error: error, warn, info, debug or trace.
+    #[arg(long, env = "LONGSHORE_LOG", value_name = "LEVEL", default_value = "info")]
+    log: tracing::Level,
     /// The container engine's socket; `/var/run/docker.sock` where there is one, unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<Exit> {
+    // What other libraries have to say is for their own developers. The one that elects leaders calls every member that is
+    // away an error, ten times a second.
+    let ours = Targets::new()
+        .with_target("longshore", options.log)
+        .with_target("openraft", LevelFilter::OFF)
+        .with_default(LevelFilter::ERROR);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
+    tracing_subscriber::registry().with(lines.with_filter(ours)).init();
     let config = config(options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("the runtime did not start")?.block_on(serve(config))
@@ -60,18 +83,26 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
 }
 
 fn config(options: Options) -> anyhow::Result<ServerConfig> {
-    let node = match options.node {
-        Some(name) => name,
-        None => fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name; use --node")?,
-    };
+    let node = node_name(options.node)?;
     let program = env::current_exe().context("the program cannot be found")?;
     let found = PathBuf::from(DOCKER);
     Ok(ServerConfig {
         socket: options.socket.unwrap_or_else(|| options.data_dir.join("longshore.sock")),
         data_dir: options.data_dir,
-        node: node.trim().into(),
+        node: node.as_str().into(),
         listen: options.listen,
+        advertise: options.advertise,
+        http: options.http,
         docker: options.docker.or_else(|| found.exists().then_some(found)),
         shim: Some(vec![program.to_string_lossy().into_owned(), "shim".to_owned()]),
     })
+}
+
+/// The name given, or the machine's.
+pub(crate) fn node_name(given: Option<String>) -> anyhow::Result<String> {
+    let name = match given {
+        Some(name) => name,
+        None => fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name; use --node")?,
+    };
+    Ok(name.trim().to_owned())
 }

@@ -81,6 +81,19 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// The nodes, once this one has introduced itself.
+    fn wait_for_node(&self) -> Value {
+        let patience = Instant::now() + Duration::from_secs(20);
+        loop {
+            let nodes = self.json(&["node", "ls"]);
+            if nodes.as_array().is_some_and(|nodes| !nodes.is_empty()) {
+                return nodes;
+            }
+            assert!(Instant::now() < patience, "the node never joins");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Asks for the status until it is as wanted.
     fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let patience = Instant::now() + Duration::from_secs(20);
@@ -194,7 +207,7 @@ fn a_daemon_that_is_told_to_end_ends_cleanly_and_leaves_the_work_alone() {
 #[test]
 fn every_question_is_answered_and_every_refusal_has_the_envelope() {
     let machine = Machine::start();
-    let nodes = machine.json(&["node", "ls"]);
+    let nodes = machine.wait_for_node();
     assert_eq!((&nodes[0]["name"], &nodes[0]["health"]), (&"n1".into(), &"ready".into()));
     machine.json(&["node", "pause", "n1"]);
     machine.json(&["apply", "-f", "compose.yaml"]);
@@ -206,7 +219,7 @@ fn every_question_is_answered_and_every_refusal_has_the_envelope() {
     assert_eq!(machine.json(&["why", "shop-web-0"])["node"], "n1");
     let audit = machine.json(&["audit"]);
     let actions: Vec<&str> = audit.as_array().unwrap().iter().filter_map(|entry| entry["action"].as_str()).collect();
-    assert_eq!(actions, ["node_joined", "node_intent_set", "deployment_applied", "node_intent_set"]);
+    assert_eq!(actions, ["cluster_founded", "node_joined", "node_intent_set", "deployment_applied", "node_intent_set"]);
 
     for (head, status, code) in [
         ("GET /v1/nodes/n9 HTTP/1.1", 404, "not_found"),

@@ -24,6 +24,10 @@ pub enum RequestCode {
     IdempotencyKeyReused,
     /// The daemon is not ready.
     NotReady,
+    /// The node keeps no state.
+    NotAServer,
+    /// Too much is asked at once.
+    TooManyRequests,
 }
 
 impl RequestCode {
@@ -38,6 +42,8 @@ impl RequestCode {
         Self::MethodNotAllowed,
         Self::IdempotencyKeyReused,
         Self::NotReady,
+        Self::NotAServer,
+        Self::TooManyRequests,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -52,6 +58,8 @@ impl RequestCode {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::IdempotencyKeyReused => "idempotency_key_reused",
             Self::NotReady => "not_ready",
+            Self::NotAServer => "not_a_server",
+            Self::TooManyRequests => "too_many_requests",
         }
     }
 }

@@ -1,37 +1,28 @@
 //! Starting and ending everything, in the right order.
 //!
-//! Owns: the order. Folder, store, membership, node, agent, loops, and the way in last; out the other way round.
+//! Owns: the order. Folder, identity, store, doors, loops and the agent; out the other way round.
 //! Invariant: ending the daemon ends nothing that runs on the node.
 
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    net::SocketAddr,
-    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_agent::{Agent, AgentConfig, AgentHandle, DockerConfig, ExecConfig, StartAgentError};
-use longshore_model::{Actor, Command, Driver, MemberId, NodeName};
-use longshore_store::replicated::{
-    Alone, Member, MembershipError, OpenError, Outcome, Part, Proposal, ProposeError, Replicated, ReplicatedConfig,
-};
-use tokio::{
-    net::{TcpListener, UnixListener},
-    sync::watch,
-    task::JoinHandle,
-};
+use longshore_model::NodeName;
+use longshore_store::replicated::{MembershipError, Replicated};
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    clock,
-    figures::Figures,
+    doors,
     folder::{Folder, FolderError},
-    http::{self, Desk, Peer},
+    founding::{self, Standing},
+    http::{self, Desk},
+    hub::{Hub, ServeError},
+    identity::IdentityError,
     leader,
-    link::{LocalLink, Pulse},
-    machine,
+    link::Link,
+    peer::Calls,
+    place::Serving,
+    tls,
+    vault::VaultError,
 };
 
 /// How a daemon runs.
@@ -43,8 +34,12 @@ pub struct ServerConfig {
     pub node: NodeName,
     /// The socket for callers on this machine.
     pub socket: PathBuf,
-    /// Where callers with a token are heard; loopback only, as nothing is encrypted yet.
+    /// Where nodes and operators elsewhere are heard, encrypted.
     pub listen: Option<SocketAddr>,
+    /// Where others reach it; where it listens unless given.
+    pub advertise: Option<String>,
+    /// Where browsers of this machine are heard; loopback only, as nothing is encrypted there.
+    pub http: Option<SocketAddr>,
     /// The container engine's socket, where there is one.
     pub docker: Option<PathBuf>,
     /// The command that enters the agent's shim; without it no plain processes are run.
@@ -57,23 +52,38 @@ pub enum StartError {
     /// Its folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The folder is another node's.
+    #[error("the folder belongs to node `{folder}`, not to `{asked}`")]
+    OtherNode {
+        /// Whose it is.
+        folder: NodeName,
+        /// Who wanted it.
+        asked: NodeName,
+    },
+    /// Key and certificate are gone.
+    #[error("key, certificate or vault of node `{0}` are missing from its folder")]
+    NoIdentity(NodeName),
+    /// No key or certificate could be made.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No key of the cluster could be made.
+    #[error("the cluster's key could not be made: {0}")]
+    Vault(String),
+    /// The certificate cannot be used.
+    #[error("the node's certificate cannot be used")]
+    Tls(#[from] rustls::Error),
     /// Its store cannot be opened.
-    #[error("the store could not be opened")]
-    Store(#[from] OpenError),
+    #[error("the node cannot serve: {0}")]
+    Store(String),
     /// The cluster could not be made.
     #[error("the cluster could not be made")]
     Cluster(#[from] MembershipError),
     /// No leader was found.
     #[error("no leader was elected within {0:?}")]
     NoLeader(Duration),
-    /// The node could not join.
-    #[error("the node `{node}` could not join: {cause}")]
-    Join {
-        /// The node.
-        node: NodeName,
-        /// Why.
-        cause: String,
-    },
+    /// The cluster was made and could not be put on record.
+    #[error("the cluster could not be put on record: {0}")]
+    NotRecorded(String),
     /// The agent did not start.
     #[error(transparent)]
     Agent(#[from] StartAgentError),
@@ -87,23 +97,48 @@ pub enum StartError {
         cause: io::Error,
     },
     /// Not a loopback address.
-    #[error("`{0}` is not a loopback address, and nothing is encrypted yet")]
+    #[error("`{0}` is not a loopback address, and nothing is encrypted there")]
     NotLoopback(SocketAddr),
+    /// Nobody could reach it.
+    #[error("`{0}` is no address that others could reach; say with `--advertise` where they can")]
+    NowhereToReach(SocketAddr),
 }
 
-/// The first member of a cluster; others will be counted on from it.
-const FIRST_MEMBER: MemberId = MemberId(1);
-/// Time a cluster of one has to elect itself.
-const ELECTION: Duration = Duration::from_secs(15);
+impl From<VaultError> for StartError {
+    fn from(error: VaultError) -> Self {
+        Self::Vault(error.to_string())
+    }
+}
+
+impl From<ServeError> for StartError {
+    fn from(error: ServeError) -> Self {
+        Self::Store(chain(&error))
+    }
+}
+
+/// An error with everything behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(behind) = cause {
+        text = format!("{text}: {behind}");
+        cause = behind.source();
+    }
+    text
+}
+
 /// Time requests under way have to end when the daemon does.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// Time between two looks at what this machine has, when the last was told.
+const SURVEY: Duration = Duration::from_mins(1);
+/// Time between two tries to tell it.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// A running daemon. Dropping it without [`shut_down`](Self::shut_down) leaves its tasks to the runtime.
 pub struct Daemon {
-    _folder: Folder,
-    store: Replicated,
-    agent: AgentHandle,
-    loops: JoinHandle<()>,
+    hub: Arc<Hub>,
+    agent: Arc<AgentHandle>,
+    loops: Vec<JoinHandle<()>>,
     doors: Vec<JoinHandle<()>>,
     closing: watch::Sender<bool>,
     socket: PathBuf,
@@ -114,80 +149,106 @@ impl Daemon {
     ///
     /// Needs a runtime with several threads: deciding holds one of them.
     pub async fn start(config: ServerConfig) -> Result<Self, StartError> {
-        if let Some(address) = config.listen.filter(|address| !address.ip().is_loopback()) {
+        if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
+        let address = reachable(&config)?;
         let folder = Folder::take(&config.data_dir)?;
-        let (cluster_id, token) = (folder.cluster_id()?, folder.token()?);
-        let store = open_store(&folder, &config.node).await?;
-        join(&store, &config).await?;
-        let (pulse, figures) = (Arc::<Pulse>::default(), Arc::<Figures>::default());
-        let loops = tokio::spawn(leader::follow_leadership(store.clone(), Arc::clone(&pulse), Arc::clone(&figures)));
-        let link = LocalLink { node: config.node.clone(), store: store.clone(), pulse };
-        let agent = Agent::start(&agent_config(&folder, &config, cluster_id), Arc::new(link))?;
-        let own_uid = rustix::process::geteuid().as_raw();
-        let desk = Arc::new(Desk { store: store.clone(), figures, token, own_uid });
+        let Standing { place, identity, vault } = founding::found_or_go_on(&folder, &config.node, address)?;
+        let accepting = tls::accepting(&identity)?;
+        let calls = Calls::new(place.node.clone(), tls::calling(&identity)?);
+        let hub = Arc::new(Hub::new(folder, place.clone(), vault.clone(), calls));
+        // Before the store: members must be able to reach this one for any of them to be elected.
         let (closing, closed) = watch::channel(false);
-        let doors = open_doors(&config, &desk, &closed).await?;
-        Ok(Self { _folder: folder, store, agent, loops, doors, closing, socket: config.socket })
+        let doors = open_doors(&config, &hub, accepting, &closed).await?;
+        if place.serving == Serving::Yes {
+            let vault = vault.ok_or(StartError::NoIdentity(place.node))?;
+            let store = hub.serve(place.member, vault).await?;
+            founding::put_on_record(&hub, &store).await?;
+        }
+        let link = Arc::new(Link { node: config.node.clone(), hub: Arc::clone(&hub) });
+        let agent = Agent::start(&agent_config(&hub, &config), Arc::clone(&link) as _)?;
+        let agent = Arc::new(agent);
+        let loops =
+            vec![tokio::spawn(follow_stores(Arc::clone(&hub))), tokio::spawn(introduce(link, Arc::clone(&agent)))];
+        Ok(Self { hub, agent, loops, doors, closing, socket: config.socket })
     }
 
     /// Ends the daemon, and nothing that runs on the node. What was acknowledged is on disk already.
     pub async fn shut_down(self) {
         let _ = fs::remove_file(&self.socket);
         self.closing.send_replace(true);
+        for task in self.loops {
+            task.abort();
+            let _ = task.await;
+        }
+        self.agent.shut_down();
+        self.hub.close().await;
         for mut door in self.doors {
             // Somebody who follows the events would never end; the rest has had its time.
             if tokio::time::timeout(LAST_ANSWERS, &mut door).await.is_err() {
                 door.abort();
             }
         }
-        self.loops.abort();
-        let _ = self.loops.await;
-        self.agent.shut_down();
-        self.store.close().await;
     }
 }
 
-async fn open_store(folder: &Folder, node: &NodeName) -> Result<Replicated, StartError> {
-    let store = Replicated::open(ReplicatedConfig::new(folder.part("store"), FIRST_MEMBER), Arc::new(Alone)).await?;
-    let me = Member { id: FIRST_MEMBER, name: node.clone(), address: String::new() };
-    // Whoever has a vote, an entry or a snapshot is part of a cluster, and is left as it is.
-    match store.initialise(me).await {
-        Ok(()) | Err(MembershipError::AlreadyInitialised) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let mut leadership = store.leadership();
-    let elected = leadership.wait_for(|leadership| leadership.part == Part::Leading);
-    let elected = tokio::time::timeout(ELECTION, elected).await.is_ok_and(|led| led.is_ok());
-    if elected { Ok(store) } else { Err(StartError::NoLeader(ELECTION)) }
-}
-
-/// Joins this machine, unless the cluster knows it: what operators said of it stays.
-async fn join(store: &Replicated, config: &ServerConfig) -> Result<(), StartError> {
-    if store.read_local().state.node(&config.node).is_some() {
-        return Ok(());
-    }
-    let at = clock::now();
-    let node = machine::node(config.node.clone(), drivers(config), &config.data_dir, at);
-    let actor = Actor::Node(config.node.clone());
-    let proposal = Proposal { command: Command::Join(Box::new(node)), key: None, actor, at };
-    let failed = |cause: String| StartError::Join { node: config.node.clone(), cause };
-    let applied = store.propose(proposal).await.map_err(|error: ProposeError| failed(error.to_string()))?;
-    match applied.outcome {
-        Outcome::Changed | Outcome::Unchanged => Ok(()),
-        Outcome::Refused(error) => Err(failed(error.to_string())),
-        Outcome::KeyReused => Err(failed("its request was taken for another".to_owned())),
+/// Where others reach this node: where it says, or where it listens.
+fn reachable(config: &ServerConfig) -> Result<Option<String>, StartError> {
+    match (&config.advertise, config.listen) {
+        (Some(address), _) => Ok(Some(address.clone())),
+        (None, None) => Ok(None),
+        (None, Some(listen)) if listen.ip().is_unspecified() || listen.port() == 0 => {
+            Err(StartError::NowhereToReach(listen))
+        }
+        (None, Some(listen)) => Ok(Some(listen.to_string())),
     }
 }
 
-fn drivers(config: &ServerConfig) -> BTreeSet<Driver> {
-    let docker = config.docker.as_ref().map(|_| Driver::Docker);
-    docker.into_iter().chain(config.shim.as_ref().map(|_| Driver::Exec)).collect()
+/// Runs what members do while there is a store, and ends it with the store.
+async fn follow_stores(hub: Arc<Hub>) {
+    let mut stores = hub.stores();
+    loop {
+        let store: Option<Replicated> = stores.borrow_and_update().clone();
+        match store {
+            Some(store) => {
+                tokio::select! {
+                    () = leader::follow_leadership(store, Arc::clone(&hub)) => {
+                        if stores.changed().await.is_err() { return; }
+                    }
+                    changed = stores.changed() => if changed.is_err() { return; },
+                }
+            }
+            None => {
+                if stores.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
 }
 
-fn agent_config(folder: &Folder, config: &ServerConfig, cluster_id: String) -> AgentConfig {
-    let mut agent = AgentConfig::new(config.node.clone(), cluster_id, folder.part("agent"));
+/// Says what this machine has, and again whenever that changes: an engine may come up long after the daemon.
+async fn introduce(link: Arc<Link>, agent: Arc<AgentHandle>) {
+    let mut told = None;
+    loop {
+        let survey = agent.survey().await;
+        if told.as_ref() == Some(&survey) {
+            tokio::time::sleep(SURVEY).await;
+            continue;
+        }
+        match link.hello(survey.clone()).await {
+            Ok(()) => told = Some(survey),
+            Err(error) => {
+                tracing::debug!(%error, "not introduced yet");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+fn agent_config(hub: &Hub, config: &ServerConfig) -> AgentConfig {
+    let mut agent = AgentConfig::new(config.node.clone(), hub.place().cluster, hub.folder.part("agent"));
     agent.docker = config.docker.as_ref().map(DockerConfig::at);
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
@@ -195,39 +256,22 @@ fn agent_config(folder: &Folder, config: &ServerConfig, cluster_id: String) -> A
 
 async fn open_doors(
     config: &ServerConfig,
-    desk: &Arc<Desk>,
+    hub: &Arc<Hub>,
+    accepting: rustls::ServerConfig,
     closed: &watch::Receiver<bool>,
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     let failed = |address: String, cause| StartError::Listen { address, cause };
-    let socket = listen_on(&config.socket).map_err(|cause| failed(config.socket.display().to_string(), cause))?;
-    let service = http::router(Arc::clone(desk)).into_make_service_with_connect_info::<Peer>();
-    let local = axum::serve(socket, service.clone()).with_graceful_shutdown(told(closed.clone()));
-    let mut doors = vec![tokio::spawn(async move { serve(local.await) })];
-    if let Some(address) = config.listen {
-        let listener = TcpListener::bind(address).await.map_err(|cause| failed(address.to_string(), cause))?;
-        let remote = axum::serve(listener, service).with_graceful_shutdown(told(closed.clone()));
-        doors.push(tokio::spawn(async move { serve(remote.await) }));
+    let own_uid = rustix::process::geteuid().as_raw();
+    let router = http::router(Arc::new(Desk { hub: Arc::clone(hub), own_uid }));
+    let local = doors::local(&config.socket, router.clone(), closed.clone());
+    let mut doors = vec![local.map_err(|cause| failed(config.socket.display().to_string(), cause))?];
+    let mut accepting = Some(accepting);
+    for (address, tls) in [(config.listen, accepting.take()), (config.http, None)] {
+        let Some(address) = address else { continue };
+        let (_, door) = doors::remote(address, tls, router.clone(), closed.clone())
+            .await
+            .map_err(|cause| failed(address.to_string(), cause))?;
+        doors.push(door);
     }
     Ok(doors)
-}
-
-fn serve(ended: io::Result<()>) {
-    if let Err(error) = ended {
-        tracing::warn!(%error, "no longer listening");
-    }
-}
-
-/// A socket left by a daemon that was killed is nobody's: the folder's lock says that we are alone.
-fn listen_on(path: &Path) -> io::Result<UnixListener> {
-    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    // Everybody may knock; who is let in is judged by the user the kernel names, and told why not.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    Ok(listener)
-}
-
-async fn told(mut closing: watch::Receiver<bool>) {
-    let _ = closing.wait_for(|closing| *closing).await;
 }

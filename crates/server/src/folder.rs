@@ -1,21 +1,29 @@
 //! The daemon's folder: who holds it, and the small files that are not the store's.
 //!
 //! ```text
-//! DATA/lock     held while a daemon runs        DATA/store/   log and snapshots
-//! DATA/cluster  the cluster's id                DATA/agent/   what the agent must not forget
-//! DATA/token    for callers over TCP            DATA/longshore.sock
+//! DATA/lock           held while a daemon runs      DATA/store/   log and snapshots
+//! DATA/place.json     which node of which cluster   DATA/agent/   what the agent must not forget
+//! DATA/authority.der  whom to trust                 DATA/vault.json  the cluster's keys, on a node that serves
+//! DATA/node.{der,key} who this is                   DATA/longshore.sock
 //! ```
 //!
 //! Invariant: two daemons never use one folder; a file is whole or not there.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{FlockOperation, flock};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    identity::{Identity, NodeKey},
+    place::Place,
+    vault::Vault,
+};
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,46 +69,110 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// The cluster's id, made on the first start.
-    pub(crate) fn cluster_id(&self) -> Result<String, FolderError> {
-        self.kept_or_made("cluster", 8)
+    /// The node's place, once it has one.
+    pub(crate) fn place(&self) -> Result<Option<Place>, FolderError> {
+        self.kept("place.json")
     }
 
-    /// What callers over TCP must know, made on the first start.
-    pub(crate) fn token(&self) -> Result<String, FolderError> {
-        self.kept_or_made("token", 32)
+    pub(crate) fn keep_place(&self, place: &Place) -> Result<(), FolderError> {
+        self.keep("place.json", place)
     }
 
-    fn kept_or_made(&self, name: &str, bytes: usize) -> Result<String, FolderError> {
-        let path = self.part(name);
-        let failed = |cause| FolderError::Io { path: path.clone(), cause };
-        match fs::read_to_string(&path) {
-            Ok(kept) if !kept.trim().is_empty() => Ok(kept.trim().to_owned()),
-            Ok(_) => Err(failed(io::Error::other("it is empty"))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = random_hex(bytes).map_err(failed)?;
-                write_whole(&path, &made).map_err(failed)?;
-                Ok(made)
-            }
-            Err(error) => Err(failed(error)),
+    /// The cluster's keys, on a node that serves.
+    pub(crate) fn vault(&self) -> Result<Option<Vault>, FolderError> {
+        self.kept("vault.json")
+    }
+
+    pub(crate) fn keep_vault(&self, vault: &Vault) -> Result<(), FolderError> {
+        self.keep("vault.json", vault)
+    }
+
+    /// The node's key with its certificate.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, FolderError> {
+        let Some(key) = self.bytes("node.key")? else { return Ok(None) };
+        let damaged = |what: &str| self.damaged(what, "it is damaged or missing");
+        let key = NodeKey::open(&key).map_err(|_| damaged("node.key"))?;
+        let authority = self.bytes("authority.der")?.ok_or_else(|| damaged("authority.der"))?;
+        let certificate = self.bytes("node.der")?.ok_or_else(|| damaged("node.der"))?;
+        Ok(Some(Identity::new(authority, certificate, &key)))
+    }
+
+    /// The key last: a certificate without one is made anew, a key without one could not be.
+    pub(crate) fn keep_identity(&self, authority: &[u8], node: &[u8], key: &NodeKey) -> Result<(), FolderError> {
+        for (name, bytes) in [("authority.der", authority), ("node.der", node), ("node.key", key.bytes())] {
+            self.keep_bytes(name, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The authority's key, between founding a cluster and its store keeping it.
+    pub(crate) fn founding_key(&self) -> Result<Option<Vec<u8>>, FolderError> {
+        self.bytes("authority.key")
+    }
+
+    pub(crate) fn keep_founding_key(&self, key: &[u8]) -> Result<(), FolderError> {
+        self.keep_bytes("authority.key", key)
+    }
+
+    pub(crate) fn forget_founding_key(&self) -> Result<(), FolderError> {
+        self.forget("authority.key")
+    }
+
+    /// The key of a node that has asked to join and has no answer yet.
+    pub(crate) fn coming_key(&self) -> Result<Option<Vec<u8>>, FolderError> {
+        self.bytes("coming.key")
+    }
+
+    pub(crate) fn keep_coming_key(&self, key: &[u8]) -> Result<(), FolderError> {
+        self.keep_bytes("coming.key", key)
+    }
+
+    pub(crate) fn forget_coming_key(&self) -> Result<(), FolderError> {
+        self.forget("coming.key")
+    }
+
+    fn keep_bytes(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+        write_whole(&self.part(name), bytes).map_err(|cause| self.failed(name, cause))
+    }
+
+    fn forget(&self, name: &str) -> Result<(), FolderError> {
+        match fs::remove_file(self.part(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(name, error)),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
+
+    fn kept<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, FolderError> {
+        let Some(bytes) = self.bytes(name)? else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| self.damaged(name, &error.to_string()))
+    }
+
+    fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), FolderError> {
+        let text = serde_json::to_vec_pretty(value).map_err(|error| self.damaged(name, &error.to_string()))?;
+        self.keep_bytes(name, &text)
+    }
+
+    fn bytes(&self, name: &str) -> Result<Option<Vec<u8>>, FolderError> {
+        match fs::read(self.part(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed(name, error)),
+        }
+    }
+
+    fn failed(&self, name: &str, cause: io::Error) -> FolderError {
+        FolderError::Io { path: self.part(name), cause }
+    }
+
+    fn damaged(&self, name: &str, how: &str) -> FolderError {
+        self.failed(name, io::Error::other(how.to_owned()))
+    }
 }
 
-fn random_hex(bytes: usize) -> io::Result<String> {
-    use std::fmt::Write as _;
-    let mut random = vec![0; bytes];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
-    Ok(random.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    }))
-}
-
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("tmp");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&partial, path)?;
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
@@ -108,26 +180,45 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use longshore_model::{MemberId, access::SeatPart};
+
     use super::*;
+    use crate::place::Serving;
 
     #[test]
-    fn a_folder_has_one_daemon_and_its_id_stays() {
+    fn a_folder_has_one_daemon_and_its_place_stays() {
         let dir = tempfile::tempdir().unwrap();
         let first = Folder::take(dir.path()).unwrap();
-        let id = first.cluster_id().unwrap();
-        assert_eq!(id.len(), 16);
+        assert_eq!(first.place().unwrap(), None);
+        let place = Place {
+            cluster: "c1".to_owned(),
+            node: "n1".into(),
+            member: MemberId(1),
+            part: SeatPart::Server,
+            address: None,
+            serving: Serving::Yes,
+            servers: Vec::new(),
+        };
+        first.keep_place(&place).unwrap();
         assert!(matches!(Folder::take(dir.path()), Err(FolderError::InUse(_))));
         drop(first);
-        let again = Folder::take(dir.path()).unwrap();
-        assert_eq!(again.cluster_id().unwrap(), id);
-        assert_ne!(again.token().unwrap(), id);
+        assert_eq!(Folder::take(dir.path()).unwrap().place().unwrap(), Some(place));
     }
 
     #[test]
-    fn nobody_else_reads_the_token() {
+    fn nobody_else_reads_the_keys() {
         let dir = tempfile::tempdir().unwrap();
-        Folder::take(dir.path()).unwrap().token().unwrap();
-        let mode = fs::metadata(dir.path().join("token")).unwrap().permissions().mode();
+        let folder = Folder::take(dir.path()).unwrap();
+        folder.keep_vault(&Vault::new().unwrap()).unwrap();
+        let mode = fs::metadata(dir.path().join("vault.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_and_not_taken_for_an_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::take(dir.path()).unwrap();
+        fs::write(dir.path().join("place.json"), "{").unwrap();
+        assert!(folder.place().unwrap_err().to_string().contains("place.json"));
     }
 }

@@ -3,11 +3,13 @@
 //! Owns: routes, who is let in, and that every error has the envelope.
 //! Must not touch: what is asked for beyond carrying it to the store. Invariant: a request is judged before it is read.
 
+mod access;
 mod caller;
 mod deployments;
 mod events;
 mod extract;
 mod nodes;
+mod peers;
 mod probes;
 mod questions;
 mod refusal;
@@ -19,24 +21,21 @@ use axum::{
     extract::DefaultBodyLimit,
     http::StatusCode,
     middleware,
-    routing::{get, post},
+    routing::{delete, get, post, put},
 };
 use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
 use longshore_store::replicated::{IdempotencyKey, Outcome, Proposal, Replicated};
 
-pub(crate) use self::caller::Peer;
 use self::{caller::Caller, refusal::Refusal};
-use crate::{clock, figures::Figures};
+use crate::{clock, hub::Hub};
 
 /// Largest request that is read: every file of a manifest, with room.
 const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
 
 /// What every handler knows.
 pub(crate) struct Desk {
-    pub(crate) store: Replicated,
-    pub(crate) figures: Arc<Figures>,
-    pub(crate) token: String,
+    pub(crate) hub: Arc<Hub>,
     /// Users of this machine let in besides root: the one the daemon runs as.
     pub(crate) own_uid: u32,
 }
@@ -45,46 +44,87 @@ type Answer<T> = Result<axum::Json<T>, Refusal>;
 
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
-    let service = "/v1/deployments/{name}/services/{service}";
-    let guarded = Router::new()
-        .route("/v1/deployments", get(deployments::list).post(deployments::apply))
-        .route("/v1/deployments/{name}", get(deployments::get).delete(deployments::remove))
-        .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
-        .route("/v1/deployments/{name}/{word}", post(deployments::steer))
-        .route(&format!("{service}/scale"), post(deployments::scale))
-        .route(&format!("{service}/restart"), post(deployments::restart))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{name}", get(nodes::get).delete(nodes::remove))
-        .route("/v1/nodes/{name}/drain", post(nodes::drain))
-        .route("/v1/nodes/{name}/labels", post(nodes::label))
-        .route("/v1/nodes/{name}/{word}", post(nodes::tell))
-        .route("/v1/replicas", get(questions::replicas))
-        .route("/v1/pending", get(questions::pending))
-        .route("/v1/why/{replica}", get(questions::why))
-        .route("/v1/audit", get(questions::audit))
-        .route("/v1/events", get(events::follow))
-        .route("/metrics", get(probes::metrics))
+    let guarded = in_scope()
+        .merge(of_deployers().route_layer(middleware::from_fn(caller::deployers)))
+        .merge(of_the_whole().route_layer(middleware::from_fn(caller::everywhere)))
+        .merge(of_admins().route_layer(middleware::from_fn(caller::admins)))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
     let open = Router::new().route("/healthz", get(probes::alive)).route("/readyz", get(probes::ready));
     guarded
         .merge(open)
+        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
+        .merge(peers::router(&desk))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, RequestCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             let message = "this cannot be done with what is at this path";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, RequestCode::MethodNotAllowed, message)
         })
-        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
         .with_state(desk)
 }
 
+/// Answered for as much as the caller's token is for.
+fn in_scope() -> Router<Arc<Desk>> {
+    Router::new()
+        .route("/v1/deployments", get(deployments::list))
+        .route("/v1/deployments/{name}", get(deployments::get))
+        .route("/v1/replicas", get(questions::replicas))
+        .route("/v1/pending", get(questions::pending))
+        .route("/v1/why/{replica}", get(questions::why))
+}
+
+fn of_deployers() -> Router<Arc<Desk>> {
+    let service = "/v1/deployments/{name}/services/{service}";
+    Router::new()
+        .route("/v1/deployments", post(deployments::apply))
+        .route("/v1/deployments/{name}", delete(deployments::remove))
+        .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
+        .route("/v1/deployments/{name}/{word}", post(deployments::steer))
+        .route(&format!("{service}/scale"), post(deployments::scale))
+        .route(&format!("{service}/restart"), post(deployments::restart))
+}
+
+fn of_the_whole() -> Router<Arc<Desk>> {
+    Router::new()
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{name}", get(nodes::get))
+        .route("/v1/audit", get(questions::audit))
+        .route("/v1/events", get(events::follow))
+        .route("/v1/cluster", get(access::cluster))
+        .route("/metrics", get(probes::metrics))
+}
+
+fn of_admins() -> Router<Arc<Desk>> {
+    Router::new()
+        .route("/v1/nodes/{name}", delete(nodes::remove))
+        .route("/v1/nodes/{name}/drain", post(nodes::drain))
+        .route("/v1/nodes/{name}/labels", post(nodes::label))
+        .route("/v1/nodes/{name}/{word}", post(nodes::tell))
+        .route("/v1/join-tokens", post(access::join_token))
+        .route("/v1/tokens", get(access::tokens).post(access::issue))
+        .route("/v1/tokens/{id}", delete(access::revoke))
+        .route("/v1/secrets/{name}", put(access::store_secret))
+        .route("/v1/backup", get(probes::backup))
+}
+
 impl Desk {
+    /// The store, on a node that keeps the log; on another, whom to ask instead.
+    fn store(&self) -> Result<Replicated, Refusal> {
+        self.hub.store().ok_or_else(|| {
+            let servers: Vec<String> = self.hub.servers().into_iter().map(|server| server.address).collect();
+            let message = "this node runs work and keeps no state";
+            Refusal::new(StatusCode::MISDIRECTED_REQUEST, RequestCode::NotAServer, message)
+                .with("hint", "ask one of the servers, with a token of `longshore token create`")
+                .with("servers", servers)
+        })
+    }
+
     /// Carries a command to the store and says what came of it.
     async fn carry_out(&self, caller: Caller, command: Command) -> Result<(Changed, StateIndex), Refusal> {
-        let Caller { actor, key } = caller;
+        let Caller { actor, key, .. } = caller;
         let key = key.as_deref().map(IdempotencyKey::new).transpose().map_err(|unusable| {
             Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, unusable.to_string())
         })?;
-        let applied = self.store.propose(Proposal { command, key, actor, at: clock::now() }).await?;
+        let applied = self.store()?.propose(Proposal { command, key, actor, at: clock::now() }).await?;
         match applied.outcome {
             Outcome::Changed => Ok((Changed::Yes, applied.index)),
             Outcome::Unchanged => Ok((Changed::No, applied.index)),

@@ -1,4 +1,4 @@
-//! What only a leader does, in one task: passes of the scheduler, heartbeats, the rebalancer.
+//! What only a leader decides, in one task: passes of the scheduler, heartbeats, the rebalancer.
 //!
 //! ```text
 //! changes ─▶ view ─▶ 50 ms of quiet, 1 s at most ─▶ plan ─▶ store
@@ -27,7 +27,7 @@ use longshore_scheduler::{
 use longshore_store::replicated::{Filter, Leadership, Outcome, Part, Proposal, Replicated, Watched, Watcher};
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{clock, figures::Figures, link::Pulse, monitor::Monitor};
+use crate::{clock, hub::Hub, monitor::Monitor, voters};
 
 /// Quiet time before a pass, so that what happens together is decided together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const SAFETY_PASS: Duration = Duration::from_secs(30);
 
 /// Starts and ends the leader's task with leadership, until the member stops.
-pub(crate) async fn follow_leadership(store: Replicated, pulse: Arc<Pulse>, figures: Arc<Figures>) {
+pub(crate) async fn follow_leadership(store: Replicated, hub: Arc<Hub>) {
     let mut leadership = store.leadership();
     let mut leading: Option<(u64, Leading)> = None;
     loop {
@@ -49,9 +49,13 @@ pub(crate) async fn follow_leadership(store: Replicated, pulse: Arc<Pulse>, figu
         }
         if leads && leading.is_none() {
             tracing::info!(term, "leading");
-            figures.terms_led.add(1);
-            let leader = Leader::new(store.clone(), Arc::clone(&figures));
-            leading = Some((term, Leading(tokio::spawn(leader.run(pulse.listen())))));
+            hub.figures.terms_led.add(1);
+            let leader = Leader::new(store.clone(), Arc::clone(&hub));
+            let tasks = [
+                tokio::spawn(leader.run(hub.pulse.listen())),
+                tokio::spawn(voters::keep(Arc::clone(&hub), store.clone())),
+            ];
+            leading = Some((term, Leading(tasks)));
         }
         if part == Part::Stopped || leadership.changed().await.is_err() {
             return;
@@ -59,26 +63,29 @@ pub(crate) async fn follow_leadership(store: Replicated, pulse: Arc<Pulse>, figu
     }
 }
 
-/// The leader's task; dropping it ends it, so that it cannot outlive whoever started it.
-struct Leading(JoinHandle<()>);
+/// The leader's tasks; dropping them ends them, so that they cannot outlive whoever started them. The second changes who
+/// keeps the log and nothing else, so the two have nothing to race for.
+struct Leading([JoinHandle<()>; 2]);
 
 impl Leading {
-    /// Ends the task and waits until it has.
+    /// Ends the tasks and waits until they have.
     async fn end(mut self) {
-        self.0.abort();
-        let _ = (&mut self.0).await;
+        for task in &mut self.0 {
+            task.abort();
+            let _ = task.await;
+        }
     }
 }
 
 impl Drop for Leading {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.iter().for_each(JoinHandle::abort);
     }
 }
 
 struct Leader {
     store: Replicated,
-    figures: Arc<Figures>,
+    hub: Arc<Hub>,
     watcher: Watcher,
     view: View,
     /// How far the view has heard.
@@ -108,7 +115,7 @@ impl Due {
 }
 
 impl Leader {
-    fn new(store: Replicated, figures: Arc<Figures>) -> Self {
+    fn new(store: Replicated, hub: Arc<Hub>) -> Self {
         let state = store.read_local().state;
         let (heard, now) = (state.index(), clock::now());
         Self {
@@ -119,7 +126,7 @@ impl Leader {
             rebalancer: Rebalancer::new(now),
             due: Due { first_event: None, at: Instant::now() },
             store,
-            figures,
+            hub,
         }
     }
 
@@ -167,8 +174,8 @@ impl Leader {
         let now = clock::now();
         let started = Instant::now();
         let plan = tokio::task::block_in_place(|| longshore_scheduler::plan(&mut self.view, self.heard, now));
-        self.figures.passes.add(1);
-        self.figures.deciding_micros.add_micros(started.elapsed());
+        self.hub.figures.passes.add(1);
+        self.hub.figures.deciding_micros.add_micros(started.elapsed());
         let wake = plan.wake_at.map_or(SAFETY_PASS, |at| at.since(now).max(Duration::from_millis(1)));
         self.due.within(wake);
         if !plan.is_empty() && self.commit(plan, now).await == Committed::InPart {
@@ -178,7 +185,7 @@ impl Leader {
 
     async fn rebalance(&mut self) {
         let now = clock::now();
-        self.figures.rebalance_cycles.add(1);
+        self.hub.figures.rebalance_cycles.add(1);
         let Cycle { plan, skips } =
             tokio::task::block_in_place(|| self.rebalancer.cycle(&mut self.view, self.heard, now));
         for skip in skips.iter().filter(|skip| skip.count == 1) {
@@ -195,9 +202,9 @@ impl Leader {
         let placements = plan.placements();
         match self.store.propose(Proposal::by_system(Command::Commit(Box::new(plan)), now)).await {
             Ok(applied) => {
-                self.figures.plans.add(1);
-                self.figures.placements.add(placements - applied.dropped.len().min(placements));
-                self.figures.dropped.add(applied.dropped.len());
+                self.hub.figures.plans.add(1);
+                self.hub.figures.placements.add(placements - applied.dropped.len().min(placements));
+                self.hub.figures.dropped.add(applied.dropped.len());
                 let whole = applied.dropped.is_empty() && applied.outcome == Outcome::Changed;
                 if whole { Committed::Whole } else { Committed::InPart }
             }

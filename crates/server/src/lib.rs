@@ -13,14 +13,26 @@
 
 mod clock;
 mod daemon;
+mod doors;
 mod feed;
 mod figures;
 mod folder;
+mod founding;
 mod http;
+mod hub;
+mod identity;
+mod joining;
 mod leader;
+mod limit;
 mod link;
-mod machine;
 mod monitor;
+mod peer;
+mod place;
+mod reception;
 mod rows;
+mod tls;
+mod vault;
+mod voters;
 
 pub use daemon::{Daemon, ServerConfig, StartError};
+pub use joining::{JoinConfig, JoinError, Joined, join};

@@ -1,18 +1,29 @@
-//! The control plane, as the agent of the same process sees it.
+//! The control plane, as the agent of a node sees it: in the same process where the node keeps the log, over the network
+//! where it does not.
 //!
-//! Owns: carrying the feed to the agent, sightings to the store and heartbeats to whoever leads.
+//! Owns: carrying the feed to the agent, sightings and heartbeats to whoever leads, and files to those who may read them.
 //! Invariant: a report counts as arrived only once it is decided; a heartbeat that nobody leads for is dropped, as the
 //! next one says it all.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use longshore_agent::{ControlLink, FileContents, LinkError, RegistryLogin};
-use longshore_model::{Actor, Command, Cursor, Heartbeat, NodeName, Report, Sighting, WorkFeed, work::FileWanted};
-use longshore_store::replicated::{Filter, Outcome, Proposal, Replicated, Watched};
+use longshore_model::{Cursor, Heartbeat, NodeName, Report, WorkFeed, node::Survey, work::FileWanted};
+use longshore_store::replicated::{Filter, Replicated, Watched};
 use tokio::sync::mpsc;
 
-use crate::{clock, feed::NodeFeed};
+use crate::{
+    feed::NodeFeed,
+    hub::{Hub, Leader},
+    peer::{CallError, Hello, Reported, Server, Welcome, pack, unframe, unpack},
+    reception::{self, ReceptionError},
+};
 
 /// Where heartbeats go while this member leads.
 #[derive(Debug, Default)]
@@ -31,7 +42,7 @@ impl Pulse {
         beats
     }
 
-    fn beat(&self, node: &NodeName, beat: Heartbeat) {
+    pub(crate) fn beat(&self, node: &NodeName, beat: Heartbeat) {
         let leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(leader) = leader {
             let _ = leader.try_send((node.clone(), beat));
@@ -39,44 +50,64 @@ impl Pulse {
     }
 }
 
-/// The link of this node's agent.
-pub(crate) struct LocalLink {
+/// The link of a node's agent.
+pub(crate) struct Link {
     pub(crate) node: NodeName,
-    pub(crate) store: Replicated,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) hub: Arc<Hub>,
 }
 
 /// Messages under way to the agent.
 const MESSAGES: usize = 64;
+/// Time an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A feed that says nothing for so long is dead: the other side says something every few seconds.
+const SILENCE: Duration = Duration::from_secs(15);
 
-impl ControlLink for LocalLink {
+impl ControlLink for Link {
     fn connect(&self, _known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>> {
         Box::pin(async {
-            let reading = self.store.read().await.map_err(|error| LinkError::Away(error.to_string()))?;
-            let (sender, messages) = mpsc::channel(MESSAGES);
-            let (feed, snapshot) = NodeFeed::open(self.node.clone(), &reading.state);
-            let after = reading.state.index();
-            tokio::spawn(carry(self.store.clone(), feed, snapshot, after, sender));
-            Ok(messages)
+            match self.hub.store() {
+                Some(store) => follow(store, self.node.clone()).await,
+                None => self.follow_from_afar().await,
+            }
         })
     }
 
     fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(async move {
-            let mut seen = Vec::new();
-            for report in reports {
-                match report {
-                    Report::Seen(sighting) => seen.push(sighting),
-                    Report::Beat(beat) => self.pulse.beat(&self.node, beat),
+            let message = pack(&reports).map_err(LinkError::Refused)?;
+            // A leader that has just changed is told by the one before, or found by asking around.
+            for _ in 0..3 {
+                match self.hub.leader() {
+                    Leader::Here(store) => {
+                        return reception::take_reports(&self.hub, &store, &self.node, reports)
+                            .await
+                            .map_err(|error| away(&error));
+                    }
+                    Leader::There(server) => {
+                        let reported: Reported = self.ask(&server, "/peer/report", message.clone()).await?;
+                        match reported {
+                            Reported::Taken => return Ok(()),
+                            Reported::NotLeading(leader) => self.hub.found_leading(leader),
+                        }
+                    }
+                    Leader::Unknown => self.look_for_leader().await?,
                 }
             }
-            self.observe(seen).await
+            Err(LinkError::Away("nobody leads".to_owned()))
         })
     }
 
     fn file(&self, wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>> {
-        let refusal = LinkError::Refused(format!("the contents of `{}` are not kept by this daemon", wanted.name));
-        Box::pin(async { Err(refusal) })
+        Box::pin(async move {
+            match self.hub.store() {
+                Some(store) => {
+                    let contents = reception::file(&self.hub, &store, &self.node, &wanted).await;
+                    contents.map(FileContents).map_err(|error| LinkError::Refused(error.to_string()))
+                }
+                None => self.ask_anybody("/peer/file", &wanted).await.map(FileContents),
+            }
+        })
     }
 
     fn registry_login(&self, _registry: String) -> BoxFuture<'_, Result<Option<RegistryLogin>, LinkError>> {
@@ -84,26 +115,133 @@ impl ControlLink for LocalLink {
     }
 }
 
-impl LocalLink {
-    async fn observe(&self, seen: Vec<Sighting>) -> Result<(), LinkError> {
-        let at = clock::now();
-        let proposals = seen.into_iter().map(|sighting| Proposal {
-            command: Command::Observe(sighting.stamped(at)),
-            key: None,
-            actor: Actor::Node(self.node.clone()),
-            at,
-        });
-        for answer in self.store.propose_all(proposals.collect()).await {
-            let applied = answer.map_err(|error| LinkError::Away(error.to_string()))?;
-            match applied.outcome {
-                Outcome::Changed | Outcome::Unchanged => {}
-                // It is about something that is gone by now; saying it again would not help.
-                Outcome::Refused(error) => tracing::debug!(code = error.code(), "sighting refused"),
-                Outcome::KeyReused => tracing::debug!("sighting refused"),
+impl Link {
+    /// Says what this machine has.
+    pub(crate) async fn hello(&self, survey: Survey) -> Result<(), LinkError> {
+        let address = self.hub.place().address;
+        let hello = Hello { survey, address };
+        let welcome = match self.hub.store() {
+            Some(store) => {
+                reception::welcome(&self.hub, &store, &self.node, hello).await.map_err(|error| away(&error))?
             }
-        }
+            None => self.ask_anybody("/peer/hello", &hello).await?,
+        };
+        let Welcome { servers } = welcome;
+        self.hub.learn(servers);
         Ok(())
     }
+
+    async fn follow_from_afar(&self) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
+        let mut last = LinkError::Away("no server is known".to_owned());
+        for server in self.hub.servers() {
+            match tokio::time::timeout(PATIENCE, self.hub.calls.stream(&server, "/peer/work")).await {
+                Ok(Ok(body)) => {
+                    let (sender, messages) = mpsc::channel(MESSAGES);
+                    tokio::spawn(hear(body, sender));
+                    return Ok(messages);
+                }
+                Ok(Err(error)) => last = LinkError::Away(format!("{}: {error}", server.name)),
+                Err(_) => last = LinkError::Away(format!("{}: it takes too long", server.name)),
+            }
+        }
+        Err(last)
+    }
+
+    async fn look_for_leader(&self) -> Result<(), LinkError> {
+        let nothing = pack(&Vec::<Report>::new()).map_err(LinkError::Refused)?;
+        for server in self.hub.servers() {
+            match self.ask(&server, "/peer/report", nothing.clone()).await {
+                Ok(Reported::Taken) => self.hub.found_leading(Some(server)),
+                Ok(Reported::NotLeading(Some(leader))) => self.hub.found_leading(Some(leader)),
+                Ok(Reported::NotLeading(None)) | Err(_) => continue,
+            }
+            return Ok(());
+        }
+        Err(LinkError::Away("nobody leads".to_owned()))
+    }
+
+    async fn ask_anybody<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &impl serde::Serialize,
+    ) -> Result<T, LinkError> {
+        let message = pack(question).map_err(LinkError::Refused)?;
+        let mut last = LinkError::Away("no server is known".to_owned());
+        for server in self.hub.servers() {
+            match self.ask(&server, path, message.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(LinkError::Refused(why)) => return Err(LinkError::Refused(why)),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        server: &Server,
+        path: &str,
+        message: Vec<u8>,
+    ) -> Result<T, LinkError> {
+        let asked = tokio::time::timeout(PATIENCE, self.hub.calls.post(server, path, message)).await;
+        let away = |why: String| {
+            // Whoever does not answer does not lead, as far as anybody here can tell.
+            self.hub.found_leading(None);
+            LinkError::Away(format!("{}: {why}", server.name))
+        };
+        match asked {
+            Ok(Ok(answer)) => unpack(&answer).map_err(LinkError::Refused),
+            Ok(Err(CallError::Refused(envelope))) if envelope.code == "not_found" || envelope.code == "forbidden" => {
+                Err(LinkError::Refused(envelope.to_string()))
+            }
+            Ok(Err(error)) => Err(away(error.to_string())),
+            Err(_) => Err(away("it takes too long".to_owned())),
+        }
+    }
+}
+
+fn away(error: &ReceptionError) -> LinkError {
+    LinkError::Away(error.to_string())
+}
+
+/// Reads a feed that comes over the network, until it ends or falls silent.
+async fn hear(mut body: Incoming, agent: mpsc::Sender<WorkFeed>) {
+    let mut arrived = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            frame = tokio::time::timeout(SILENCE, body.frame()) => frame,
+            () = agent.closed() => return,
+        };
+        let Ok(Some(Ok(frame))) = frame else { return };
+        let Ok(data) = frame.into_data() else { continue };
+        arrived.extend_from_slice(&data);
+        loop {
+            match unframe::<Option<WorkFeed>>(&mut arrived) {
+                // A sign of life.
+                Ok(Some(None)) => {}
+                Ok(Some(Some(message))) => {
+                    if agent.send(message).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(error, "the feed of work is not understood");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The feed of a node, from the store of this process.
+pub(crate) async fn follow(store: Replicated, node: NodeName) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
+    let reading = store.read().await.map_err(|error| LinkError::Away(error.to_string()))?;
+    let (sender, messages) = mpsc::channel(MESSAGES);
+    let (feed, snapshot) = NodeFeed::open(node, &reading.state);
+    let after = reading.state.index();
+    tokio::spawn(carry(store, feed, snapshot, after, sender));
+    Ok(messages)
 }
 
 /// Sends the snapshot, then every change, until the agent or the store is gone, or the feed has to start over.

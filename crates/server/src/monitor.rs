@@ -72,15 +72,25 @@ fn intervals(silence: Duration, interval: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, path::Path};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use longshore_model::{Capacity, Platform, node::Survey};
+    use longshore_store::State;
 
     use super::*;
-    use crate::machine;
+    use crate::reception::newcomer;
 
     const SECOND: u64 = 1000;
 
     fn node(health: Health) -> Arc<Node> {
-        let node = machine::node("n1".into(), BTreeSet::new(), Path::new("/"), Time(0));
+        let survey = Survey {
+            platform: Platform::new("linux", "amd64"),
+            capacity: Capacity::default(),
+            drivers: BTreeSet::new(),
+            engine_labels: BTreeMap::new(),
+            plugins: BTreeSet::new(),
+        };
+        let node = newcomer(&State::default(), "n1".into(), survey, Time(0));
         Arc::new(Node { health, ..node })
     }
 

@@ -107,7 +107,7 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
     Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
 }
 
-fn find(state: &State, printed: &str) -> Option<(GroupKey, SlotKey)> {
+pub(crate) fn find(state: &State, printed: &str) -> Option<(GroupKey, SlotKey)> {
     let slots = state.groups().flat_map(|(key, group)| group.slots.keys().map(move |slot| (key, slot)));
     let mut found = slots.filter(|(key, slot)| slot.printed(key) == printed);
     found.next().map(|(key, slot)| (key.clone(), slot.clone()))

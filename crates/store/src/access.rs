@@ -4,7 +4,10 @@
 //! Must not touch: keys and certificates themselves; they are made and judged where the connections are.
 //! Invariant: a grant lets in one node; a node that left has no seat, and so no certificate that counts.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use longshore_model::{
     Event, MemberId, NamespaceName, NodeName, SecretName, Time,
@@ -23,6 +26,8 @@ const VERSIONS_KEPT: usize = 10;
 pub struct Access {
     authority: Option<Authority>,
     seats: BTreeMap<NodeName, Arc<Seat>>,
+    /// Certificates of nodes that left. They count for nothing, also with members that do not know every seat yet.
+    unseated: BTreeSet<Digest>,
     /// Member ids given out; never goes back.
     members_given: u64,
     grants: BTreeMap<TokenId, JoinGrant>,
@@ -44,6 +49,11 @@ impl Access {
     /// The seat of a node.
     pub fn seat(&self, node: &NodeName) -> Option<&Arc<Seat>> {
         self.seats.get(node)
+    }
+
+    /// Whether a certificate was one of a node that left.
+    pub fn is_unseated(&self, fingerprint: &Digest) -> bool {
+        self.unseated.contains(fingerprint)
     }
 
     /// A token that lets a node in.
@@ -164,7 +174,12 @@ impl State {
 
     /// Takes a node's seat, if it has one, and says whether it had.
     pub(crate) fn unseat(&mut self, node: &NodeName) -> bool {
-        self.access.seats.contains_key(node) && self.access_mut().seats.remove(node).is_some()
+        let Some(seat) = self.access.seats.get(node) else { return false };
+        let fingerprint = seat.fingerprint.clone();
+        let access = self.access_mut();
+        access.seats.remove(node);
+        access.unseated.insert(fingerprint);
+        true
     }
 }
 

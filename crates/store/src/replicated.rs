@@ -290,6 +290,14 @@ impl Replicated {
         self.inner.node.set_voters(voters, self.inner.config.patience).await
     }
 
+    /// A member is reached elsewhere from now on. Only on the leader, which must be able to reach it there.
+    pub async fn relocate(&self, member: Member) -> Result<(), MembershipError> {
+        if !self.members().members.contains_key(&member.id) {
+            return Err(MembershipError::UnknownMember(member.id));
+        }
+        self.inner.node.relocate(member, self.inner.config.patience).await
+    }
+
     /// Removes a member that does not vote. Only on the leader.
     pub async fn remove_member(&self, member: MemberId) -> Result<(), MembershipError> {
         let now = self.members();

@@ -137,6 +137,11 @@ impl State {
         &self.access
     }
 
+    /// The version a secret has, if there is one.
+    pub fn secret_version(&self, namespace: &NamespaceName, name: &SecretName) -> Option<u64> {
+        self.secrets.get(&(namespace.clone(), name.clone())).copied()
+    }
+
     /// All nodes, by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()

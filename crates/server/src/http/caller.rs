@@ -1,92 +1,155 @@
 //! Who asks, and whether they may.
 //!
-//! Owns: the proof. On the socket of this machine it is the user the kernel names; over TCP it is a token.
-//! Invariant: nothing of a request is read before its caller is known.
+//! Owns: the proof. On the socket of this machine it is the user the kernel names; elsewhere it is a token.
+//! Invariant: nothing of a request is read before its caller is known, and a token that was revoked, has expired or is
+//! for less is refused before anything is done.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
-    extract::{ConnectInfo, FromRequestParts, Request, State, connect_info::Connected},
+    extract::{Extension, FromRequestParts, Request, State},
     http::{HeaderMap, StatusCode, header, request::Parts},
     middleware::Next,
     response::Response,
-    serve::IncomingStream,
 };
-use longshore_model::{Actor, RequestCode};
-use tokio::net::{TcpListener, UnixListener};
+use longshore_api::{Token, TokenKind};
+use longshore_model::{
+    Actor, DeploymentName, NamespaceName, RequestCode,
+    access::{Power, TokenId, TokenScope},
+};
 
 use super::{Desk, Refusal};
+use crate::{
+    clock,
+    doors::Peer,
+    vault::{digest_of, same},
+};
 
-/// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// A user of this machine; nobody where the kernel does not say.
-    Local(Option<u32>),
-    /// Somebody with an address.
-    Remote(SocketAddr),
-}
-
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self::Local(stream.io().peer_cred().ok().map(|credentials| credentials.uid()))
-    }
-}
-
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        Self::Remote(*stream.remote_addr())
-    }
+/// Who was let in, and how far.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    actor: Actor,
+    power: Power,
+    scope: TokenScope,
 }
 
 /// Lets a request through, or not.
 pub(super) async fn admit(
     State(desk): State<Arc<Desk>>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    desk.figures.requests.add(1);
-    let actor = judge(&desk, peer, request.headers())?;
-    request.extensions_mut().insert(actor);
+    desk.hub.figures.requests.add(1);
+    let admission = judge(&desk, &peer, request.headers())?;
+    request.extensions_mut().insert(admission);
     Ok(next.run(request).await)
 }
 
-fn judge(desk: &Desk, peer: Peer, headers: &HeaderMap) -> Result<Actor, Refusal> {
+/// Lets those through who may change deployments.
+pub(super) async fn deployers(Extension(who): Extension<Admission>, request: Request, next: Next) -> Answered {
+    who.has(Power::Deploy)?;
+    Ok(next.run(request).await)
+}
+
+/// Lets those through who may do everything, everywhere.
+pub(super) async fn admins(Extension(who): Extension<Admission>, request: Request, next: Next) -> Answered {
+    who.has(Power::Admin)?;
+    who.is_everywhere()?;
+    Ok(next.run(request).await)
+}
+
+/// Lets those through who may look everywhere.
+pub(super) async fn everywhere(Extension(who): Extension<Admission>, request: Request, next: Next) -> Answered {
+    who.is_everywhere()?;
+    Ok(next.run(request).await)
+}
+
+type Answered = Result<Response, Refusal>;
+
+fn judge(desk: &Desk, peer: &Peer, headers: &HeaderMap) -> Result<Admission, Refusal> {
+    let admin =
+        |name: String| Admission { actor: Actor::Operator(name), power: Power::Admin, scope: TokenScope::default() };
     match peer {
-        Peer::Local(Some(0)) => Ok(Actor::Operator("root".to_owned())),
-        Peer::Local(Some(uid)) if uid == desk.own_uid => Ok(Actor::Operator(format!("uid-{uid}"))),
+        Peer::Local(Some(0)) => Ok(admin("root".to_owned())),
+        Peer::Local(Some(uid)) if *uid == desk.own_uid => Ok(admin(format!("uid-{uid}"))),
         Peer::Local(_) => {
             let message = "only root and the user the daemon runs as may use this socket";
             Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message))
         }
-        Peer::Remote(_) if bears(headers, &desk.token) => Ok(Actor::Operator("token".to_owned())),
-        Peer::Remote(_) => {
-            let message = "the request carries no token, or a wrong one";
-            let hint = "send `Authorization: Bearer TOKEN`; the token is in the file `token` of the daemon's folder";
-            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message);
-            Err(refusal.with("hint", hint))
-        }
+        Peer::Loopback | Peer::Remote(_) => by_token(desk, headers)?.ok_or_else(stranger),
     }
 }
 
-fn bears(headers: &HeaderMap, token: &str) -> bool {
+/// What a token opens. Whatever is wrong with one is answered alike: nobody learns which part was right.
+fn by_token(desk: &Desk, headers: &HeaderMap) -> Result<Option<Admission>, Refusal> {
+    let Some(shown) = borne(headers) else { return Ok(None) };
+    let state = desk.store()?.read_local().state;
+    let Some(kept) = state.access().token(&TokenId::from(shown.id.as_str())) else { return Ok(None) };
+    let digest = digest_of(shown.secret.as_bytes());
+    let right = same(digest.as_str().as_bytes(), kept.digest.as_str().as_bytes());
+    let alive = kept.expires_at.is_none_or(|expires_at| clock::now() < expires_at);
+    Ok((right && alive).then(|| Admission {
+        actor: Actor::Operator(kept.name.clone()),
+        power: kept.power,
+        scope: kept.scope.clone(),
+    }))
+}
+
+fn borne(headers: &HeaderMap) -> Option<Token> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     // Two proofs are one too many: whoever is in front of us may have looked at the other.
-    let (Some(only), None) = (given.next(), given.next()) else { return false };
-    only.as_bytes().strip_prefix(b"Bearer ").is_some_and(|given| same(given, token.as_bytes()))
+    let (Some(only), None) = (given.next(), given.next()) else { return None };
+    let text = only.to_str().ok()?.strip_prefix("Bearer ")?;
+    Token::of_kind(TokenKind::Operator, text).ok()
 }
 
-/// Compares without telling by its time where the difference is.
-fn same(given: &[u8], expected: &[u8]) -> bool {
-    let differs = given.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
-    given.len() == expected.len() && std::hint::black_box(differs) == 0
+fn stranger() -> Refusal {
+    let message = "the request carries no token, or one that opens nothing";
+    let hint = "send `Authorization: Bearer TOKEN` with one of `longshore token create`";
+    Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message).with("hint", hint)
 }
 
-/// Who asks for a change, and under which key.
+impl Admission {
+    fn has(&self, power: Power) -> Result<(), Refusal> {
+        if self.power >= power {
+            return Ok(());
+        }
+        let message = format!("this takes the role `{}`, and the token has `{}`", power.as_str(), self.power.as_str());
+        Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message))
+    }
+
+    fn is_everywhere(&self) -> Result<(), Refusal> {
+        if self.scope.is_everywhere() {
+            return Ok(());
+        }
+        let message = "this is about the whole cluster, and the token is for a part of it";
+        Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message))
+    }
+}
+
+/// Who asks, how far they may go, and under which key.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) actor: Actor,
     pub(super) key: Option<String>,
+    scope: TokenScope,
+}
+
+impl Caller {
+    /// Whether a deployment is theirs to see.
+    pub(super) fn sees(&self, namespace: &str, deployment: &str) -> bool {
+        self.scope.covers(&NamespaceName::from(namespace), &DeploymentName::from(deployment))
+    }
+
+    /// Refuses what is outside of the token's scope.
+    pub(super) fn within(&self, namespace: &NamespaceName, deployment: &DeploymentName) -> Result<(), Refusal> {
+        if self.scope.covers(namespace, deployment) {
+            return Ok(());
+        }
+        let message = format!("the token is not for deployment `{deployment}` of namespace `{namespace}`");
+        Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message))
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
@@ -96,12 +159,9 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         let invalid = || Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, "the key is not text");
         let key = parts.headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
         let key = key.transpose().map_err(|_| invalid())?;
-        // Every route that changes anything is behind `admit`.
-        let actor = parts.extensions.get::<Actor>().cloned();
-        let actor = actor.ok_or_else(|| {
-            Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, "nobody knows who asks")
-        })?;
-        Ok(Self { actor, key })
+        // Every route that has a caller is behind `admit`.
+        let admission = parts.extensions.get::<Admission>().cloned().ok_or_else(stranger)?;
+        Ok(Self { actor: admission.actor, key, scope: admission.scope })
     }
 }
 
@@ -109,17 +169,21 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 mod tests {
     use super::*;
 
-    fn with(values: &[&str]) -> HeaderMap {
+    fn with(values: &[String]) -> HeaderMap {
         values.iter().map(|value| (header::AUTHORIZATION, value.parse().unwrap())).collect()
     }
 
     #[test]
-    fn only_the_whole_token_opens_and_only_once() {
-        assert!(bears(&with(&["Bearer s3cret"]), "s3cret"));
-        for wrong in ["Bearer s3cre", "Bearer s3cretX", "bearer s3cret", "s3cret", "Basic s3cret", "Bearer "] {
-            assert!(!bears(&with(&[wrong]), "s3cret"), "{wrong}");
+    fn a_token_is_borne_once_and_whole() {
+        let token = format!("longshore-operator-{}-{}-{}", "a".repeat(16), "b".repeat(32), "0".repeat(32));
+        assert!(borne(&with(&[format!("Bearer {token}")])).is_some());
+        for wrong in [format!("bearer {token}"), token.clone(), format!("Basic {token}"), "Bearer ".to_owned()] {
+            assert!(borne(&with(&[wrong])).is_none());
         }
-        assert!(!bears(&with(&[]), "s3cret"));
-        assert!(!bears(&with(&["Bearer s3cret", "Bearer other"]), "s3cret"));
+        assert!(borne(&with(&[])).is_none());
+        let twice = format!("Bearer {token}");
+        assert!(borne(&with(&[twice.clone(), twice])).is_none());
+        let join = token.replace("operator", "join");
+        assert!(borne(&with(&[format!("Bearer {join}")])).is_none());
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    fn name(&self) -> NamespaceName {
+    pub(super) fn name(&self) -> NamespaceName {
         self.namespace.as_deref().map_or_else(NamespaceName::default_namespace, NamespaceName::from)
     }
 
@@ -34,16 +34,20 @@ impl Scope {
     }
 }
 
-pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Deployment>> {
-    Ok(Json(rows::deployments(&desk.store.read().await?.state)))
+pub(super) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Answer<Vec<Deployment>> {
+    let mut rows = rows::deployments(&desk.store()?.read().await?.state);
+    rows.retain(|row| caller.sees(&row.namespace, &row.name));
+    Ok(Json(rows))
 }
 
 pub(super) async fn get(
     State(desk): State<Arc<Desk>>,
+    caller: Caller,
     Named(name): Named<String>,
     Asked(scope): Asked<Scope>,
 ) -> Answer<Deployment> {
-    let state = desk.store.read().await?.state;
+    caller.within(&scope.name(), &name.as_str().into())?;
+    let state = desk.store()?.read().await?.state;
     let found = rows::deployment(&state, &scope.name(), &name.as_str().into());
     found.map(Json).ok_or_else(|| Refusal::not_found("deployment", &name))
 }
@@ -53,12 +57,13 @@ pub(super) async fn apply(
     caller: Caller,
     Body(request): Body<ApplyRequest>,
 ) -> Answer<AppliedManifest> {
-    let nodes = desk.store.read().await?.state.nodes().map(|node| node.name.clone()).collect();
+    let nodes = desk.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
     let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
+    caller.within(&namespace, &deployment)?;
     let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
     let (changed, index) = desk.carry_out(caller, command).await?;
-    let state = desk.store.read().await?.state;
+    let state = desk.store()?.read().await?.state;
     let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
     Ok(Json(AppliedManifest {
         namespace: namespace.to_string(),
@@ -102,7 +107,9 @@ pub(super) async fn remove(
     Named(name): Named<String>,
     Asked(scope): Asked<Scope>,
 ) -> Answer<Changed> {
-    desk.change(caller, Command::Remove { namespace: scope.name(), deployment: name.as_str().into() }).await
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.within(&namespace, &deployment)?;
+    desk.change(caller, Command::Remove { namespace, deployment }).await
 }
 
 pub(super) async fn rollback(
@@ -112,6 +119,7 @@ pub(super) async fn rollback(
     Asked(scope): Asked<Scope>,
     Body(request): Body<RollbackRequest>,
 ) -> Answer<Changed> {
+    caller.within(&scope.name(), &name.as_str().into())?;
     let command = Command::Rollback {
         namespace: scope.name(),
         deployment: name.as_str().into(),
@@ -133,8 +141,9 @@ pub(super) async fn steer(
         "promote" => Steering::Promote,
         other => return Err(Refusal::not_found("action", other)),
     };
-    let deployment = name.as_str().into();
-    desk.change(caller, Command::Steer { namespace: scope.name(), deployment, word, at: clock::now() }).await
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.within(&namespace, &deployment)?;
+    desk.change(caller, Command::Steer { namespace, deployment, word, at: clock::now() }).await
 }
 
 pub(super) async fn scale(
@@ -144,7 +153,9 @@ pub(super) async fn scale(
     Asked(scope): Asked<Scope>,
     Body(request): Body<ScaleRequest>,
 ) -> Answer<Changed> {
-    desk.change(caller, Command::Scale { group: scope.group(&names), replicas: request.replicas }).await
+    let group = scope.group(&names);
+    caller.within(&group.namespace, &group.deployment)?;
+    desk.change(caller, Command::Scale { group, replicas: request.replicas }).await
 }
 
 pub(super) async fn restart(
@@ -153,5 +164,7 @@ pub(super) async fn restart(
     Named(names): Named<(String, String)>,
     Asked(scope): Asked<Scope>,
 ) -> Answer<Changed> {
-    desk.change(caller, Command::Restart { group: scope.group(&names), at: clock::now() }).await
+    let group = scope.group(&names);
+    caller.within(&group.namespace, &group.deployment)?;
+    desk.change(caller, Command::Restart { group, at: clock::now() }).await
 }

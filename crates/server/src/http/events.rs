@@ -26,8 +26,8 @@ pub(super) async fn follow(
     State(desk): State<Arc<Desk>>,
     Asked(from): Asked<From>,
 ) -> Result<Sse<impl Stream<Item = Result<Sent, Infallible>>>, Refusal> {
-    let now = desk.store.read().await?.state.index();
-    let watcher = desk.store.watch(from.after.map_or(now, StateIndex), Filter::All);
+    let now = desk.store()?.read().await?.state.index();
+    let watcher = desk.store()?.watch(from.after.map_or(now, StateIndex), Filter::All);
     let messages = stream::unfold(Some(watcher), next).flat_map(stream::iter).map(Ok);
     Ok(Sse::new(messages).keep_alive(KeepAlive::default()))
 }

@@ -15,11 +15,11 @@ use super::{
 use crate::{clock, rows};
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Node>> {
-    Ok(Json(rows::nodes(&desk.store.read().await?.state)))
+    Ok(Json(rows::nodes(&desk.store()?.read().await?.state)))
 }
 
 pub(super) async fn get(State(desk): State<Arc<Desk>>, Named(name): Named<String>) -> Answer<Node> {
-    let state = desk.store.read().await?.state;
+    let state = desk.store()?.read().await?.state;
     rows::node(&state, &name.as_str().into()).map(Json).ok_or_else(|| Refusal::not_found("node", &name))
 }
 

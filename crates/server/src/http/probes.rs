@@ -14,18 +14,19 @@ pub(super) async fn alive() -> &'static str {
 
 /// Ready is who can answer with the newest state.
 pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
-    match desk.store.read().await {
+    match desk.store()?.read().await {
         Ok(_) => Ok("ready\n"),
         Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())),
     }
 }
 
 /// Figures in the text format of Prometheus.
-pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> String {
-    let state = desk.store.read_local().state;
-    let status = desk.store.status();
-    let leads = desk.store.leadership().borrow().part == Part::Leading;
-    let figures = &desk.figures;
+pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Refusal> {
+    let store = desk.store()?;
+    let state = store.read_local().state;
+    let status = store.status();
+    let leads = store.leadership().borrow().part == Part::Leading;
+    let figures = &desk.hub.figures;
     let mut replicas: BTreeMap<&str, u64> = BTreeMap::new();
     for (_, _, replica) in state.replicas() {
         *replicas.entry(replica.state.as_str()).or_default() += 1;
@@ -55,5 +56,13 @@ pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> String {
     for (state, count) in replicas {
         let _ = writeln!(text, "longshore_replicas{{state=\"{state}\"}} {count}");
     }
-    text
+    Ok(text)
+}
+
+/// Everything replicated, as bytes that `longshore restore` takes.
+pub(super) async fn backup(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+    desk.store()?
+        .backup()
+        .await
+        .map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string()))
 }

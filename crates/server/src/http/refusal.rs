@@ -46,9 +46,9 @@ impl From<CommandError> for Refusal {
             CommandError::UnknownNode(_)
             | CommandError::UnknownDeployment(_)
             | CommandError::UnknownService { .. }
-            | CommandError::UnknownRevision { .. } => StatusCode::NOT_FOUND,
+            | CommandError::UnknownRevision { .. }
+            | CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
             CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
-            CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
             CommandError::AlreadyFounded
             | CommandError::DuplicateToken(_)
             | CommandError::NoPreviousRevision(_)

@@ -81,6 +81,7 @@ fn a_member_id_is_never_given_twice() {
     let gone = Command::SetIntent { node: "n2".into(), intent: longshore_model::Intent::Removed, at: Time(2) };
     assert_eq!(state.apply(gone), Ok(vec![Event::AccessChanged]), "let in and never heard of");
     assert_eq!(state.access().seat(&"n2".into()), None);
+    assert!(state.access().is_unseated(&"f-n2-1".into()));
     grant(&mut state, "t2", SeatPart::Server);
     tell(&mut state, admission("n2", "t2", 3)).unwrap();
     assert_eq!(state.access().seat(&"n2".into()).unwrap().member, MemberId(3));

@@ -162,6 +162,10 @@ impl Node {
         self.change(ChangeMembers::ReplaceAllVoters(voters), patience).await
     }
 
+    pub(crate) async fn relocate(&self, member: Member, patience: Duration) -> Result<(), MembershipError> {
+        self.change(ChangeMembers::SetNodes(BTreeMap::from([(member.id.0, member)])), patience).await
+    }
+
     pub(crate) async fn remove_learner(&self, member: MemberId, patience: Duration) -> Result<(), MembershipError> {
         self.change(ChangeMembers::RemoveNodes(BTreeSet::from([member.0])), patience).await
     }

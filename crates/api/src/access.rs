@@ -1,0 +1,124 @@
+//! Tokens, secrets and members, as clients see them.
+
+use longshore_model::access::Power;
+use serde::{Deserialize, Serialize};
+
+/// A token is wanted that lets one node in.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JoinTokenRequest {
+    /// The node shall never vote.
+    pub worker: bool,
+    /// How long the token is good for; an hour unless given.
+    pub valid_secs: Option<u64>,
+}
+
+/// A token is wanted for an operator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// What it shall be called.
+    pub name: String,
+    /// What it shall be good for.
+    pub role: Power,
+    /// Only in this namespace.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Only for this deployment.
+    #[serde(default)]
+    pub deployment: Option<String>,
+    /// How long; for ever unless given.
+    #[serde(default)]
+    pub valid_secs: Option<u64>,
+}
+
+/// A token, shown this once.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct NewToken {
+    /// The part that may be seen.
+    pub id: String,
+    /// All of it.
+    pub token: String,
+}
+
+impl std::fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NewToken({})", self.id)
+    }
+}
+
+/// A token of an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRow {
+    /// The part that may be seen.
+    pub id: String,
+    /// What it is called.
+    pub name: String,
+    /// `view`, `deploy` or `admin`.
+    pub role: String,
+    /// Only in this namespace.
+    pub namespace: Option<String>,
+    /// Only for this deployment.
+    pub deployment: Option<String>,
+    /// Until when, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+}
+
+/// What a secret shall hold.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretRequest {
+    /// What is in it.
+    pub contents: String,
+}
+
+impl std::fmt::Debug for SecretRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SecretRequest({} bytes)", self.contents.len())
+    }
+}
+
+/// A secret has a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretStored {
+    /// Which.
+    pub version: u64,
+}
+
+/// The control plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Its id.
+    pub cluster: String,
+    /// Who answers.
+    pub this_node: String,
+    /// Whether who answers leads.
+    pub leading_here: bool,
+    /// Grows with every election.
+    pub term: u64,
+    /// Commands that have changed anything.
+    pub index: u64,
+    /// Last entry of the log of who answers.
+    pub log_entry: u64,
+    /// Every node with a seat.
+    pub members: Vec<MemberRow>,
+}
+
+/// A node's part in the control plane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRow {
+    /// The node.
+    pub node: String,
+    /// Its number as a member.
+    pub member: u64,
+    /// Where others reach it.
+    pub address: String,
+    /// `server` or `worker`.
+    pub part: String,
+    /// Whether it keeps the log.
+    pub keeps_log: bool,
+    /// Whether it votes.
+    pub votes: bool,
+    /// Whether it leads.
+    pub leads: bool,
+}

@@ -1,0 +1,357 @@
+//! Several daemons as real processes, each on a loopback address of its own: they let each other in, survive each other,
+//! and keep strangers out.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const MANIFEST: &str = "\
+name: shop
+services:
+  web:
+    image: none
+    command: [sleep, \"600\"]
+    x-longshore:
+      driver: exec
+    deploy:
+      replicas: 3
+";
+
+struct Cluster {
+    folder: tempfile::TempDir,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    address: String,
+    data: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl Node {
+    fn start(&mut self) {
+        let mut command = longshore();
+        command.args(["server", "--node", &self.name, "--listen", &self.address]);
+        command.arg("--data-dir").arg(&self.data);
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
+        self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        let daemon = self.daemon.as_ref().unwrap();
+        kill_process(Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        longshore().args(arguments).env("LONGSHORE_SOCKET", self.data.join("longshore.sock")).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Option<Value> {
+        let output = self.ask(&[arguments, &["-o", "json"]].concat());
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    fn told(&self, arguments: &[&str]) -> Value {
+        let output = self.ask(&[arguments, &["-o", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {arguments:?}: {said}", self.name);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Cluster {
+    /// A cluster of so many nodes, with as many voters as that makes.
+    fn of(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("compose.yaml"), MANIFEST).unwrap();
+        let mut cluster = Self { folder, nodes: Vec::new() };
+        cluster.add(None);
+        for _ in 1..count {
+            let token = eventually("a token", || {
+                let output = cluster.nodes[0].ask(&["cluster", "token"]);
+                output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+            });
+            cluster.add(Some(&token));
+        }
+        let voters = [0, 1, 1, 3, 3, 5][count];
+        eventually("enough voters", || (cluster.members(0, "votes").len() == voters).then_some(()));
+        cluster
+    }
+
+    fn add(&mut self, token: Option<&str>) {
+        let name = format!("n{}", self.nodes.len() + 1);
+        let data = self.folder.path().join(&name);
+        let mut node = Node { address: free_address(), data, daemon: None, name };
+        if let Some(token) = token {
+            let joined = join(&node, &self.nodes[0].address, token);
+            assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+        }
+        node.start();
+        self.nodes.push(node);
+    }
+
+    /// Names of the members of which something is true, as a node sees it.
+    fn members(&self, node: usize, what: &str) -> Vec<String> {
+        let Some(status) = self.nodes[node].json(&["cluster", "status"]) else { return Vec::new() };
+        let members = status["members"].as_array().unwrap().iter().filter(|member| member[what] == true);
+        members.map(|member| member["node"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn leader(&self) -> usize {
+        eventually("a leader", || {
+            let alive = (0..self.nodes.len()).find(|at| self.nodes[*at].daemon.is_some()).unwrap();
+            let leader = self.members(alive, "leads").pop()?;
+            self.nodes.iter().position(|node| node.name == leader && node.daemon.is_some())
+        })
+    }
+
+    fn apply(&self, at: usize) {
+        self.nodes[at].told(&["apply", "-f", self.folder.path().join("compose.yaml").to_str().unwrap()]);
+    }
+
+    /// Where the replicas run, once there are so many.
+    fn running(&self, at: usize, wanted: usize) -> Vec<String> {
+        eventually("everything runs", || {
+            let status = self.nodes[at].json(&["status"])?;
+            let running = status["replicas"].as_array()?.iter().filter(|replica| replica["state"] == "running");
+            let nodes: Vec<String> = running.map(|replica| replica["node"].as_str().unwrap().to_owned()).collect();
+            (nodes.len() == wanted).then_some(nodes)
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(daemon) = &mut node.daemon {
+                let _ = daemon.kill();
+                let _ = daemon.wait();
+            }
+            let attempts = fs::read_dir(node.data.join("agent/exec")).into_iter().flatten().flatten();
+            for attempt in attempts {
+                let Ok(status) = fs::read(attempt.path().join("status.json")) else { continue };
+                let status: Value = serde_json::from_slice(&status).unwrap_or_default();
+                let pid = status["child"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+                if let Some(pid) = pid.and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+        }
+        if std::thread::panicking() {
+            for node in &self.nodes {
+                let log = fs::read_to_string(node.data.with_extension("log")).unwrap_or_default();
+                eprintln!("--- {} ---\n{log}", node.name);
+            }
+        }
+    }
+}
+
+fn longshore() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_longshore"))
+}
+
+fn join(node: &Node, server: &str, token: &str) -> Output {
+    let file = node.data.with_extension("token");
+    fs::write(&file, token).unwrap();
+    let mut command = longshore();
+    command.args(["cluster", "join", server, "--node", &node.name, "--advertise", &node.address]);
+    command.arg("--token-file").arg(file).arg("--data-dir").arg(&node.data);
+    command.output().unwrap()
+}
+
+/// An address nobody listens at. Another could take it before we do; the ports are many and the time is short.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let patience = Instant::now() + Duration::from_mins(1);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < patience, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn three_nodes_go_on_without_their_leader_and_take_it_back() {
+    let mut cluster = Cluster::of(3);
+    cluster.apply(2);
+    let mut nodes = cluster.running(1, 3);
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n2", "n3"], "every node takes its share");
+
+    let leader = cluster.leader();
+    cluster.nodes[leader].kill();
+    let follower = (leader + 1) % 3;
+    // Asked of whoever is left, accepted once the two have agreed on a leader.
+    eventually("writes again", || cluster.nodes[follower].json(&["scale", "shop", "web=4"]));
+    let nodes = cluster.running(follower, 4);
+    assert!(nodes.iter().all(|node| *node != cluster.nodes[leader].name), "{nodes:?}");
+
+    cluster.nodes[leader].start();
+    eventually("it is back", || {
+        let nodes = cluster.nodes[leader].json(&["node", "ls"])?;
+        nodes.as_array()?.iter().all(|node| node["health"] == "ready").then_some(())
+    });
+    let status = cluster.nodes[leader].told(&["status"]);
+    assert_eq!(status["deployments"][0]["revision"], 2, "what was decided without it reached it: {status:#}");
+    cluster.nodes[leader].told(&["rm", "shop"]);
+}
+
+#[test]
+fn a_minority_refuses_and_a_leader_that_slept_wakes_up_as_a_follower() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.leader();
+    cluster.nodes[leader].signal(Signal::STOP);
+    let (second, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    eventually("writes again", || cluster.nodes[second].json(&["token", "create", "a", "--role", "view"]));
+    cluster.nodes[leader].signal(Signal::CONT);
+    let names = |cluster: &Cluster, at: usize| -> Option<Vec<String>> {
+        let rows = cluster.nodes[at].json(&["token", "ls"])?;
+        Some(rows.as_array()?.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect())
+    };
+    eventually("the sleeper knows", || (names(&cluster, leader)? == ["a"]).then_some(()));
+
+    let alone = cluster.leader();
+    for other in [leader, second, third].into_iter().filter(|other| *other != alone) {
+        cluster.nodes[other].kill();
+    }
+    let said = refused(&cluster.nodes[alone].ask(&["token", "create", "b", "--role", "view"]));
+    assert!(said.contains("quorum_lost") || said.contains("leader_lost"), "{said}");
+    for other in (0..3).filter(|other| *other != alone) {
+        cluster.nodes[other].start();
+    }
+    eventually("writes again", || cluster.nodes[alone].json(&["token", "create", "c", "--role", "view"]));
+    let names = names(&cluster, alone).unwrap();
+    // The one refused may have been decided after all: nobody was told that it was not.
+    assert!(names.contains(&"a".to_owned()) && names.contains(&"c".to_owned()), "{names:?}");
+}
+
+#[test]
+fn all_nodes_killed_at_once_come_back_with_everything() {
+    let mut cluster = Cluster::of(3);
+    cluster.apply(0);
+    cluster.running(0, 3);
+    let before = cluster.nodes[0].told(&["cluster", "status"]);
+    cluster.nodes.iter_mut().for_each(Node::kill);
+    cluster.nodes.iter_mut().for_each(Node::start);
+    cluster.running(2, 3);
+    let status = cluster.nodes[1].told(&["status"]);
+    for replica in status["replicas"].as_array().unwrap() {
+        assert_eq!((&replica["generation"], &replica["restarts"]), (&1.into(), &0.into()), "{replica:#}");
+    }
+    assert!(cluster.nodes[1].told(&["cluster", "status"])["index"].as_u64() >= before["index"].as_u64());
+    cluster.nodes[1].told(&["rm", "shop"]);
+    eventually("gone", || cluster.nodes[0].json(&["status"])?["replicas"].as_array()?.is_empty().then_some(()));
+}
+
+#[test]
+fn a_join_token_lets_one_node_in_and_a_node_that_left_is_a_stranger() {
+    let mut cluster = Cluster::of(1);
+    eventually("ready", || cluster.nodes[0].json(&["node", "ls"]));
+    let token = cluster.nodes[0].text(&["cluster", "token", "--worker"]);
+    cluster.add(Some(&token));
+    eventually("n2 is ready", || {
+        let nodes = cluster.nodes[0].json(&["node", "ls"])?;
+        nodes.as_array()?.iter().any(|node| node["name"] == "n2" && node["health"] == "ready").then_some(())
+    });
+
+    let third =
+        Node { name: "n3".to_owned(), address: free_address(), data: cluster.folder.path().join("n3"), daemon: None };
+    let server = cluster.nodes[0].address.clone();
+    assert!(refused(&join(&third, &server, &token)).contains("join_token_invalid"), "a token used before");
+    let expired = cluster.nodes[0].text(&["cluster", "token", "--valid", "0s"]);
+    assert!(refused(&join(&third, &server, &expired)).contains("join_token_expired"));
+    let mut forged = cluster.nodes[0].text(&["cluster", "token"]);
+    let pin_begins = forged.rfind('-').unwrap() + 1;
+    let other = if forged[pin_begins..].starts_with('0') { "1" } else { "0" };
+    forged.replace_range(pin_begins..=pin_begins, other);
+    let said = refused(&join(&third, &server, &forged));
+    assert!(said.contains("not of the cluster the token names"), "another authority: {said}");
+
+    let said = refused(&cluster.nodes[1].ask(&["status"]));
+    assert!(said.contains("not_a_server"), "a worker rules nothing: {said}");
+    cluster.nodes[0].told(&["node", "rm", "--force", "n2"]);
+    cluster.nodes[1].kill();
+    cluster.nodes[1].start();
+    std::thread::sleep(Duration::from_secs(3));
+    let nodes = cluster.nodes[0].told(&["node", "ls"]);
+    assert_eq!(nodes.as_array().unwrap().len(), 1, "a removed node's certificate opened something: {nodes:#}");
+}
+
+#[test]
+fn a_token_opens_what_its_role_and_scope_allow_until_it_is_revoked() {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    eventually("ready", || node.json(&["node", "ls"]));
+    cluster.apply(0);
+    let with = |token: &str, arguments: &[&str]| {
+        longshore().args(arguments).args(["--address", &node.address, "--token", token]).output().unwrap()
+    };
+    let create = |arguments: &[&str]| node.text(&[&["token", "create"], arguments].concat());
+    let viewer = create(&["eyes", "--role", "view"]);
+    let deployer = create(&["ci", "--role", "deploy", "--deployment", "shop"]);
+    let elsewhere = create(&["other", "--role", "deploy", "--deployment", "blog"]);
+    let expired = create(&["old", "--role", "admin", "--valid", "0s"]);
+
+    assert!(with(&viewer, &["status"]).status.success());
+    assert!(refused(&with(&viewer, &["scale", "shop", "web=2"])).contains("forbidden"), "wrong role");
+    assert!(with(&deployer, &["scale", "shop", "web=2"]).status.success());
+    assert!(refused(&with(&deployer, &["node", "ls"])).contains("forbidden"), "the whole cluster");
+    assert!(refused(&with(&deployer, &["node", "pause", "n1"])).contains("forbidden"), "wrong role");
+    assert!(refused(&with(&elsewhere, &["scale", "shop", "web=1"])).contains("forbidden"), "wrong scope");
+    let seen = String::from_utf8(with(&elsewhere, &["status"]).stdout).unwrap();
+    assert!(!seen.contains("shop"), "another deployment shows: {seen}");
+    assert!(refused(&with(&expired, &["status"])).contains("unauthenticated"), "expired");
+    let wrong = viewer.replacen(viewer.split('-').nth(3).unwrap(), &"0".repeat(32), 1);
+    assert!(refused(&with(&wrong, &["status"])).contains("unauthenticated"), "wrong secret");
+
+    let id = viewer.split('-').nth(2).unwrap();
+    node.told(&["token", "rm", id]);
+    assert!(refused(&with(&viewer, &["status"])).contains("unauthenticated"), "revoked");
+    for secret in [&viewer, &deployer, &elsewhere].map(|token| token.split('-').nth(3).unwrap().to_owned()) {
+        assert!(!holds(&node.data, secret.as_bytes()), "a token's secret is on disk");
+    }
+    node.told(&["rm", "shop"]);
+}
+
+/// Whether any file below a folder holds these bytes.
+fn holds(folder: &Path, needle: &[u8]) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.into_iter().any(|path| {
+        if path.is_dir() {
+            return holds(&path, needle);
+        }
+        fs::read(&path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
+    })
+}

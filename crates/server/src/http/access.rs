@@ -1,0 +1,147 @@
+//! Tokens, secrets and the cluster itself over HTTP.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use longshore_api::{
+    Changed, ClusterStatus, JoinTokenRequest, MemberRow, NewToken, Pin, SecretRequest, SecretStored, Token, TokenKind,
+    TokenRequest, TokenRow,
+};
+use longshore_model::{
+    Command, NamespaceName, SecretName,
+    access::{AccessCommand, AccessToken, SeatPart, TokenId, TokenScope},
+};
+use longshore_store::replicated::Part;
+
+use super::{
+    Answer, Desk, Refusal,
+    caller::Caller,
+    deployments::Scope,
+    extract::{Asked, Body, Named},
+};
+use crate::{
+    clock,
+    reception::{self, ReceptionError, secret_purpose},
+    vault::{digest_of, random_hex},
+};
+
+/// How long a join token is good for unless said otherwise.
+const JOIN_TOKEN: Duration = Duration::from_hours(1);
+
+pub(super) async fn join_token(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Body(request): Body<JoinTokenRequest>,
+) -> Answer<NewToken> {
+    let valid = request.valid_secs.map_or(JOIN_TOKEN, Duration::from_secs);
+    let part = if request.worker { SeatPart::Worker } else { SeatPart::Server };
+    let token = reception::grant_join(&desk.store()?, caller.actor, part, valid).await?;
+    Ok(Json(NewToken { id: token.id.clone(), token: token.reveal() }))
+}
+
+pub(super) async fn tokens(State(desk): State<Arc<Desk>>) -> Answer<Vec<TokenRow>> {
+    let state = desk.store()?.read().await?.state;
+    let rows = state.access().tokens().map(|(id, token)| TokenRow {
+        id: id.to_string(),
+        name: token.name.clone(),
+        role: token.power.as_str().to_owned(),
+        namespace: token.scope.namespace.as_ref().map(ToString::to_string),
+        deployment: token.scope.deployment.as_ref().map(ToString::to_string),
+        expires_ms: token.expires_at.map(|at| at.0),
+    });
+    Ok(Json(rows.collect()))
+}
+
+pub(super) async fn issue(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Body(request): Body<TokenRequest>,
+) -> Answer<NewToken> {
+    let (store, now) = (desk.store()?, clock::now());
+    let state = store.read().await?.state;
+    let authority = state.access().authority().ok_or(ReceptionError::NotFounded)?;
+    let made = random_hex(8).and_then(|id| Ok((id, random_hex(16)?))).map_err(ReceptionError::from)?;
+    let token = Token { kind: TokenKind::Operator, id: made.0, secret: made.1, pin: Pin::of(&authority.certificate) };
+    let kept = AccessToken {
+        name: request.name,
+        digest: digest_of(token.secret.as_bytes()),
+        power: request.role,
+        scope: TokenScope {
+            namespace: request.namespace.as_deref().map(NamespaceName::from),
+            deployment: request.deployment.as_deref().map(Into::into),
+        },
+        expires_at: request.valid_secs.map(|seconds| now.after(Duration::from_secs(seconds))),
+        since: now,
+    };
+    let command = AccessCommand::IssueToken { id: TokenId::from(token.id.as_str()), token: kept };
+    desk.carry_out(caller, Command::Access(Box::new(command))).await?;
+    Ok(Json(NewToken { id: token.id.clone(), token: token.reveal() }))
+}
+
+pub(super) async fn revoke(State(desk): State<Arc<Desk>>, caller: Caller, Named(id): Named<String>) -> Answer<Changed> {
+    let command = AccessCommand::RevokeToken { id: TokenId::from(id.as_str()) };
+    desk.change(caller, Command::Access(Box::new(command))).await
+}
+
+pub(super) async fn store_secret(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Asked(scope): Asked<Scope>,
+    Body(request): Body<SecretRequest>,
+) -> Answer<SecretStored> {
+    let (namespace, name) = (scope.name(), SecretName::from(name.as_str()));
+    let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
+    let state = desk.store()?.read().await?.state;
+    let version = state.secret_version(&namespace, &name).unwrap_or(0) + 1;
+    let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
+    let contents = vault.seal(&purpose, request.contents.as_bytes()).map_err(ReceptionError::from)?;
+    let command = AccessCommand::StoreSecret { namespace, name, version, contents };
+    desk.carry_out(caller, Command::Access(Box::new(command))).await?;
+    Ok(Json(SecretStored { version }))
+}
+
+pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStatus> {
+    let store = desk.store()?;
+    let state = store.read().await?.state;
+    let (members, leadership) = (store.members(), store.leadership().borrow().clone());
+    let row = |(node, seat): (&longshore_model::NodeName, &Arc<longshore_model::access::Seat>)| MemberRow {
+        node: node.to_string(),
+        member: seat.member.0,
+        address: seat.address.clone(),
+        part: seat.part.as_str().to_owned(),
+        keeps_log: members.members.contains_key(&seat.member),
+        votes: members.voters.contains(&seat.member),
+        leads: leadership.leader.as_ref().is_some_and(|leader| leader.id == seat.member),
+    };
+    let status = store.status();
+    Ok(Json(ClusterStatus {
+        cluster: desk.hub.place().cluster,
+        this_node: desk.hub.node().to_string(),
+        leading_here: leadership.part == Part::Leading,
+        term: status.term,
+        index: state.index().0,
+        log_entry: status.last_entry,
+        members: state.access().seats().map(row).collect(),
+    }))
+}
+
+impl From<ReceptionError> for Refusal {
+    fn from(error: ReceptionError) -> Self {
+        use axum::http::StatusCode;
+        use longshore_model::RequestCode;
+        match error {
+            ReceptionError::Propose(error) => error.into(),
+            ReceptionError::Read(error) => error.into(),
+            ReceptionError::Refused(error) => error.into(),
+            ReceptionError::NotYours(_) => Self::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, error.to_string()),
+            ReceptionError::NoContents(_) => Self::new(StatusCode::NOT_FOUND, RequestCode::NotFound, error.to_string()),
+            ReceptionError::Identity(_) => {
+                Self::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, error.to_string())
+            }
+            ReceptionError::Vault(_) | ReceptionError::NotFounded => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())
+            }
+        }
+    }
+}

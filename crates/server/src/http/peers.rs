@@ -1,0 +1,196 @@
+//! Nodes over HTTP: members, agents and newcomers.
+//!
+//! Owns: which node may say what. Invariant: a node has proven its name, and is judged by its seat, before it is heard.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{DefaultBodyLimit, Extension, Request, State},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::Response,
+    routing::post,
+};
+use futures_util::stream;
+use longshore_model::{NodeName, Report, RequestCode, WorkFeed, access::SeatPart, work::FileWanted};
+use longshore_store::replicated::LARGEST_MESSAGE;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use super::{Desk, Refusal};
+use crate::{
+    doors::Peer,
+    hub::Leader,
+    link,
+    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, frame, pack, unpack},
+    reception, tls,
+    vault::digest_of,
+};
+
+/// A feed with nothing to say says so that often.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+/// Largest request of a newcomer.
+const LARGEST_COMING: usize = 64 * 1024;
+
+/// Routes of nodes; they lead nowhere but over TLS.
+pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
+    let members = Router::new()
+        .route("/peer/raft", post(raft))
+        .route("/peer/promote", post(promote))
+        .route("/peer/demote", post(demote))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
+    let nodes = Router::new()
+        .route("/peer/hello", post(hello))
+        .route("/peer/work", post(work))
+        .route("/peer/report", post(report))
+        .route("/peer/file", post(file))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(desk), seated_only));
+    let largest = DefaultBodyLimit::max(LARGEST_MESSAGE + 1024);
+    let newcomers = Router::new().route("/join", post(join)).layer(DefaultBodyLimit::max(LARGEST_COMING));
+    members.merge(nodes).layer(largest).merge(newcomers)
+}
+
+/// A node that has proven who it is.
+#[derive(Clone, Debug)]
+struct Known(NodeName);
+
+/// Members hear each other before they know every seat, or one that was away could never catch up; only those that left
+/// are not heard.
+async fn servers_only(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let (name, part, fingerprint) = prove(&peer, &request)?;
+    let left = desk.hub.store().is_some_and(|store| store.read_local().state.access().is_unseated(&fingerprint));
+    if part != SeatPart::Server || left {
+        return Err(not_seated(&name));
+    }
+    request.extensions_mut().insert(Known(name));
+    Ok(next.run(request).await)
+}
+
+async fn seated_only(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let (name, _, fingerprint) = prove(&peer, &request)?;
+    let store = desk.store()?;
+    let seated =
+        |state: &longshore_store::State| state.access().seat(&name).is_some_and(|seat| seat.fingerprint == fingerprint);
+    // A node let in a moment ago may be news to this member.
+    if !seated(&store.read_local().state) && !seated(&store.read().await?.state) {
+        return Err(not_seated(&name));
+    }
+    request.extensions_mut().insert(Known(name));
+    Ok(next.run(request).await)
+}
+
+fn prove(peer: &Peer, request: &Request) -> Result<(NodeName, SeatPart, longshore_model::access::Digest), Refusal> {
+    let unproven = || {
+        let message = "only nodes of this cluster may say this";
+        Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message)
+    };
+    let Peer::Remote(Some(certificate)) = peer else { return Err(unproven()) };
+    let name = request.headers().get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
+    let name = NodeName::from(name.ok_or_else(unproven)?);
+    let part = tls::proves(certificate, &name).ok_or_else(unproven)?;
+    Ok((name, part, digest_of(certificate)))
+}
+
+fn not_seated(name: &NodeName) -> Refusal {
+    let message = format!("`{name}` is not part of this cluster, or not in a way that allows this");
+    Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message)
+}
+
+async fn raft(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
+    Ok(desk.store()?.serve(&message).await)
+}
+
+async fn promote(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
+    let Promotion { member, vault } = read(&message)?;
+    let served = desk.hub.serve(member, vault).await;
+    served.map(|_| Vec::new()).map_err(|error| failed(&error))
+}
+
+async fn demote(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+    desk.hub.cease().await.map(|()| Vec::new()).map_err(|error| failed(&error))
+}
+
+async fn hello(
+    State(desk): State<Arc<Desk>>,
+    Extension(Known(node)): Extension<Known>,
+    message: Bytes,
+) -> Result<Vec<u8>, Refusal> {
+    let hello: Hello = read(&message)?;
+    write(&reception::welcome(&desk.hub, &desk.store()?, &node, hello).await?)
+}
+
+async fn report(
+    State(desk): State<Arc<Desk>>,
+    Extension(Known(node)): Extension<Known>,
+    message: Bytes,
+) -> Result<Vec<u8>, Refusal> {
+    let reports: Vec<Report> = read(&message)?;
+    let reported = match desk.hub.leader() {
+        Leader::Here(store) => {
+            reception::take_reports(&desk.hub, &store, &node, reports).await?;
+            Reported::Taken
+        }
+        Leader::There(leader) => Reported::NotLeading(Some(leader)),
+        Leader::Unknown => Reported::NotLeading(None),
+    };
+    write(&reported)
+}
+
+async fn file(
+    State(desk): State<Arc<Desk>>,
+    Extension(Known(node)): Extension<Known>,
+    message: Bytes,
+) -> Result<Vec<u8>, Refusal> {
+    let wanted: FileWanted = read(&message)?;
+    write(&reception::file(&desk.hub, &desk.store()?, &node, &wanted).await?)
+}
+
+async fn work(State(desk): State<Arc<Desk>>, Extension(Known(node)): Extension<Known>) -> Result<Response, Refusal> {
+    let feed = link::follow(desk.store()?, node).await.map_err(|error| failed(&error))?;
+    Ok(Response::new(Body::from_stream(stream::unfold(feed, next_frame))))
+}
+
+/// The next message of a feed, or a sign of life.
+async fn next_frame(mut feed: mpsc::Receiver<WorkFeed>) -> Option<(Result<Vec<u8>, String>, mpsc::Receiver<WorkFeed>)> {
+    let message = match tokio::time::timeout(SIGN_OF_LIFE, feed.recv()).await {
+        Ok(Some(message)) => Some(message),
+        Ok(None) => return None,
+        Err(_) => None,
+    };
+    Some((frame(&message), feed))
+}
+
+async fn join(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
+    desk.hub.newcomers.pass().map_err(|()| {
+        let message = "too many want to join at once; try again in a moment";
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, RequestCode::TooManyRequests, message)
+    })?;
+    let coming: Coming = read(&message)?;
+    write(&reception::admit(&desk.hub, &desk.store()?, &coming).await?)
+}
+
+fn read<T: DeserializeOwned>(message: &[u8]) -> Result<T, Refusal> {
+    unpack(message).map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, format!("not understood: {error}"))
+    })
+}
+
+fn write(answer: &impl serde::Serialize) -> Result<Vec<u8>, Refusal> {
+    pack(answer).map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, RequestCode::NotReady, error))
+}
+
+fn failed(error: &dyn std::error::Error) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())
+}

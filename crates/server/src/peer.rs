@@ -1,0 +1,21 @@
+//! Nodes talking to nodes.
+//!
+//! ```text
+//! members   ─▶ /peer/raft                                    votes and entries of the log, commands handed on
+//! agents    ─▶ /peer/hello /peer/work /peer/report /peer/file what a node has, is to do, sees, and may read
+//! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
+//! newcomers ─▶ /join                                          a token for a certificate
+//! ```
+//!
+//! Owns: what is said, and carrying it. Must not touch: what comes of it.
+//! Invariant: both ends have proven who they are before a word is said; newcomers prove it by their token.
+
+mod client;
+mod transport;
+mod wire;
+
+pub(crate) use self::{
+    client::{CallError, Calls, NODE_HEADER},
+    transport::MemberTransport,
+    wire::{Admitted, Coming, Hello, Promotion, Reported, Server, Welcome, frame, pack, unframe, unpack},
+};

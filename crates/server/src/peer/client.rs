@@ -1,0 +1,171 @@
+//! Calling other nodes.
+//!
+//! Owns: connections, kept while they are idle, and whether a call that failed may have arrived.
+//! Invariant: the node at the other end has proven its name before anything is sent to it.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{Method, Request, Response, body::Incoming, client::conn::http1::SendRequest, header};
+use hyper_util::rt::TokioIo;
+use longshore_api::Envelope;
+use longshore_model::NodeName;
+use longshore_store::replicated::{LARGEST_MESSAGE, Sent};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::Server;
+use crate::identity::{node_dns, server_name};
+
+/// Time to connect and agree on keys; a machine that is off says nothing at all.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Idle connections kept to one node.
+const KEPT: usize = 4;
+
+/// Header in which a node says who it is; its certificate proves it.
+pub(crate) const NODE_HEADER: &str = "longshore-node";
+
+/// Why a call brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// It was not answered.
+    #[error("{why}")]
+    Silent {
+        /// What is known about it.
+        why: String,
+        /// Whether it may have arrived.
+        sent: Sent,
+    },
+    /// The answer was no.
+    #[error("{0}")]
+    Refused(Envelope),
+}
+
+/// A connection that a request can be sent on.
+type Connection = SendRequest<Full<Bytes>>;
+/// Idle connections, by node and address.
+type Idle = HashMap<(NodeName, String), Vec<Connection>>;
+
+/// Calls other nodes on behalf of this one.
+pub(crate) struct Calls {
+    me: NodeName,
+    connector: TlsConnector,
+    idle: Mutex<Idle>,
+}
+
+impl Calls {
+    pub(crate) fn new(me: NodeName, config: rustls::ClientConfig) -> Self {
+        Self { me, connector: TlsConnector::from(Arc::new(config)), idle: Mutex::default() }
+    }
+
+    /// Sends a message and waits for the answer. Has no time limit of its own once it is connected.
+    pub(crate) async fn post(&self, to: &Server, path: &str, message: Vec<u8>) -> Result<Bytes, CallError> {
+        let (mut connection, response) = self.send(to, path, message).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LARGEST_MESSAGE * 8).collect().await;
+        let body = body.map_err(|error| silent(error, Sent::Perhaps))?.to_bytes();
+        if connection.ready().await.is_ok() {
+            self.keep(to, connection);
+        }
+        if status.is_success() {
+            return Ok(body);
+        }
+        let unclear = || Envelope::new("unclear", format!("the answer was {status}"));
+        Err(CallError::Refused(serde_json::from_slice(&body).unwrap_or_else(|_| unclear())))
+    }
+
+    /// Asks for something that is answered bit by bit.
+    pub(crate) async fn stream(&self, to: &Server, path: &str) -> Result<Incoming, CallError> {
+        let (_, response) = self.send(to, path, Vec::new()).await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
+        }
+        Err(CallError::Refused(Envelope::new("unclear", format!("the answer was {status}"))))
+    }
+
+    async fn send(
+        &self,
+        to: &Server,
+        path: &str,
+        message: Vec<u8>,
+    ) -> Result<(Connection, Response<Incoming>), CallError> {
+        let message = Bytes::from(message);
+        // A connection kept for too long may have been closed by the other side: then the next one is tried.
+        while let Some(mut connection) = self.take(to) {
+            if connection.ready().await.is_err() {
+                continue;
+            }
+            match connection.try_send_request(self.request(to, path, message.clone())?).await {
+                Ok(response) => return Ok((connection, response)),
+                Err(mut failed) => {
+                    if failed.take_message().is_none() {
+                        return Err(silent(failed.into_error(), Sent::Perhaps));
+                    }
+                }
+            }
+        }
+        let connected = tokio::time::timeout(CONNECT, self.connect(to)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let mut connection = connected.map_err(|error| silent(error, Sent::No))?;
+        match connection.try_send_request(self.request(to, path, message)?).await {
+            Ok(response) => Ok((connection, response)),
+            Err(mut failed) => {
+                let sent = if failed.take_message().is_some() { Sent::No } else { Sent::Perhaps };
+                Err(silent(failed.into_error(), sent))
+            }
+        }
+    }
+
+    fn request(&self, to: &Server, path: &str, message: Bytes) -> Result<Request<Full<Bytes>>, CallError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(header::HOST, &to.address)
+            // Names are any text; headers are not.
+            .header(NODE_HEADER, header::HeaderValue::from_bytes(self.me.as_str().as_bytes()).map_err(unsendable)?);
+        request.body(Full::new(message)).map_err(unsendable)
+    }
+
+    async fn connect(&self, to: &Server) -> io::Result<Connection> {
+        let stream = TcpStream::connect(&to.address).await?;
+        stream.set_nodelay(true)?;
+        let name = server_name(node_dns(&to.name)).map_err(io::Error::other)?;
+        let stream = self.connector.connect(name, stream).await?;
+        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(io::Error::other)?;
+        // Ends by itself when the sender is dropped or the other side is gone.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    fn take(&self, to: &Server) -> Option<Connection> {
+        self.idle_mut().get_mut(&(to.name.clone(), to.address.clone()))?.pop()
+    }
+
+    fn keep(&self, to: &Server, connection: Connection) {
+        let mut idle = self.idle_mut();
+        let kept = idle.entry((to.name.clone(), to.address.clone())).or_default();
+        if kept.len() < KEPT {
+            kept.push(connection);
+        }
+    }
+
+    fn idle_mut(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn silent(error: impl std::fmt::Display, sent: Sent) -> CallError {
+    CallError::Silent { why: error.to_string(), sent }
+}
+
+fn unsendable(error: impl std::fmt::Display) -> CallError {
+    silent(error, Sent::No)
+}
