@@ -17,15 +17,13 @@ use smallvec::SmallVec;
 
 use crate::{
     feasibility::{self, Filter, Scope, Site, constraints::Rules, skew::Branches},
-    view::{
-        GroupIx, NodeIx, View,
-        classes::ClassIx,
-        groups::{Group, Slot},
-        occupancy::Holding,
-    },
+    view::{GroupIx, NodeIx, View, classes::ClassIx, groups::Group, occupancy::Holding},
 };
 
-pub(crate) use self::{company::Company, counts::Counts};
+pub(crate) use self::{
+    company::Company,
+    counts::{Counts, Whereabouts},
+};
 
 /// A batch's request.
 pub(crate) struct Ask {
@@ -59,18 +57,19 @@ impl Ask {
     pub(crate) fn new(view: &View, group: GroupIx, now: Time, mut counts: Counts) -> Self {
         let known = view.group(group);
         counts.clear(&view.fleet, &known.spec.placement.distinct_property);
-        for node in known.wanted_slots().filter_map(Slot::counts_on) {
+        for slot in known.wanted_slots() {
+            let Some(node) = slot.counts_on() else { continue };
             counts.add(node);
+            slot.beside().into_iter().for_each(|node| counts.add_beside(node));
         }
         Self::counting(view, group, now, counts)
     }
 
     /// What a group asks for that was asked earlier in the pass, with its slots where it left them.
-    pub(crate) fn resumed(view: &View, group: GroupIx, now: Time, mut counts: Counts, slots: &[(NodeIx, u32)]) -> Self {
+    pub(crate) fn resumed(view: &View, group: GroupIx, now: Time, whereabouts: &Whereabouts) -> Self {
+        let mut counts = Counts::default();
         counts.clear(&view.fleet, &view.group(group).spec.placement.distinct_property);
-        for (node, count) in slots {
-            (0..*count).for_each(|_| counts.add(*node));
-        }
+        counts.resume(whereabouts);
         Self::counting(view, group, now, counts)
     }
 
@@ -80,9 +79,7 @@ impl Ask {
         let held = view.group(ask.group).rolling.held.as_ref()?;
         let mut counts = Counts::default();
         counts.clear(&view.fleet, &held.spec.placement.distinct_property);
-        for node in ask.counts.nodes() {
-            (0..ask.counts.get(node)).for_each(|_| counts.add(node));
-        }
+        counts.resume(&ask.counts.whereabouts());
         Some(Self::of_spec(view, ask.group, (&held.spec, held.revision), now, counts))
     }
 

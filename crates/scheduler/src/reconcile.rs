@@ -11,6 +11,7 @@
 //! Owns: the comparison of what is wanted with what is. Must not touch: which node is best.
 //! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
 
+mod abort;
 pub(crate) mod absence;
 pub(crate) mod attempt;
 mod foresight;
@@ -55,8 +56,9 @@ use crate::{
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
-    let (groups, nodes) = foresight::complete(view, changes, now);
+    let (mut groups, nodes) = foresight::complete(view, changes, now);
     let deployments = rollout::conclude(view);
+    abort::begin_nothing(view, &mut groups, &deployments);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_overdue(view, now)).min();
     Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }
@@ -256,7 +258,7 @@ impl<'a> Pass<'a> {
     fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
         self.view.waiting.remove(&group);
         let closed = scale::close_surplus(self, group);
-        handover::settle(self, group);
+        handover::settle(self, ask);
         restart::restart_ended(self, group);
         rollout::revive(self, ask);
         rollout::judge(self, ask);

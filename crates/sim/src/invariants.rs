@@ -16,6 +16,7 @@ mod evacuated;
 mod explained;
 mod fencing;
 mod generations;
+mod global;
 mod host_ports;
 mod indices;
 mod ledger;
@@ -124,13 +125,16 @@ impl Ledger {
             for message in generations::check(state, group, slot) {
                 violations.add(now, generations::NAME, message);
             }
+            for message in global::check(state, group, slot) {
+                violations.add(now, global::NAME, message);
+            }
         }
     }
 
     fn check_changes(state: &State, changes: &Changes, now: Time, violations: &mut Violations) {
         // Whoever is displaced for something more important is not taken away by a rollout.
         if state.config().preemption == Preemption::Off {
-            for message in changes.stopped.iter().filter_map(|(group, slot)| short::check(state, group, slot, now)) {
+            for message in changes.stopped.iter().filter_map(|tenant| short::check(state, tenant, now)) {
                 violations.add(now, short::NAME, message);
             }
         }
@@ -224,7 +228,7 @@ pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violation
         violations.add(now, evacuated::NAME, message);
     }
     for (key, group) in state.groups() {
-        for message in explained::check(key, group) {
+        for message in explained::check(state, key, group) {
             violations.add(now, explained::NAME, message);
         }
         if let Some(message) = concurrency::check(key, group) {

@@ -16,7 +16,7 @@ fn scope(ask: &Ask) -> Scope {
 }
 
 fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.counts.get(site.ix) == 0
+    ask.counts.present(site.ix) == 0
 }
 
 fn explain(_: &Ask, _: &Site<'_>) -> Refusal {

@@ -23,7 +23,7 @@ fn limit(ask: &Ask) -> Option<u32> {
 }
 
 fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    limit(ask).is_none_or(|limit| ask.counts.get(site.ix) < limit)
+    limit(ask).is_none_or(|limit| ask.counts.present(site.ix) < limit)
 }
 
 fn explain(ask: &Ask, _: &Site<'_>) -> Refusal {

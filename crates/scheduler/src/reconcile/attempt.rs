@@ -4,6 +4,8 @@
 //!
 //! Owns: all-or-nothing. Invariant: every vacancy handed in comes back placed or held back with an explanation.
 
+use std::collections::BTreeSet;
+
 use longshore_model::{Explanation, Placement, Reason, Refusal, Strategy, service::Batching};
 
 use crate::{
@@ -11,10 +13,10 @@ use crate::{
     explain,
     feasibility::gates::{self, Gate, dependencies},
     placement::{self, Vacancy},
-    view::View,
+    view::{NodeIx, View},
 };
 
-use super::reschedule;
+use super::{reschedule, slots};
 
 /// What came of an attempt.
 #[derive(Default)]
@@ -66,12 +68,17 @@ fn split_early(view: &View, ask: &Ask, vacancies: Vec<Vacancy>) -> (Vec<Vacancy>
 
 fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outcome: &mut Attempt) {
     let (vacancies, movers) = reschedule::split(view, ask, vacancies);
+    let (vacancies, doubled) = split_doubled(view, ask, vacancies);
     let (placed, mut left) = placement::place(view, ask, vacancies);
     outcome.placed = placed;
-    for (vacancy, left_behind) in movers {
+    for (vacancy, left_behind) in movers.into_iter().chain(doubled) {
+        let older = slots::beside(view, ask.group, &vacancy.slot);
+        older.iter().for_each(|node| ask.counts.remove_beside(*node));
         let avoiding = ask.avoid(&left_behind);
         let (placed, unplaced) = placement::place(view, ask, vec![vacancy]);
         ask.avoid_no_longer(&avoiding);
+        let taken = placed.first().and_then(|placed| view.fleet.by_name.get(&placed.node).copied());
+        older.into_iter().filter(|node| Some(*node) != taken).for_each(|node| ask.counts.add_beside(node));
         outcome.placed.extend(placed);
         left.extend(unplaced);
     }
@@ -84,6 +91,18 @@ fn as_many_as_fit(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, outco
         }
         outcome.held_back.push((left, why));
     }
+}
+
+/// Those with an older generation that shall run too are placed one by one: it is not in its own slot's way, though in that
+/// of every other.
+fn split_doubled(view: &View, ask: &Ask, vacancies: Vec<Vacancy>) -> (Vec<Vacancy>, Vec<(Vacancy, BTreeSet<NodeIx>)>) {
+    // Pinned hosts are taken all together or not at all.
+    if !ask.counts.has_beside() || ask.spec.placement.strategy == Strategy::Hosts {
+        return (vacancies, Vec::new());
+    }
+    let is_single = |vacancy: &Vacancy| slots::beside(view, ask.group, &vacancy.slot).is_empty();
+    let (single, doubled): (Vec<_>, Vec<_>) = vacancies.into_iter().partition(is_single);
+    (single, doubled.into_iter().map(|vacancy| (vacancy, BTreeSet::new())).collect())
 }
 
 fn all_or_nothing(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>, barred: usize, outcome: &mut Attempt) {

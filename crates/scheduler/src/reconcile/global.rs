@@ -34,7 +34,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     for slot in &closed {
         ask.counts.remove_from(slots::counts_on(pass.view, group, slot));
     }
-    handover::settle(pass, group);
+    handover::settle(pass, ask);
     restart::restart_ended(pass, group);
     rollout::revive(pass, ask);
     rollout::judge(pass, ask);

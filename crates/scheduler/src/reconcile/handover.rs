@@ -22,12 +22,13 @@ use longshore_model::{
 use super::{
     Pass, absence,
     proof::{Proof, proof},
-    rollout,
+    rollout, slots,
 };
 use crate::{
+    ask::Ask,
     feasibility,
     view::{
-        GroupIx, View,
+        View,
         groups::{Replica, Slot},
     },
 };
@@ -43,8 +44,8 @@ enum Fate {
 }
 
 /// Stops what is no longer needed, and asks to be woken when that could change.
-pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
-    let known = pass.view.group(group);
+pub(super) fn settle(pass: &mut Pass<'_>, ask: &Ask) {
+    let known = pass.view.group(ask.group);
     let calm = pass.view.fleet.unsettled.is_empty();
     let monitor = rollout::monitor(pass.view, known);
     let (mut stops, mut wakes) = (Vec::new(), Vec::new());
@@ -59,7 +60,7 @@ pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
         if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, &known.spec, job, pass.now)) {
             stops.push(stop(job.generation));
         }
-        let (loser, at) = losers(pass.view, &known.spec, slot, monitor, pass.now);
+        let (loser, at) = losers(pass.view, ask, slot, monitor, pass.now);
         stops.extend(loser.into_iter().map(stop));
         wakes.extend(at);
     }
@@ -70,18 +71,16 @@ pub(super) fn settle(pass: &mut Pass<'_>, group: GroupIx) {
 }
 
 /// The generations of a slot that go, and when to look again.
-fn losers(
-    view: &View,
-    spec: &ServiceSpec,
-    slot: &Slot,
-    monitor: Duration,
-    now: Time,
-) -> (Vec<Generation>, Option<Time>) {
+fn losers(view: &View, ask: &Ask, slot: &Slot, monitor: Duration, now: Time) -> (Vec<Generation>, Option<Time>) {
     let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
     let Some(newest) = running.pop() else { return (Vec::new(), None) };
     let (mut going, mut wake) = (Vec::new(), None);
     for older in running {
-        match fate(view, spec, older, (newest, monitor), now) {
+        // What is wanted again was made before what is wanted no more: the rollout goes back to it.
+        if slots::is_outdated(ask, newest) && !slots::is_outdated(ask, older) && is_up(view, older) {
+            continue;
+        }
+        match fate(view, &ask.spec, older, (newest, monitor), now) {
             Fate::Stays(None) => {}
             Fate::Stays(Some(at)) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
             Fate::Goes => going.push(older.generation),
@@ -117,6 +116,10 @@ fn fate(view: &View, spec: &ServiceSpec, older: &Replica, (newest, monitor): (&R
         return Fate::Goes;
     }
     until(proof(view, newest, monitor, now))
+}
+
+fn is_up(view: &View, replica: &Replica) -> bool {
+    replica.state == ReplicaState::Running && !view.fleet.is_down(replica.node)
 }
 
 /// Whether a generation that came back is as good a choice as its replacement: of the same making, on a node it may keep.
@@ -199,14 +202,14 @@ fn is_out_of_time(view: &View, spec: &ServiceSpec, job: &Replica, now: Time) -> 
 }
 
 /// Whether a replica's node is about to leave the cluster for good, and it need not leave with it.
-pub(super) fn is_leaving_with_its_node(view: &View, ask: &crate::ask::Ask, replica: &Replica) -> bool {
+pub(super) fn is_leaving_with_its_node(view: &View, ask: &Ask, replica: &Replica) -> bool {
     let drain = view.fleet.node(replica.node).drain.as_ref();
     drain.is_some_and(|drain| drain.then == AfterDrain::Remove) && !ask.spec.is_stateful()
 }
 
 /// Whether a replica has to leave its node although the node is alive: it is drained, or no longer of the right kind.
 /// What has data there stays, and so does a job until it has finished.
-pub(super) fn must_leave(view: &View, ask: &crate::ask::Ask, replica: &Replica) -> bool {
+pub(super) fn must_leave(view: &View, ask: &Ask, replica: &Replica) -> bool {
     if ask.spec.is_stateful() {
         return false;
     }

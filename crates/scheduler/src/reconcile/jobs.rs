@@ -127,7 +127,7 @@ pub(super) fn in_turn<T>(
     let later = vacancies.split_off((most as usize).saturating_sub(busy).min(vacancies.len()));
     let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {
         let slot = known.slot_at(key).ok().map(|at| &known.slots[at]);
-        slot.is_some_and(|slot| slot.replicas.is_empty())
+        slot.is_some_and(|slot| slot.current().is_none())
     });
     let idle: Vec<SlotKey> = idle.cloned().collect();
     pass.items.extend(idle.into_iter().map(PlanItem::Close));
@@ -140,7 +140,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, group: GroupIx, ask: &mut Ask) {
     let surplus = super::scale::close_surplus(pass, group);
     let mut closed = collect(pass, ask, &surplus);
     closed.extend(surplus.iter().cloned());
-    super::handover::settle(pass, group);
+    super::handover::settle(pass, ask);
     stop_outdated(pass, ask, &closed);
     super::restart::restart_ended(pass, group);
     let mut vacancies = slots::needs(pass, ask, &closed).vacancies;

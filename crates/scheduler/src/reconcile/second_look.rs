@@ -16,7 +16,7 @@ use super::{
     slots,
 };
 use crate::{
-    ask::{Ask, Counts},
+    ask::{Ask, Counts, Whereabouts},
     placement::Vacancy,
     view::{GroupIx, NodeIx, View},
 };
@@ -29,8 +29,8 @@ const MOST_LOOKS: usize = 12;
 #[derive(Default)]
 pub(super) struct Leftover {
     vacancies: Vec<Vacancy>,
-    /// Slots of the service by node, as its turn left them.
-    slots_by_node: Vec<(NodeIx, u32)>,
+    /// Where the slots of the service are, as its turn left them.
+    whereabouts: Whereabouts,
     /// Where its answers begin among the turn's items.
     answers_from: usize,
     /// How much was reserved when it was answered.
@@ -42,7 +42,7 @@ impl Leftover {
         if vacancies.is_empty() {
             return Self::default();
         }
-        Self { vacancies, slots_by_node: slots_by_node(ask), answers_from, reserved: view.reserved() }
+        Self { vacancies, whereabouts: ask.counts.whereabouts(), answers_from, reserved: view.reserved() }
     }
 
     /// Itself, or what a turn that left nobody leaves: where others may be displaced, somebody may be left later.
@@ -53,7 +53,7 @@ impl Leftover {
         let answers_from = changes.map_or(0, |changes| changes.items.len());
         match view.config.preemption {
             Preemption::Off => Self { answers_from, ..self },
-            Preemption::On => Self { answers_from, slots_by_node: slots_by_node(ask), ..self },
+            Preemption::On => Self { answers_from, whereabouts: ask.counts.whereabouts(), ..self },
         }
     }
 
@@ -64,15 +64,11 @@ impl Leftover {
 
     /// A slot lost its generation on a node after the turn.
     fn lose(&mut self, node: Option<NodeIx>, vacancy: Vacancy) {
-        if let Some((_, count)) = self.slots_by_node.iter_mut().find(|(other, _)| Some(*other) == node) {
-            *count = count.saturating_sub(1);
+        if let Some(node) = node {
+            self.whereabouts.lose(node);
         }
         self.vacancies.push(vacancy);
     }
-}
-
-fn slots_by_node(ask: &Ask) -> Vec<(NodeIx, u32)> {
-    ask.counts.nodes().map(|node| (node, ask.counts.get(node))).collect()
 }
 
 /// A group that was answered, and where in the plan its changes are, if it has any.
@@ -151,8 +147,8 @@ fn answer_anew(
     leaving: &mut Leaving,
     now: Time,
 ) -> Vec<(GroupIx, SlotKey)> {
-    let Leftover { vacancies, slots_by_node, answers_from, .. } = std::mem::take(&mut answer.left);
-    let mut ask = Ask::resumed(view, answer.group, now, Counts::default(), &slots_by_node);
+    let Leftover { vacancies, whereabouts, answers_from, .. } = std::mem::take(&mut answer.left);
+    let mut ask = Ask::resumed(view, answer.group, now, &whereabouts);
     // Room kept for itself, or for whoever matters less, does not stand in its way.
     let after: BTreeSet<GroupIx> = view.claimants().filter(|other| !view.precedes(*other, answer.group)).collect();
     let lifted = view.lift_claims(|group| after.contains(&group));

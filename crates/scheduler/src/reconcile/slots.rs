@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use longshore_model::{
     Explanation, Generation, Health, Intent, PlanItem, Reason, RuntimeCode, SlotKey, Time, service::ServiceSpec,
 };
+use smallvec::SmallVec;
 
 use super::{
     Pass, absence, handover, jobs,
@@ -191,6 +192,12 @@ pub(crate) fn movers(view: &View, ask: &Ask, now: Time) -> Vec<Vacancy> {
 pub(crate) fn counts_on(view: &View, group: GroupIx, slot: &SlotKey) -> Option<NodeIx> {
     let known = view.group(group);
     known.slots[known.slot_at(slot).ok()?].counts_on()
+}
+
+/// Other nodes with an older generation of a slot that shall run too.
+pub(super) fn beside(view: &View, group: GroupIx, slot: &SlotKey) -> SmallVec<[NodeIx; 1]> {
+    let known = view.group(group);
+    known.slot_at(slot).map_or_else(|_| SmallVec::new(), |at| known.slots[at].beside())
 }
 
 /// The node a slot's current generation is on.

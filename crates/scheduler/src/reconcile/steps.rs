@@ -4,7 +4,10 @@
 //! Invariant: no more slots than `parallelism` are short because of a rollout, and none where the new generation goes
 //! first; nothing that serves is stopped unless its successor would fit.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use longshore_model::{
     PlanItem, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
@@ -75,47 +78,61 @@ fn due(
 ) -> Vec<SlotKey> {
     let known = pass.view.group(ask.group);
     let staying: Vec<&Slot> = known.wanted_slots().filter(|slot| !closed.contains(&slot.key)).collect();
-    let mut under_way = staying.iter().filter(|slot| holds_up(pass, part, slot)).count();
-    let parallelism = match part.policy.parallelism {
-        0 => usize::MAX,
-        limit => limit as usize,
-    };
     let begun = staying.iter().filter(|slot| part.outcome(slot).is_some() && !is_added(slot)).count();
     let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
-    let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
-    // One that leaves its node in any case changes on the way. Where the old one must go first it waits for its turn: a
-    // drain is no reason to be short of more.
-    let goes_first = old_goes_first(ask, part);
-    let mut due = Vec::new();
-    let mut paused = false;
+    let mut due: BTreeMap<SlotKey, Turn> = BTreeMap::new();
     for slot in outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at])) {
-        let Some(replica) = slot.current() else { continue };
-        // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
-        if ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node)) {
-            continue;
-        }
         let has_begun = part.outcome(slot).is_some();
-        if !has_begun && canaries == 0 {
-            continue;
-        }
-        let leaves = leaving.contains(&slot.key) && !goes_first;
-        let jumps = has_begun || leaves || jumps(pass, part, ask, slot, replica);
-        let fresh = !jumps && serves(slot) && !holds_up(pass, part, slot);
-        if !fresh && !jumps {
-            continue;
-        }
-        if fresh && (under_way >= parallelism || pause_ends.is_some()) {
-            paused = true;
-            continue;
-        }
-        under_way += usize::from(fresh);
+        let Some(turn) = turn(pass, ask, part, leaving, slot).filter(|_| has_begun || canaries > 0) else { continue };
         canaries = canaries.saturating_sub(usize::from(!has_begun));
-        due.push(slot.key.clone());
+        due.insert(slot.key.clone(), turn);
     }
-    if let Some(at) = pause_ends.filter(|_| paused) {
+    // Those that jump are under way from now on; whoever has to wait for a turn waits for them too.
+    let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
+        Some(Turn::Jumps) => true,
+        Some(Turn::Waits) => false,
+        None => holds_up(pass, part, slot),
+    };
+    let under_way = staying.iter().filter(is_under_way).count();
+    let free = match part.policy.parallelism {
+        0 => usize::MAX,
+        limit => (limit as usize).saturating_sub(under_way),
+    };
+    let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
+    let free = if pause_ends.is_some() { 0 } else { free };
+    let waiting: BTreeSet<SlotKey> =
+        due.iter().filter(|(_, turn)| **turn == Turn::Waits).skip(free).map(|(slot, _)| slot.clone()).collect();
+    if let Some(at) = pause_ends.filter(|_| !waiting.is_empty()) {
         pass.wake(at);
     }
-    due
+    due.into_keys().filter(|slot| !waiting.contains(slot)).collect()
+}
+
+/// How a slot comes to its turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// At once, as nothing is lost by it.
+    Jumps,
+    /// When no more are under way than may be.
+    Waits,
+}
+
+/// How a slot that is outdated comes to its turn; not at all for as long as it is in the middle of something else.
+fn turn(pass: &Pass<'_>, ask: &Ask, part: &Part, leaving: &BTreeSet<SlotKey>, slot: &Slot) -> Option<Turn> {
+    let replica = slot.current()?;
+    // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
+    if ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node)) {
+        return None;
+    }
+    // Where the old one must go first, one that serves waits for its turn whatever else is true of it: neither a drain nor
+    // a change that leads nowhere is a reason to be short of more.
+    let would_be_missed = serves(slot) && old_goes_first(ask, part);
+    let hurries = part.outcome(slot).is_some() || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
+    match (hurries, would_be_missed) {
+        (true, false) => Some(Turn::Jumps),
+        (true, true) => Some(Turn::Waits),
+        (false, _) => (serves(slot) && !holds_up(pass, part, slot)).then_some(Turn::Waits),
+    }
 }
 
 /// Whether a slot changes at once and takes nobody's turn: it serves nobody, or is in the middle of a change that leads
@@ -249,6 +266,10 @@ fn start_first(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, slot: &Slot, nod
         ask.counts.add(node);
         return false;
     };
+    if pass.view.fleet.node(node).name != placed.node {
+        // Until the new one has proved itself the old one may be the one that stays.
+        ask.counts.add_beside(node);
+    }
     pass.items.push(PlanItem::Place(placed));
     pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
     true

@@ -363,6 +363,7 @@ impl View {
         // What had ended by itself holds what it held, which for a job is nothing: there is nothing left to drain.
         if replica.state != ReplicaState::Completed {
             replica.state = ReplicaState::Draining;
+            replica.code = None;
         }
         let (node, terms) = (replica.node, Arc::clone(&replica.terms));
         if counted {

@@ -110,6 +110,22 @@ impl Slot {
         self.current().or(self.replicas.last()).map(|replica| replica.node)
     }
 
+    /// Other nodes on which an older generation of it shall run too, each once: until the newest has proved itself, or because
+    /// one that came back may be kept instead.
+    pub(crate) fn beside(&self) -> SmallVec<[NodeIx; 1]> {
+        let mut beside = SmallVec::new();
+        if self.replicas.len() < 2 {
+            return beside;
+        }
+        let counted = self.counts_on();
+        for replica in self.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
+            if Some(replica.node) != counted && !beside.contains(&replica.node) {
+                beside.push(replica.node);
+            }
+        }
+        beside
+    }
+
     /// Whether it is known to wait for this reason, in these particulars.
     pub(crate) fn waits_for(&self, reason: Reason, details: &Details) -> bool {
         self.waiting == Some(reason) && self.waiting_details == *details

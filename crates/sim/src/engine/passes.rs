@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_model::{Command, Time, rollout::RolloutChange};
+use longshore_model::{AfterDrain, Command, DrainOutcome, NodePlan, Plan, Time, rollout::RolloutChange};
 
 use super::{Engine, Tick};
 use crate::invariants;
@@ -69,8 +69,7 @@ impl Engine<'_> {
         if self.scenario.settle.is_some() {
             invariants::check_succession(&self.state, &plan, clock, &mut self.violations);
         }
-        // A rollout that turns around brings another manifest into force, which is for the next pass to carry out.
-        let turned = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
+        let turned = self.changes_the_premises(&plan);
         if !plan.is_empty() {
             self.last_plan = self.now;
             invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
@@ -79,5 +78,19 @@ impl Engine<'_> {
         if !turned {
             invariants::check_settled(&self.state, clock, &mut self.violations);
         }
+    }
+
+    /// Whether what a plan was made from is not what it leaves, so that only the next pass can settle it: a rollout that
+    /// turns around brings another manifest into force, and a node that leaves for good takes along what had ended on it.
+    fn changes_the_premises(&self, plan: &Plan) -> bool {
+        let leaves = |part: &NodePlan| match part {
+            NodePlan::Drain { node, outcome: DrainOutcome::Done, .. } => {
+                let drain = self.state.node(node).and_then(|node| node.drain.as_ref());
+                drain.is_some_and(|drain| drain.then == AfterDrain::Remove)
+            }
+            NodePlan::Drain { .. } | NodePlan::Evacuation(_) => false,
+        };
+        let turns = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
+        turns || plan.nodes.iter().any(leaves)
     }
 }

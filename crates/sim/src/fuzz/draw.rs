@@ -25,6 +25,9 @@ pub(super) fn draw(seed: u64) -> Tree {
     let applied = deployments.iter().map(|drawn| (drawn.name.clone(), drawn.applied())).collect();
     let timeline = timeline::timeline(&mut Dice::new(seed, "timeline"), nodes.len(), deployments);
     let until = timeline.last().map_or(30, |(at, _)| at / 1000 + 30);
+    // Load is evened by one move at a time, each once the last has shown; that takes longer than anything else.
+    let pressed = timeline.iter().any(|(_, entry)| entry.get("pressure").is_some());
+    let settle = if pressed { "4h" } else { "40m" };
     let mut scenario = map([
         ("config", cluster::config(&mut Dice::new(seed, "config"))),
         ("nodes", Tree::List(nodes)),
@@ -32,7 +35,7 @@ pub(super) fn draw(seed: u64) -> Tree {
         ("deployments", Tree::Map(applied)),
         ("timeline", Tree::List(timeline.into_iter().map(|(_, entry)| entry).collect())),
         ("until", word(format!("{until}s"))),
-        ("settle", word("40m")),
+        ("settle", word(settle)),
     ]);
     if let Some(faults) = cluster::faults(&mut Dice::new(seed, "faults")) {
         scenario.set("faults", faults);

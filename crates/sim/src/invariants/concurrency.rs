@@ -1,25 +1,46 @@
 //! No more replicas of a job are under way than may be at once.
+//!
+//! Slots are counted: one lost from sight is still under way, as far as anybody knows, and so is its replacement, but they are
+//! the same piece of work; once the replacement has ended, it has. Only what follows the present spec counts: a limit that was
+//! lowered stops nobody.
 
 use longshore_model::{
-    GroupKey, ReplicaState, RuntimeCode, ServiceKind,
+    GroupKey, ReplicaState, RuntimeCode, Slot,
     replica::{Replica, Wanted},
     service::RestartCondition,
 };
-use longshore_store::Group;
+use longshore_store::{Group, is_live};
 
 pub(super) const NAME: &str = "concurrency";
 
 pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
-    let is_job = matches!(group.spec.kind, ServiceKind::Batch | ServiceKind::Sysbatch);
-    let most = group.spec.max_concurrent.filter(|_| is_job && group.wanted == Wanted::Run)? as usize;
-    // Only what follows the present spec: a limit that was lowered stops nobody.
-    let counts = |replica: &&Replica| {
-        // One lost from sight is not under way as far as anybody knows, and another may be in its place.
-        let ended = matches!(replica.state, ReplicaState::Completed | ReplicaState::Lost)
-            || replica.code == Some(RuntimeCode::RestartExhausted)
-            || (replica.state == ReplicaState::Failed && group.spec.restart.condition == RestartCondition::None);
-        replica.wanted == Wanted::Run && !ended && replica.assignment.terms.revision == group.revision
+    let is_job = group.spec.kind.is_job() && group.wanted == Wanted::Run;
+    let most = group.spec.max_concurrent.filter(|_| is_job)? as usize;
+    let counts = |replica: &Replica| {
+        let wanted = replica.wanted == Wanted::Run && replica.assignment.terms.revision == group.revision;
+        wanted && !has_ended(group, replica)
     };
-    let under_way = group.slots.values().flat_map(|slot| &slot.replicas).filter(counts).count();
+    let is_under_way = |slot: &&Slot| {
+        let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
+        newest.is_some_and(counts) || slot.replicas.iter().any(|replica| is_live(replica) && counts(replica))
+    };
+    let under_way = group.slots.values().filter(is_under_way).count();
     (under_way > most).then(|| format!("{key} has {under_way} under way, {most} may be at once"))
+}
+
+/// Whether a piece of work is over, well or for good: nothing starts it again.
+pub(super) fn has_ended(group: &Group, replica: &Replica) -> bool {
+    let never_again = group.spec.restart.condition == RestartCondition::None && group.spec.reschedule.is_none();
+    match replica.state {
+        ReplicaState::Completed => true,
+        ReplicaState::Failed => never_again || replica.code == Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => replica.code == Some(RuntimeCode::RestartExhausted),
+    }
 }

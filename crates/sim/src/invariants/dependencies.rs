@@ -1,7 +1,7 @@
 //! A slot is placed for the first time only once the services it depends on are there, by the state and not by the view.
 
 use longshore_model::{
-    GroupKey, Plan, PlanItem, ReplicaState,
+    GroupKey, Plan, PlanItem, ReplicaState, SlotKey,
     replica::{Replica, Wanted},
     service::{Dependency, DependencyCondition},
 };
@@ -20,7 +20,7 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         for slot in firsts {
             let early = group.spec.depends_on.iter().find(|(service, dependency)| {
                 let other = part.group.beside(service);
-                is_missing(state, &other, **dependency)
+                is_missing(state, plan, &other, **dependency)
             });
             if let Some((service, _)) = early {
                 messages.push(format!("{} is placed before {service} is ready", slot.printed(&part.group)));
@@ -30,8 +30,9 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
     messages
 }
 
-/// Whether some replica of a dependency is known not to be as asked. A weaker question than the scheduler's, on purpose.
-fn is_missing(state: &State, key: &GroupKey, dependency: Dependency) -> bool {
+/// Whether some replica of a dependency is known not to be as asked. A weaker question than the scheduler's, on purpose. With
+/// what the same plan stops, an older generation counts again.
+fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency) -> bool {
     let Some(group) = state.group(key).filter(|group| group.wanted == Wanted::Run) else { return dependency.required };
     let as_asked = |replica: &Replica| match dependency.condition {
         DependencyCondition::ServiceStarted => !matches!(
@@ -42,11 +43,17 @@ fn is_missing(state: &State, key: &GroupKey, dependency: Dependency) -> bool {
         DependencyCondition::ServiceCompletedSuccessfully => replica.state == ReplicaState::Completed,
     };
     let there = group.slots.values().filter(|slot| {
-        let current = slot.replicas.last().filter(|replica| replica.wanted == Wanted::Run);
+        let stays = |replica: &&Replica| replica.wanted == Wanted::Run && !stops(plan, key, &slot.key, replica);
+        let current = slot.replicas.iter().rev().find(stays);
         let current = current.filter(|replica| replica.assignment.terms.spec_hash == group.spec.spec_hash);
         slot.wanted == Wanted::Run && current.is_some_and(as_asked)
     });
     let wanted = if group.spec.kind.is_per_node() { 1 } else { group.spec.replicas as usize };
     let wanted = if group.spec.max_concurrent.is_some() { wanted.min(1) } else { wanted };
     there.count() + (group.collected.total() as usize) < wanted
+}
+
+fn stops(plan: &Plan, key: &GroupKey, slot: &SlotKey, replica: &Replica) -> bool {
+    let stop = PlanItem::Stop { slot: slot.clone(), generation: replica.generation };
+    plan.groups.iter().any(|part| part.group == *key && part.items.contains(&stop))
 }

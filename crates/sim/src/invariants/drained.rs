@@ -1,12 +1,14 @@
 //! A drain never takes a service below its count: what runs on a node to be emptied is told to stop only when another
 //! generation of its slot runs.
 //!
-//! A change of spec, a removal and a displacement have rules of their own, and jobs have a deadline.
+//! A step of a rollout that the same plan takes, a change of spec, a removal and a displacement have rules of their own, and
+//! jobs have a deadline.
 
 use longshore_model::{
     GroupKey, Health, Intent, Plan, PlanItem, ReplicaState, ServiceKind, SlotKey,
     config::Preemption,
     replica::{Replica, Wanted},
+    rollout::StepOutcome,
 };
 use longshore_store::State;
 
@@ -21,12 +23,22 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         PlanItem::Stop { slot, generation } => Some((group, slot, *generation)),
         _ => None,
     });
+    let changes = |group: &GroupKey, slot: &SlotKey| {
+        let parts = plan.groups.iter().filter(|part| part.group == *group);
+        parts.flat_map(|part| &part.items).any(|item| is_step(item, slot))
+    };
+    let stops = stops.filter(|(group, slot, _)| !changes(group, slot));
     let short = stops.filter(|(group, slot, generation)| leaves_a_gap(state, group, slot, *generation));
     short
         .map(|(group, slot, generation)| {
             format!("{} g{generation} is drained although nothing else of it runs", slot.printed(group))
         })
         .collect()
+}
+
+/// Whether a slot changes with the rollout of its deployment: whether it may be short for that is asked elsewhere.
+fn is_step(item: &PlanItem, slot: &SlotKey) -> bool {
+    matches!(item, PlanItem::Step { slot: other, outcome: StepOutcome::UnderWay, .. } if other == slot)
 }
 
 fn leaves_a_gap(state: &State, key: &GroupKey, slot: &SlotKey, generation: longshore_model::Generation) -> bool {

@@ -1,10 +1,15 @@
 //! Once a node is down and nobody is told to wait for it, no slot counts on it: it has another generation, or says why
 //! not.
 //!
-//! Stateful slots say why not. Under the brake, and for services that wait for their nodes, nothing is demanded.
+//! Stateful slots say why not. Under the brake nothing is demanded, nor of a slot for as long as what it follows waits for its
+//! node, nor of a job's slot while as many others as may be at once are before it.
 
-use longshore_model::{Evacuation, Health, ServiceSpec, Slot, Time, replica::Wanted, service::Replace};
-use longshore_store::State;
+use longshore_model::{
+    Evacuation, GroupKey, Health, Node, ReplicaState, ServiceSpec, Slot, Time,
+    replica::{Replica, Wanted},
+    service::Replace,
+};
+use longshore_store::{Group, State, is_live};
 
 pub(super) const NAME: &str = "evacuated";
 
@@ -14,31 +19,65 @@ pub(super) fn check(state: &State, now: Time) -> Vec<String> {
     }
     let mut messages = Vec::new();
     for (key, group) in state.groups().filter(|(_, group)| group.wanted == Wanted::Run) {
-        // Until its step has come a slot follows what was before, and what of a job is not yet its turn waits for it.
-        let before = group.rolling.held.as_ref().map(|held| &held.spec.disconnect);
-        if before.is_some_and(|before| before.replace == Replace::No) || group.spec.max_concurrent.is_some() {
-            continue;
-        }
         let slots = group.slots.values().filter(|slot| slot.wanted == Wanted::Run && slot.waiting.is_none());
-        for slot in slots.filter(|slot| counts_on_the_lost(state, &group.spec, slot, now)) {
-            messages.push(format!("{} counts on a node that is down", slot.key.printed(key)));
+        for slot in slots.filter(|slot| counts_on_the_lost(state, key, group, slot, now)) {
+            if has_its_turn(state, group, slot) {
+                messages.push(format!("{} counts on a node that is down", slot.key.printed(key)));
+            }
         }
     }
     messages
 }
 
-fn counts_on_the_lost(state: &State, spec: &ServiceSpec, slot: &Slot, now: Time) -> bool {
-    let Some(newest) = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run) else { return false };
-    // One that ended, well or for good, stays ended.
-    if newest.state != longshore_model::ReplicaState::Lost {
-        return false;
-    }
-    let Some(node) = state.node(&newest.assignment.node) else { return true };
-    let waited_for = match (spec.disconnect.lost_after, spec.disconnect.replace) {
-        (_, Replace::Yes) => false,
-        (Some(wait), Replace::No) => now < node.health_since.after(wait),
-        (None, Replace::No) => true,
+fn counts_on_the_lost(state: &State, key: &GroupKey, group: &Group, slot: &Slot, now: Time) -> bool {
+    // One that ended, well or for good, stays ended; and an older one that goes on elsewhere keeps the slot alive.
+    let Some(node) = lost_with(state, slot) else { return false };
+    let spec = followed(state, key, group, slot);
+    node.confirmed_lost.is_some() || !is_waited_for(spec, node, now)
+}
+
+/// The node a slot was lost with, if nothing of it is anywhere else.
+fn lost_with<'s>(state: &'s State, slot: &Slot) -> Option<&'s Node> {
+    let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run)?;
+    let node = state.node(&newest.assignment.node)?;
+    let elsewhere = |replica: &Replica| {
+        let up = state.node(&replica.assignment.node).is_some_and(|node| node.health != Health::Down);
+        is_live(replica) && up
     };
-    let excused = spec.kind.is_per_node() && spec.disconnect.lost_after.is_some();
-    node.health == Health::Down && !excused && (node.confirmed_lost.is_some() || !waited_for)
+    let lost = newest.state == ReplicaState::Lost && node.health == Health::Down;
+    (lost && !slot.replicas.iter().any(elsewhere)).then_some(node)
+}
+
+/// The spec a slot follows: until its step has come, the one before the rollout, unless it is what it shall become already.
+fn followed<'s>(state: &'s State, key: &GroupKey, group: &'s Group, slot: &Slot) -> &'s ServiceSpec {
+    let Some(held) = &group.rolling.held else { return &group.spec };
+    let rollout = state.deployment(&key.namespace, &key.deployment).and_then(|known| known.rollout.as_ref());
+    let stepped = slot.step.is_some_and(|step| rollout.is_some_and(|rollout| rollout.number == step.rollout));
+    let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
+    let is_there = newest.is_some_and(|replica| replica.assignment.terms.spec_hash == group.spec.spec_hash);
+    if stepped || is_there { &group.spec } else { &held.spec }
+}
+
+fn is_waited_for(spec: &ServiceSpec, node: &Node, now: Time) -> bool {
+    let in_time = spec.disconnect.lost_after.map(|wait| now < node.health_since.after(wait));
+    match (in_time, spec.disconnect.replace) {
+        (Some(in_time), Replace::No) => in_time,
+        // A replica that is its node's own cannot be replaced meanwhile.
+        (Some(in_time), Replace::Yes) => in_time && spec.kind.is_per_node(),
+        (None, Replace::No) => true,
+        (None, Replace::Yes) => false,
+    }
+}
+
+/// Whether fewer others of a job are under way, or wait for a node, than may be at once.
+fn has_its_turn(state: &State, group: &Group, slot: &Slot) -> bool {
+    let Some(most) = group.spec.max_concurrent.filter(|_| group.spec.kind.is_job()) else { return true };
+    let unfinished = |other: &&Slot| {
+        let newest = other.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
+        let under_way =
+            newest.is_some_and(|replica| is_live(replica) && !super::concurrency::has_ended(group, replica));
+        other.key != slot.key && (under_way || other.waiting.is_some() || lost_with(state, other).is_some())
+    };
+    let before = group.slots.values().filter(|other| other.wanted == Wanted::Run).filter(unfinished).count();
+    before < most as usize
 }

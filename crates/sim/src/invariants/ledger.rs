@@ -66,8 +66,8 @@ pub(super) struct Touched {
 /// What happened in rollouts.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Slots with a running generation that was told to stop.
-    pub(super) stopped: BTreeSet<(GroupKey, SlotKey)>,
+    /// Running generations that were told to stop.
+    pub(super) stopped: BTreeSet<Tenant>,
     /// Slots whose step is done, each with the rollout.
     pub(super) stepped: BTreeSet<(GroupKey, SlotKey, RolloutNumber)>,
     /// Deployments said to be back on the old manifest.
@@ -104,7 +104,7 @@ impl Ledger {
             Event::Stopping { group, slot, generation } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
                 if self.running.remove(&tenant) {
-                    self.touched.changes.stopped.insert((group.clone(), slot.clone()));
+                    self.touched.changes.stopped.insert(tenant);
                 }
             }
             Event::SlotStepped { group, slot, step } => {
@@ -216,10 +216,11 @@ impl Ledger {
         *highest = (*highest).max(*index);
     }
 
-    /// Leaves out what cannot be judged by the state alone. Nothing was placed just now: a limit that was lowered since
-    /// evicts nobody.
+    /// Leaves out what cannot be judged by the state alone. Nothing was placed or moved just now: a limit that was lowered
+    /// since evicts nobody, and what must not move any more may have moved before.
     pub(super) fn forget_changes(&mut self) {
         self.touched.changes = Changes::default();
+        self.touched.moved.clear();
         self.touched.placed.clear();
     }
 

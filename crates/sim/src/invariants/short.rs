@@ -1,24 +1,28 @@
 //! A rollout takes no more replicas away than it may: where the new generation goes first none, else `parallelism`.
 //!
-//! Looked at whenever a running generation of a stepping slot is told to stop: another of the slot has run for the monitor
-//! time, or the old one had to go first and no more slots than `parallelism` are without.
+//! Looked at whenever a running generation of a stepping slot is told to stop: a newer one of the slot has run for the
+//! monitor time, or an older one serves as it did before, or the old one had to go first and no more slots than
+//! `parallelism` are without.
 
 use std::time::Duration;
 
 use longshore_model::{
-    GroupKey, ReplicaState, RolloutState, Slot, SlotKey, Time,
+    ReplicaState, RolloutState, Slot, Time,
     replica::{Replica, Wanted},
     rollout::{RolloutKind, StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
 };
 use longshore_store::{Group, State};
 
+use super::ledger::Tenant;
+
 pub(super) const NAME: &str = "short";
 
 /// How long room is waited for before the old one goes first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn check(state: &State, key: &GroupKey, slot: &SlotKey, now: Time) -> Option<String> {
+pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String> {
+    let Tenant { group: key, slot, generation } = stopped;
     let group = state.group(key).filter(|group| group.wanted == Wanted::Run)?;
     let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
     let known = group.slots.get(slot).filter(|slot| slot.wanted == Wanted::Run)?;
@@ -26,16 +30,18 @@ pub(super) fn check(state: &State, key: &GroupKey, slot: &SlotKey, now: Time) ->
     let step = steps(known)?;
     let backwards = rollout.kind == RolloutKind::Rollback || rollout.state == RolloutState::Aborted;
     let policy = group.spec.rollback.as_ref().filter(|_| backwards).unwrap_or(&group.spec.update);
-    let proved = |replica: &Replica| runs(replica) && replica.since.after(policy.monitor) <= now;
-    if known.replicas.iter().any(proved) {
+    let proved = |replica: &Replica| replica.since.after(policy.monitor) <= now;
+    let serves = |replica: &Replica| runs(replica) && (replica.generation < *generation || proved(replica));
+    if known.replicas.iter().any(serves) {
         return None;
     }
     let printed = slot.printed(key);
     if step.outcome != StepOutcome::UnderWay || !goes_first(group, policy, now) {
         return Some(format!("{printed} was stopped before its successor had proved itself"));
     }
-    let stepping =
-        group.slots.values().filter(|slot| steps(slot).is_some_and(|it| it.outcome == StepOutcome::UnderWay));
+    // A slot that is not wanted any more, as its node is down or drained, is short of nothing.
+    let wanted = group.slots.values().filter(|slot| slot.wanted == Wanted::Run);
+    let stepping = wanted.filter(|slot| steps(slot).is_some_and(|it| it.outcome == StepOutcome::UnderWay));
     let short = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
     let too_many = policy.parallelism != 0 && short > policy.parallelism as usize;
     too_many.then(|| format!("{short} slots of {key} are short, {} may be", policy.parallelism))

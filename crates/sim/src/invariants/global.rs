@@ -1,0 +1,15 @@
+//! A replica that is a node's own is on that node, in every generation.
+
+use longshore_model::{GroupKey, SlotKey};
+use longshore_store::State;
+
+pub(super) const NAME: &str = "global";
+
+pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<String> {
+    let SlotKey::Node(own) = slot else { return Vec::new() };
+    let Some(known) = state.group(group).and_then(|group| group.slots.get(slot)) else { return Vec::new() };
+    let astray = known.replicas.iter().filter(|replica| replica.assignment.node != *own);
+    astray
+        .map(|replica| format!("{} g{} is on {}", slot.printed(group), replica.generation, replica.assignment.node))
+        .collect()
+}
