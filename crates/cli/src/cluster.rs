@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind, TokenRequest, TokenRow};
 use longshore_model::access::Power;
-use longshore_server::{JoinConfig, Joined};
+use longshore_server::{BegunAgain, JoinConfig, Joined};
 
 use crate::{
     exit::Exit,
@@ -51,6 +51,16 @@ pub(crate) enum Command {
     ///
     /// Example: longshore cluster join 10.0.0.1:7474 --listen 10.0.0.2:7474 --token-file token
     Join(JoinOptions),
+    /// Go on with this server alone, when too many others are gone for good for a majority to be left.
+    ///
+    /// The daemon must not run, and the other servers must never be started again. Nothing this server has is lost.
+    ///
+    /// Example: longshore cluster recover
+    Recover {
+        /// Where the daemon keeps everything.
+        #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -83,6 +93,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             remote::show(&connection, &made, |made| format!("{}\n", made.token))
         }),
         Command::Join(options) => join(options),
+        Command::Recover { data_dir } => begun(runtime()?.block_on(longshore_server::recover(data_dir))?),
     }
 }
 
@@ -102,10 +113,20 @@ fn join(options: JoinOptions) -> anyhow::Result<Exit> {
         server: options.server,
         token,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let Joined { cluster, servers } = runtime.block_on(longshore_server::join(config))?;
+    let Joined { cluster, servers } = runtime()?.block_on(longshore_server::join(config))?;
     print::print(&format!("joined cluster {cluster}; its servers: {}\n", servers.join(", ")))?;
     print::note("hint: start `longshore server --listen ADDRESS` on this node");
+    Ok(Exit::Success)
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the runtime did not start")
+}
+
+fn begun(begun: BegunAgain) -> anyhow::Result<Exit> {
+    let BegunAgain { cluster, node, index } = begun;
+    print::print(&format!("cluster {cluster} goes on with {node} as its only server, index {index}\n"))?;
+    print::note("hint: start `longshore server`, then let others join; old servers must stay off");
     Ok(Exit::Success)
 }
 
@@ -261,6 +282,32 @@ pub(crate) fn backup(options: &Backup) -> anyhow::Result<Exit> {
         print::print(&format!("wrote {} bytes to {}\n", bytes.len(), options.file.display()))?;
         Ok(Exit::Success)
     })
+}
+
+/// Make a cluster of one from a backup, in an empty folder.
+///
+/// Example: longshore restore cluster.backup --data-dir /var/lib/longshore
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The backup.
+    file: PathBuf,
+    /// Name of this node; the machine's name unless given.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Where this node is reached by the others.
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: Option<String>,
+    /// Where the daemon shall keep everything.
+    #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
+    data_dir: PathBuf,
+}
+
+pub(crate) fn restore(options: Restore) -> anyhow::Result<Exit> {
+    let backup =
+        std::fs::read(&options.file).with_context(|| format!("`{}` cannot be read", options.file.display()))?;
+    let node = node_name(options.node)?;
+    let restored = longshore_server::restore(options.data_dir, node.as_str().into(), options.advertise, &backup);
+    begun(runtime()?.block_on(restored)?)
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -46,6 +46,7 @@ enum Command {
     #[command(subcommand)]
     Secret(cluster::SecretCommand),
     Backup(cluster::Backup),
+    Restore(cluster::Restore),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -70,6 +71,7 @@ fn main() -> std::process::ExitCode {
         Command::Token(command) => cluster::token(command),
         Command::Secret(command) => cluster::secret(command),
         Command::Backup(options) => cluster::backup(&options),
+        Command::Restore(options) => cluster::restore(options),
         Command::Sim(command) => sim::run(command),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };

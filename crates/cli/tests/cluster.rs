@@ -345,6 +345,53 @@ fn a_token_opens_what_its_role_and_scope_allow_until_it_is_revoked() {
     node.told(&["rm", "shop"]);
 }
 
+#[test]
+fn a_server_whose_majority_is_gone_goes_on_alone_and_a_backup_makes_the_cluster_again() {
+    let mut cluster = Cluster::of(3);
+    cluster.apply(0);
+    cluster.running(0, 3);
+    let backup = cluster.folder.path().join("cluster.backup");
+    cluster.nodes[0].text(&["backup", backup.to_str().unwrap()]);
+    // Decided after the backup, so that the two ways differ.
+    cluster.nodes[0].told(&["scale", "shop", "web=2"]);
+    cluster.running(0, 2);
+    cluster.nodes.iter_mut().for_each(Node::kill);
+
+    let recovered =
+        longshore().args(["cluster", "recover", "--data-dir"]).arg(&cluster.nodes[2].data).output().unwrap();
+    assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
+    cluster.nodes[2].start();
+    let status = eventually("n3 leads alone", || cluster.nodes[2].json(&["status"]));
+    assert_eq!(status["deployments"][0]["revision"], 2);
+    assert_eq!(cluster.members(2, "votes"), ["n3"]);
+    // What ran on the two that are gone comes back on the one that is left; it is half of the cluster or more that is
+    // away, so an operator has to say that they are gone.
+    for gone in ["n1", "n2"] {
+        eventually("it is noticed", || cluster.nodes[2].json(&["node", "lost", gone]));
+    }
+    assert_eq!(cluster.running(2, 2), ["n3", "n3"]);
+    cluster.nodes[2].kill();
+
+    let data = cluster.folder.path().join("n9");
+    let restore = || {
+        let mut command = longshore();
+        command.args(["restore", backup.to_str().unwrap(), "--node", "n9", "--data-dir"]).arg(&data);
+        command.output().unwrap()
+    };
+    let restored = restore();
+    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
+    assert!(refused(&restore()).contains("belongs to node `n9`"), "a folder in use is not overwritten");
+    cluster.nodes.push(Node { name: "n9".to_owned(), address: free_address(), data, daemon: None });
+    cluster.nodes[3].start();
+    let status = eventually("n9 leads alone", || cluster.nodes[3].json(&["status"]));
+    assert_eq!(status["deployments"][0]["revision"], 1, "as it was when the backup was made");
+    let token = cluster.nodes[3].text(&["cluster", "token"]);
+    let newcomer =
+        Node { name: "n10".to_owned(), address: free_address(), data: cluster.folder.path().join("n10"), daemon: None };
+    let joined = join(&newcomer, &cluster.nodes[3].address, &token);
+    assert!(joined.status.success(), "its authority signs on: {}", String::from_utf8_lossy(&joined.stderr));
+}
+
 /// Whether any file below a folder holds these bytes.
 fn holds(folder: &Path, needle: &[u8]) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -173,6 +173,14 @@ pub enum AccessCommand {
         /// Its seat.
         seat: Seat,
     },
+    /// A cluster goes on from a backup or from the disk of one member: that one is the only server, and what others have
+    /// heard since counts as older.
+    BeginAgain {
+        /// The node.
+        node: NodeName,
+        /// Its seat.
+        seat: Seat,
+    },
     /// A node may join.
     GrantJoin {
         /// The token's id.

@@ -91,6 +91,8 @@ pub enum AuditAction {
     EvenOutAsked,
     /// The cluster was made.
     ClusterFounded,
+    /// The cluster went on from a backup, or from the disk of one member.
+    ClusterBeganAgain,
     /// A token was made that lets one node in.
     JoinGranted,
     /// A node was let in.
@@ -125,6 +127,7 @@ impl AuditAction {
             Self::QuotaSet => "quota_set",
             Self::EvenOutAsked => "even_out_asked",
             Self::ClusterFounded => "cluster_founded",
+            Self::ClusterBeganAgain => "cluster_began_again",
             Self::JoinGranted => "join_granted",
             Self::NodeAdmitted => "node_admitted",
             Self::NodeRelocated => "node_relocated",

@@ -29,7 +29,8 @@ impl NodeFeed {
         let groups: BTreeSet<&GroupKey> = state.replicas().map(|(group, _, _)| group).collect();
         let work = groups.into_iter().flat_map(|group| work_of(state, group, &node));
         let told: BTreeMap<WorkKey, Work> = work.map(|work| (work.key.clone(), work)).collect();
-        let snapshot = WorkFeed::Snapshot { cursor: cursor(state.index()), work: told.values().cloned().collect() };
+        let snapshot =
+            WorkFeed::Snapshot { cursor: cursor(state, state.index()), work: told.values().cloned().collect() };
         (Self { node, told }, snapshot)
     }
 
@@ -48,13 +49,13 @@ impl NodeFeed {
         }
         self.told.extend(changed.iter().map(|work| (work.key.clone(), work.clone())));
         let news = !changed.is_empty() || !gone.is_empty();
-        news.then(|| WorkFeed::Changes { cursor: cursor(through), changed, gone })
+        news.then(|| WorkFeed::Changes { cursor: cursor(state, through), changed, gone })
     }
 }
 
-/// Backups that were restored will raise the incarnation; there is no restore in the daemon yet.
-const fn cursor(index: StateIndex) -> Cursor {
-    Cursor { incarnation: 0, index }
+/// A cluster that began again counts its indices on from an older one, and is newer all the same.
+fn cursor(state: &State, index: StateIndex) -> Cursor {
+    Cursor { incarnation: state.access().incarnation(), index }
 }
 
 fn touched(changes: &[Arc<Change>]) -> BTreeSet<GroupKey> {

@@ -11,6 +11,7 @@
 //! Invariant: what only a leader does is done by one task that ends before another begins; what runs on the node outlives
 //! the daemon.
 
+mod beginning_again;
 mod clock;
 mod daemon;
 mod doors;
@@ -34,5 +35,6 @@ mod tls;
 mod vault;
 mod voters;
 
+pub use beginning_again::{BeginError, BegunAgain, recover, restore};
 pub use daemon::{Daemon, ServerConfig, StartError};
 pub use joining::{JoinConfig, JoinError, Joined, join};

@@ -11,7 +11,7 @@ use std::{
 
 use longshore_model::{
     Event, MemberId, NamespaceName, NodeName, SecretName, Time,
-    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, Seat, TokenId},
+    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, Seat, SeatPart, TokenId},
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ const VERSIONS_KEPT: usize = 10;
 #[serde(default)]
 pub struct Access {
     authority: Option<Authority>,
+    /// How often the cluster began again.
+    incarnation: u64,
     seats: BTreeMap<NodeName, Arc<Seat>>,
     /// Certificates of nodes that left. They count for nothing, also with members that do not know every seat yet.
     unseated: BTreeSet<Digest>,
@@ -39,6 +41,16 @@ impl Access {
     /// The cluster's authority, once it is founded.
     pub fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
+    }
+
+    /// How often the cluster began again, from a backup or from the disk of one member.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The next member id that nobody has had.
+    pub fn next_member(&self) -> MemberId {
+        MemberId(self.members_given + 1)
     }
 
     /// All seats, by node.
@@ -81,6 +93,7 @@ impl State {
     pub(crate) fn change_access(&mut self, command: AccessCommand) -> Result<Vec<Event>, CommandError> {
         match command {
             AccessCommand::Found { authority, node, seat } => self.found(authority, node, seat),
+            AccessCommand::BeginAgain { node, seat } => Ok(self.begin_again(node, seat)),
             AccessCommand::GrantJoin { id, grant } => {
                 if self.access.grants.contains_key(&id) {
                     return Err(CommandError::DuplicateToken(id));
@@ -135,6 +148,25 @@ impl State {
         access.authority = Some(authority);
         access.seats.insert(node, Arc::new(seat));
         Ok(vec![Event::AccessChanged])
+    }
+
+    fn begin_again(&mut self, node: NodeName, seat: Seat) -> Vec<Event> {
+        let servers = self.access.seats.iter().filter(|(name, known)| **name == node || known.part == SeatPart::Server);
+        let gone: Vec<NodeName> = servers.map(|(name, _)| name.clone()).collect();
+        for server in &gone {
+            // A node that goes on with the certificate it has is not to be locked out by it.
+            let goes_on = self.access.seats[server].fingerprint == seat.fingerprint;
+            if goes_on {
+                self.access_mut().seats.remove(server);
+            } else {
+                self.unseat(server);
+            }
+        }
+        let access = self.access_mut();
+        access.incarnation += 1;
+        access.members_given = access.members_given.max(seat.member.0);
+        access.seats.insert(node, Arc::new(seat));
+        vec![Event::AccessChanged]
     }
 
     fn admit(&mut self, node: NodeName, newcomer: Newcomer) -> Result<Vec<Event>, CommandError> {

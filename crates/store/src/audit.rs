@@ -41,6 +41,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
 fn access(command: &AccessCommand) -> (AuditAction, String) {
     match command {
         AccessCommand::Found { node, .. } => (AuditAction::ClusterFounded, node.to_string()),
+        AccessCommand::BeginAgain { node, .. } => (AuditAction::ClusterBeganAgain, node.to_string()),
         AccessCommand::GrantJoin { id, .. } => (AuditAction::JoinGranted, id.to_string()),
         AccessCommand::Admit { node, .. } => (AuditAction::NodeAdmitted, node.to_string()),
         AccessCommand::Relocate { node, .. } => (AuditAction::NodeRelocated, node.to_string()),

@@ -54,7 +54,7 @@ pub use self::{
     encoding::EncodingError,
     member::{Leadership, Member, Members, MembershipError, Part},
     proposal::{Applied, Fate, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
-    recovery::{Recovery, RecoveryError, recover_as_single_voter, restore},
+    recovery::{Recovery, RecoveryError, peek, recover_as_single_voter, restore},
     snapshot::SnapshotError,
     transport::{Alone, Call, LARGEST_MESSAGE, Sent, Transport, Unreachable},
     wal::WalError,

@@ -7,6 +7,7 @@ use longshore_model::RequestCode;
 use longshore_store::replicated::Part;
 
 use super::{Desk, Refusal};
+use crate::beginning_again::pack_backup;
 
 pub(super) async fn alive() -> &'static str {
     "ok\n"
@@ -59,10 +60,10 @@ pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Ref
     Ok(text)
 }
 
-/// Everything replicated, as bytes that `longshore restore` takes.
+/// Everything a cluster goes on with, keys included, as bytes that `longshore restore` takes.
 pub(super) async fn backup(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
-    desk.store()?
-        .backup()
-        .await
-        .map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string()))
+    let failed = |error: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error);
+    let state = desk.store()?.backup().await.map_err(|error| failed(error.to_string()))?;
+    let vault = desk.hub.vault().ok_or_else(|| failed("this node has no keys".to_owned()))?;
+    pack_backup(desk.hub.place().cluster, vault, state).map_err(failed)
 }

@@ -2,7 +2,7 @@
 
 use longshore_model::{
     Command,
-    access::{Power, SeatPart, TokenScope},
+    access::{Power, TokenScope},
 };
 
 use super::*;
@@ -136,4 +136,20 @@ fn older_versions_of_a_secret_stay_for_those_who_run_with_them() {
     };
     assert_eq!(tell(&mut state, rewritten), Ok(vec![]));
     assert_eq!(state.access().contents(&"default".into(), &"db-pass".into(), 12).unwrap().bytes, [12]);
+}
+
+#[test]
+fn a_cluster_that_begins_again_has_one_server_and_keeps_its_workers() {
+    let mut state = founded();
+    for (node, token, part) in [("n2", "t2", SeatPart::Server), ("n3", "t3", SeatPart::Worker)] {
+        grant(&mut state, token, part);
+        tell(&mut state, admission(node, token, 1)).unwrap();
+    }
+    let seat = Seat { member: state.access().next_member(), ..Seat::clone(state.access().seat(&"n1".into()).unwrap()) };
+    tell(&mut state, AccessCommand::BeginAgain { node: "n1".into(), seat: seat.clone() }).unwrap();
+    let access = state.access();
+    let seated: Vec<&str> = access.seats().map(|(node, _)| node.as_str()).collect();
+    assert_eq!((seated, access.incarnation()), (vec!["n1", "n3"], 1));
+    assert_eq!(access.seat(&"n1".into()).unwrap().member, MemberId(4));
+    assert!(access.is_unseated(&"f-n2-1".into()) && !access.is_unseated(&seat.fingerprint));
 }

@@ -20,6 +20,7 @@ use super::{
     snapshot::{self, Head},
     wal::{Recovered, Wal},
 };
+use crate::State;
 
 /// Why a cluster could not begin again.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +74,12 @@ pub fn restore(dir: &Path, me: &Member, backup: &[u8]) -> Result<Recovery, Recov
     claim(dir, me.id)?;
     let (wal, _) = Wal::open(&dir.join("log"))?;
     begin_alone(dir, wal, me, head.at.unwrap_or_default(), &machine, 0)
+}
+
+/// What a backup holds, without making anything of it.
+pub fn peek(backup: &[u8]) -> Result<State, RecoveryError> {
+    let (_, machine) = snapshot::parse(backup, Path::new("backup"))?;
+    Ok(machine.state)
 }
 
 /// Makes the member in `dir` the only voter, with everything its log holds, when too many others are gone for good.
