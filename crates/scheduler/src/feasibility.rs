@@ -1,9 +1,9 @@
 //! Who may run it: the filters, each in a file of its own, in the order in which the primary reason is looked for.
 //!
-//! Owns: the list. To add a filter, copy one of the files, give it its reason, and add it to [`FILTERS`] at its
-//! reason's place; nothing else has to know.
+//! Owns: the list. To add a filter, copy one of the files, give it a reason of its own, and add it to [`FILTERS`] at its
+//! reason's place; the compiler names the few places that have to know a new reason.
 //! Must not touch: ranking. A filter says no or nothing.
-//! Invariant: a filter whose scope is [`Scope::Class`] looks at the node's attributes alone.
+//! Invariant: a filter whose scope is [`Scope::Class`] looks only at what makes a class.
 
 mod addresses;
 mod companions;
@@ -64,7 +64,8 @@ pub(crate) enum Nature {
 pub(crate) enum Scope {
     /// It does not apply.
     Idle,
-    /// To one node of a class, for all of them.
+    /// To one node of a class, for all of them: pool, platform, drivers, plugins, role, and the labels that the service
+    /// itself names. Whatever else it looks at its nodes need not share.
     Class,
     /// To each node.
     Node,

@@ -1,7 +1,8 @@
 //! Never more than there is: memory, disk, devices, ports, volumes, addresses and slots per node.
 //!
 //! A machine may shrink under what it carries and a limit may be lowered, which evicts nothing. So limits are
-//! demanded of every node that was given something, at the moment it was given.
+//! demanded of every node that was given something, at the moment it was given; of devices only where some were given,
+//! as a machine without cards that once had some still runs what needs none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,9 +34,13 @@ proptest! {
 
 /// Checks every node that was given something by these events.
 pub(super) fn check(state: &State, ledger: &Ledger, events: &[Event]) {
-    let given: BTreeSet<&NodeName> = placed(events).map(|(_, _, _, assignment)| &assignment.node).collect();
-    for node in given {
-        node_is_within_limits(state, ledger, node);
+    let mut given: BTreeMap<&NodeName, BTreeSet<&str>> = BTreeMap::new();
+    for (_, _, _, assignment) in placed(events) {
+        let devices = assignment.devices.keys().chain(assignment.terms.devices.keys());
+        given.entry(&assignment.node).or_default().extend(devices.map(String::as_str));
+    }
+    for (node, devices) in given {
+        node_is_within_limits(state, ledger, node, &devices);
     }
     for (key, _, _, assignment) in placed(events) {
         // What is replaced as it was before a rollout keeps to the rules it had then.
@@ -53,7 +58,7 @@ pub(super) fn check(state: &State, ledger: &Ledger, events: &[Event]) {
     volumes_have_one_home(state, ledger, events);
 }
 
-fn node_is_within_limits(state: &State, ledger: &Ledger, name: &NodeName) {
+fn node_is_within_limits(state: &State, ledger: &Ledger, name: &NodeName, given: &BTreeSet<&str>) {
     let node = state.node(name).expect("nothing is placed on an unknown node");
     let carried = ledger.on(name);
     let memory = node.capacity.memory_bytes.saturating_sub(node.reserved.memory_bytes);
@@ -61,7 +66,7 @@ fn node_is_within_limits(state: &State, ledger: &Ledger, name: &NodeName) {
     if let Some(disk) = node.capacity.disk_bytes {
         assert!(carried.disk_bytes <= disk, "{name}: disk {} of {disk}", carried.disk_bytes);
     }
-    for (kind, used) in &carried.devices {
+    for (kind, used) in carried.devices.iter().filter(|(kind, _)| given.contains(kind.as_str())) {
         let group = node.capacity.device_groups.iter().find(|group| group.id() == *kind).map(|group| group.count);
         let there = group.or_else(|| node.capacity.devices.get(kind).copied()).unwrap_or(0);
         assert!(*used <= there, "{name}: {kind} {used} of {there}");
