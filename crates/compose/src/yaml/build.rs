@@ -102,6 +102,19 @@ fn null_at(place: Place) -> Node {
     Node { place, tag: None, value: Value::Scalar(Scalar { text: "".into(), style: Style::Plain }) }
 }
 
+fn too_deep() -> String {
+    format!("nested more than {MAX_DEPTH} levels deep")
+}
+
+/// What the YAML parser complains about, in our words where it helps, and the remedy where there is one.
+fn unreadable(complaint: &str) -> (String, Option<&'static str>) {
+    if complaint.contains("recursion limit") {
+        return (too_deep(), Some("no key is nested so deep: look for brackets that are never closed"));
+    }
+    let hint = complaint.starts_with("tabs disallowed").then_some("indent with spaces");
+    (format!("not readable as YAML: {complaint}"), hint)
+}
+
 impl Builder<'_> {
     fn run(&mut self, text: &str) -> Result<(), Stop> {
         let mut options = granit_parser::options! { flow_nesting_limit: MAX_DEPTH, block_nesting_limit: MAX_DEPTH };
@@ -112,9 +125,10 @@ impl Builder<'_> {
                 Err(error) => {
                     let marker = *error.marker();
                     let place = self.place_of(marker.line(), marker.col(), 0);
-                    let problem = self.problems.error(&place, format!("not readable as YAML: {}", error.info()));
-                    if error.info().starts_with("tabs disallowed") {
-                        problem.hint("indent with spaces");
+                    let (message, hint) = unreadable(&error.info());
+                    let problem = self.problems.error(&place, message);
+                    if let Some(hint) = hint {
+                        problem.hint(hint);
                     }
                     return Err(Stop);
                 }
@@ -209,7 +223,7 @@ impl Builder<'_> {
         self.total.nodes = self.total.nodes.saturating_add(size.nodes);
         self.total.text = self.total.text.saturating_add(size.text);
         let message = if self.open.len() + size.depth >= MAX_DEPTH {
-            format!("nested more than {MAX_DEPTH} levels deep")
+            too_deep()
         } else if self.total.nodes > MAX_NODES {
             format!("the file expands to more than {MAX_NODES} values")
         } else if self.total.text > MAX_TEXT {
@@ -217,7 +231,7 @@ impl Builder<'_> {
         } else {
             return Ok(());
         };
-        self.problems.error(place, message).hint("check the aliases (`*name`) that lead here");
+        self.problems.error(place, message).hint("check the brackets and the aliases (`*name`) that lead here");
         Err(Stop)
     }
 

@@ -112,6 +112,15 @@ fn deep_nesting_is_refused_written_or_by_aliases() {
 }
 
 #[test]
+fn brackets_in_brackets_are_refused_with_a_remedy_however_many() {
+    for depth in [65, 100_000] {
+        let text = refused(&format!("a: {}{}\n", "[".repeat(depth), "]".repeat(depth)));
+        assert!(text.contains("error: nested more than 64 levels deep"), "{text}");
+        assert!(text.contains("\n\nhint: "), "{text}");
+    }
+}
+
+#[test]
 fn a_file_too_large_is_refused_before_it_is_read() {
     assert!(refused(&"a".repeat(MAX_BYTES + 1)).contains("at most 4194304 are read"));
 }
