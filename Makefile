@@ -24,7 +24,7 @@ help:
 	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
 	@echo "make verify  the same; identical to what CI runs"
 	@echo "make bench   the bars for speed and memory, and an instruction count"
-	@echo "make soak    two hundred replicas on one engine, and what they cost"
+	@echo "make soak    two hundred replicas on one engine, and twenty leaders killed in a row"
 	@echo "make fix     format and apply lint suggestions (the only target that writes)"
 
 # What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
@@ -88,6 +88,7 @@ fix: setup
 # What takes minutes: 200 replicas on one engine, with what that costs.
 soak: setup-test
 	@cargo test --release --package longshore-agent --test node -- --heavy
+	@LONGSHORE_LEADERS_KILLED=20 cargo test --release --package longshore-cli --test trouble -- --nocapture --test-threads 1
 
 setup-bench: setup
 	$(call need,valgrind,valgrind)

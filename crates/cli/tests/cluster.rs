@@ -3,204 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
-use std::{
-    fs,
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
-};
+#[path = "support/fleet.rs"]
+#[expect(dead_code, reason = "other stories use the rest")]
+mod fleet;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use std::time::Duration;
 
-const MANIFEST: &str = "\
-name: shop
-services:
-  web:
-    image: none
-    command: [sleep, \"600\"]
-    x-longshore:
-      driver: exec
-    deploy:
-      replicas: 3
-";
-
-struct Cluster {
-    folder: tempfile::TempDir,
-    nodes: Vec<Node>,
-}
-
-struct Node {
-    name: String,
-    address: String,
-    data: PathBuf,
-    daemon: Option<Child>,
-}
-
-impl Node {
-    fn start(&mut self) {
-        let mut command = longshore();
-        command.args(["server", "--node", &self.name, "--listen", &self.address]);
-        command.arg("--data-dir").arg(&self.data);
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
-        self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-    }
-
-    fn signal(&mut self, signal: Signal) {
-        let daemon = self.daemon.as_ref().unwrap();
-        kill_process(Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap(), signal).unwrap();
-    }
-
-    fn kill(&mut self) {
-        let mut daemon = self.daemon.take().unwrap();
-        daemon.kill().unwrap();
-        daemon.wait().unwrap();
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Output {
-        longshore().args(arguments).env("LONGSHORE_SOCKET", self.data.join("longshore.sock")).output().unwrap()
-    }
-
-    fn json(&self, arguments: &[&str]) -> Option<Value> {
-        let output = self.ask(&[arguments, &["-o", "json"]].concat());
-        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
-    }
-
-    fn told(&self, arguments: &[&str]) -> Value {
-        let output = self.ask(&[arguments, &["-o", "json"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} {arguments:?}: {said}", self.name);
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    fn text(&self, arguments: &[&str]) -> String {
-        let output = self.ask(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-}
-
-impl Cluster {
-    /// A cluster of so many nodes, with as many voters as that makes.
-    fn of(count: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("compose.yaml"), MANIFEST).unwrap();
-        let mut cluster = Self { folder, nodes: Vec::new() };
-        cluster.add(None);
-        for _ in 1..count {
-            let token = eventually("a token", || {
-                let output = cluster.nodes[0].ask(&["cluster", "token"]);
-                output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-            });
-            cluster.add(Some(&token));
-        }
-        let voters = [0, 1, 1, 3, 3, 5][count];
-        eventually("enough voters", || (cluster.members(0, "votes").len() == voters).then_some(()));
-        cluster
-    }
-
-    fn add(&mut self, token: Option<&str>) {
-        let name = format!("n{}", self.nodes.len() + 1);
-        let data = self.folder.path().join(&name);
-        let mut node = Node { address: free_address(), data, daemon: None, name };
-        if let Some(token) = token {
-            let joined = join(&node, &self.nodes[0].address, token);
-            assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
-        }
-        node.start();
-        self.nodes.push(node);
-    }
-
-    /// Names of the members of which something is true, as a node sees it.
-    fn members(&self, node: usize, what: &str) -> Vec<String> {
-        let Some(status) = self.nodes[node].json(&["cluster", "status"]) else { return Vec::new() };
-        let members = status["members"].as_array().unwrap().iter().filter(|member| member[what] == true);
-        members.map(|member| member["node"].as_str().unwrap().to_owned()).collect()
-    }
-
-    fn leader(&self) -> usize {
-        eventually("a leader", || {
-            let alive = (0..self.nodes.len()).find(|at| self.nodes[*at].daemon.is_some()).unwrap();
-            let leader = self.members(alive, "leads").pop()?;
-            self.nodes.iter().position(|node| node.name == leader && node.daemon.is_some())
-        })
-    }
-
-    fn apply(&self, at: usize) {
-        self.nodes[at].told(&["apply", "-f", self.folder.path().join("compose.yaml").to_str().unwrap()]);
-    }
-
-    /// Where the replicas run, once there are so many.
-    fn running(&self, at: usize, wanted: usize) -> Vec<String> {
-        eventually("everything runs", || {
-            let status = self.nodes[at].json(&["status"])?;
-            let running = status["replicas"].as_array()?.iter().filter(|replica| replica["state"] == "running");
-            let nodes: Vec<String> = running.map(|replica| replica["node"].as_str().unwrap().to_owned()).collect();
-            (nodes.len() == wanted).then_some(nodes)
-        })
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for node in &mut self.nodes {
-            if let Some(daemon) = &mut node.daemon {
-                let _ = daemon.kill();
-                let _ = daemon.wait();
-            }
-            let attempts = fs::read_dir(node.data.join("agent/exec")).into_iter().flatten().flatten();
-            for attempt in attempts {
-                let Ok(status) = fs::read(attempt.path().join("status.json")) else { continue };
-                let status: Value = serde_json::from_slice(&status).unwrap_or_default();
-                let pid = status["child"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-                if let Some(pid) = pid.and_then(Pid::from_raw) {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
-            }
-        }
-        if std::thread::panicking() {
-            for node in &self.nodes {
-                let log = fs::read_to_string(node.data.with_extension("log")).unwrap_or_default();
-                eprintln!("--- {} ---\n{log}", node.name);
-            }
-        }
-    }
-}
-
-fn longshore() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_longshore"))
-}
-
-fn join(node: &Node, server: &str, token: &str) -> Output {
-    let file = node.data.with_extension("token");
-    fs::write(&file, token).unwrap();
-    let mut command = longshore();
-    command.args(["cluster", "join", server, "--node", &node.name, "--advertise", &node.address]);
-    command.arg("--token-file").arg(file).arg("--data-dir").arg(&node.data);
-    command.output().unwrap()
-}
-
-/// An address nobody listens at. Another could take it before we do; the ports are many and the time is short.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let patience = Instant::now() + Duration::from_mins(1);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < patience, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn refused(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use fleet::{Cluster, Node, eventually, holds, join, longshore, refused};
+use rustix::process::Signal;
 
 #[test]
 fn three_nodes_go_on_without_their_leader_and_take_it_back() {
@@ -286,8 +96,7 @@ fn a_join_token_lets_one_node_in_and_a_node_that_left_is_a_stranger() {
         nodes.as_array()?.iter().any(|node| node["name"] == "n2" && node["health"] == "ready").then_some(())
     });
 
-    let third =
-        Node { name: "n3".to_owned(), address: free_address(), data: cluster.folder.path().join("n3"), daemon: None };
+    let third = Node::beside(&cluster, "n3");
     let server = cluster.nodes[0].address.clone();
     assert!(refused(&join(&third, &server, &token)).contains("join_token_invalid"), "a token used before");
     let expired = cluster.nodes[0].text(&["cluster", "token", "--valid", "0s"]);
@@ -381,24 +190,13 @@ fn a_server_whose_majority_is_gone_goes_on_alone_and_a_backup_makes_the_cluster_
     let restored = restore();
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
     assert!(refused(&restore()).contains("belongs to node `n9`"), "a folder in use is not overwritten");
-    cluster.nodes.push(Node { name: "n9".to_owned(), address: free_address(), data, daemon: None });
+    let node = Node::beside(&cluster, "n9");
+    cluster.nodes.push(node);
     cluster.nodes[3].start();
     let status = eventually("n9 leads alone", || cluster.nodes[3].json(&["status"]));
     assert_eq!(status["deployments"][0]["revision"], 1, "as it was when the backup was made");
     let token = cluster.nodes[3].text(&["cluster", "token"]);
-    let newcomer =
-        Node { name: "n10".to_owned(), address: free_address(), data: cluster.folder.path().join("n10"), daemon: None };
+    let newcomer = Node::beside(&cluster, "n10");
     let joined = join(&newcomer, &cluster.nodes[3].address, &token);
     assert!(joined.status.success(), "its authority signs on: {}", String::from_utf8_lossy(&joined.stderr));
-}
-
-/// Whether any file below a folder holds these bytes.
-fn holds(folder: &Path, needle: &[u8]) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.into_iter().any(|path| {
-        if path.is_dir() {
-            return holds(&path, needle);
-        }
-        fs::read(&path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
-    })
 }

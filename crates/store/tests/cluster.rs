@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall stop where it stands")]
 
+#[path = "cluster/checker.rs"]
+mod checker;
 #[path = "cluster/linear.rs"]
 mod linear;
 #[path = "cluster/wire.rs"]

@@ -1,0 +1,294 @@
+//! Daemons as real processes: on addresses of this machine, or each in a network namespace of its own.
+//!
+//! Owns: starting, asking, killing, cutting off, and cleaning up behind all of it.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+pub(crate) const MANIFEST: &str = "\
+name: shop
+services:
+  web:
+    image: none
+    command: [sleep, \"600\"]
+    x-longshore:
+      driver: exec
+    deploy:
+      replicas: 3
+";
+
+pub(crate) struct Cluster {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) nodes: Vec<Node>,
+    network: Option<Network>,
+}
+
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) data: PathBuf,
+    pub(crate) daemon: Option<Child>,
+    /// The namespace it lives in, if it has one of its own.
+    pub(crate) namespace: Option<String>,
+}
+
+impl Node {
+    /// A node that has not been started, beside the others of a cluster.
+    pub(crate) fn beside(cluster: &Cluster, name: &str) -> Self {
+        let data = cluster.folder.path().join(name);
+        Self { name: name.to_owned(), address: free_address(), data, daemon: None, namespace: None }
+    }
+
+    /// The program, where the node lives.
+    fn program(&self) -> Command {
+        let Some(namespace) = &self.namespace else { return longshore() };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{namespace}")).arg(env!("CARGO_BIN_EXE_longshore"));
+        command
+    }
+
+    /// Cuts the node off from all others, or joins it to them again.
+    pub(crate) fn cable(&self, state: &str) {
+        let namespace = self.namespace.as_ref().unwrap();
+        run("ip", &["-n", namespace, "link", "set", "eth0", state]);
+    }
+
+    pub(crate) fn start(&mut self) {
+        let mut command = self.program();
+        command.args(["server", "--node", &self.name, "--listen", &self.address]);
+        command.arg("--data-dir").arg(&self.data);
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
+        self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let daemon = self.daemon.as_ref().unwrap();
+        kill_process(Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        longshore().args(arguments).env("LONGSHORE_SOCKET", self.data.join("longshore.sock")).output().unwrap()
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Option<Value> {
+        let output = self.ask(&[arguments, &["-o", "json"]].concat());
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    pub(crate) fn told(&self, arguments: &[&str]) -> Value {
+        let output = self.ask(&[arguments, &["-o", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {arguments:?}: {said}", self.name);
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    pub(crate) fn text(&self, arguments: &[&str]) -> String {
+        let output = self.ask(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Cluster {
+    /// A cluster of so many nodes, with as many voters as that makes.
+    pub(crate) fn of(count: usize) -> Self {
+        Self::on(None, count)
+    }
+
+    /// The same, with a network namespace for each node. Takes root.
+    pub(crate) fn in_namespaces(count: usize) -> Self {
+        Self::on(Some(Network::new(count)), count)
+    }
+
+    fn on(network: Option<Network>, count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("compose.yaml"), MANIFEST).unwrap();
+        let mut cluster = Self { folder, nodes: Vec::new(), network };
+        cluster.add(None);
+        for _ in 1..count {
+            let token = eventually("a token", || {
+                let output = cluster.nodes[0].ask(&["cluster", "token"]);
+                output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+            });
+            cluster.add(Some(&token));
+        }
+        let voters = [0, 1, 1, 3, 3, 5][count];
+        eventually("enough voters", || (cluster.members(0, "votes").len() == voters).then_some(()));
+        cluster
+    }
+
+    pub(crate) fn add(&mut self, token: Option<&str>) {
+        let name = format!("n{}", self.nodes.len() + 1);
+        let mut node = Node::beside(self, &name);
+        if let Some(network) = &self.network {
+            (node.namespace, node.address) = network.place(self.nodes.len());
+        }
+        if let Some(token) = token {
+            let joined = join(&node, &self.nodes[0].address, token);
+            assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+        }
+        node.start();
+        self.nodes.push(node);
+    }
+
+    /// Names of the members of which something is true, as a node sees it.
+    pub(crate) fn members(&self, node: usize, what: &str) -> Vec<String> {
+        let Some(status) = self.nodes[node].json(&["cluster", "status"]) else { return Vec::new() };
+        let members = status["members"].as_array().unwrap().iter().filter(|member| member[what] == true);
+        members.map(|member| member["node"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn leader(&self) -> usize {
+        eventually("a leader", || {
+            let alive = (0..self.nodes.len()).find(|at| self.nodes[*at].daemon.is_some()).unwrap();
+            let leader = self.members(alive, "leads").pop()?;
+            self.nodes.iter().position(|node| node.name == leader && node.daemon.is_some())
+        })
+    }
+
+    pub(crate) fn apply(&self, at: usize) {
+        self.nodes[at].told(&["apply", "-f", self.folder.path().join("compose.yaml").to_str().unwrap()]);
+    }
+
+    /// Where the replicas run, once there are so many.
+    pub(crate) fn running(&self, at: usize, wanted: usize) -> Vec<String> {
+        eventually("everything runs", || {
+            let status = self.nodes[at].json(&["status"])?;
+            let running = status["replicas"].as_array()?.iter().filter(|replica| replica["state"] == "running");
+            let nodes: Vec<String> = running.map(|replica| replica["node"].as_str().unwrap().to_owned()).collect();
+            (nodes.len() == wanted).then_some(nodes)
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            if let Some(daemon) = &mut node.daemon {
+                let _ = daemon.kill();
+                let _ = daemon.wait();
+            }
+            let attempts = fs::read_dir(node.data.join("agent/exec")).into_iter().flatten().flatten();
+            for attempt in attempts {
+                let Ok(status) = fs::read(attempt.path().join("status.json")) else { continue };
+                let status: Value = serde_json::from_slice(&status).unwrap_or_default();
+                let pid = status["child"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+                if let Some(pid) = pid.and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+        }
+        if std::thread::panicking() {
+            for node in &self.nodes {
+                let log = fs::read_to_string(node.data.with_extension("log")).unwrap_or_default();
+                eprintln!("--- {} ---\n{log}", node.name);
+            }
+        }
+    }
+}
+
+/// Namespaces on one bridge.
+struct Network {
+    bridge: String,
+    namespaces: Vec<String>,
+}
+
+impl Network {
+    fn new(count: usize) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{:x}{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let bridge = format!("lb{mark}");
+        run("ip", &["link", "add", &bridge, "type", "bridge"]);
+        run("ip", &["link", "set", &bridge, "up"]);
+        let mut network = Self { bridge, namespaces: Vec::new() };
+        for at in 0..count {
+            let (namespace, outside) = (format!("ls{mark}n{at}"), format!("lv{mark}{at}"));
+            run("ip", &["netns", "add", &namespace]);
+            network.namespaces.push(namespace.clone());
+            run("ip", &["link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
+            run("ip", &["link", "set", &outside, "master", &network.bridge, "up"]);
+            run("ip", &["-n", &namespace, "addr", "add", &format!("10.213.77.{}/24", at + 1), "dev", "eth0"]);
+            run("ip", &["-n", &namespace, "link", "set", "eth0", "up"]);
+            run("ip", &["-n", &namespace, "link", "set", "lo", "up"]);
+        }
+        network
+    }
+
+    fn place(&self, at: usize) -> (Option<String>, String) {
+        (Some(self.namespaces[at].clone()), format!("10.213.77.{}:7474", at + 1))
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).status();
+        }
+        let _ = Command::new("ip").args(["link", "del", &self.bridge]).status();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+pub(crate) fn longshore() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_longshore"))
+}
+
+pub(crate) fn join(node: &Node, server: &str, token: &str) -> Output {
+    let file = node.data.with_extension("token");
+    fs::write(&file, token).unwrap();
+    let mut command = node.program();
+    command.args(["cluster", "join", server, "--node", &node.name, "--advertise", &node.address]);
+    command.arg("--token-file").arg(file).arg("--data-dir").arg(&node.data);
+    command.output().unwrap()
+}
+
+/// An address nobody listens at. Another could take it before we do; the ports are many and the time is short.
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let patience = Instant::now() + Duration::from_mins(1);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < patience, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub(crate) fn refused(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether any file below a folder holds these bytes.
+pub(crate) fn holds(folder: &Path, needle: &[u8]) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.into_iter().any(|path| {
+        if path.is_dir() {
+            return holds(&path, needle);
+        }
+        fs::read(&path).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle))
+    })
+}
