@@ -30,6 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) nodes: Vec<Node>,
     network: Option<Network>,
+    engines: Engines,
 }
 
 pub(crate) struct Node {
@@ -39,13 +40,15 @@ pub(crate) struct Node {
     pub(crate) daemon: Option<Child>,
     /// The namespace it lives in, if it has one of its own.
     pub(crate) namespace: Option<String>,
+    /// The container engine it has to itself, if it has one.
+    pub(crate) engine: Option<Engine>,
 }
 
 impl Node {
     /// A node that has not been started, beside the others of a cluster.
     pub(crate) fn beside(cluster: &Cluster, name: &str) -> Self {
         let data = cluster.folder.path().join(name);
-        Self { name: name.to_owned(), address: free_address(), data, daemon: None, namespace: None }
+        Self { name: name.to_owned(), address: free_address(), data, daemon: None, namespace: None, engine: None }
     }
 
     /// The program, where the node lives.
@@ -66,6 +69,9 @@ impl Node {
         let mut command = self.program();
         command.args(["server", "--node", &self.name, "--listen", &self.address]);
         command.arg("--data-dir").arg(&self.data);
+        if let Some(engine) = &self.engine {
+            command.arg("--docker").arg(engine.socket());
+        }
         let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
         self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     }
@@ -107,18 +113,23 @@ impl Node {
 impl Cluster {
     /// A cluster of so many nodes, with as many voters as that makes.
     pub(crate) fn of(count: usize) -> Self {
-        Self::on(None, count)
+        Self::on(None, count, Engines::None)
     }
 
     /// The same, with a network namespace for each node. Takes root.
     pub(crate) fn in_namespaces(count: usize) -> Self {
-        Self::on(Some(Network::new(count)), count)
+        Self::on(Some(Network::new(count)), count, Engines::None)
     }
 
-    fn on(network: Option<Network>, count: usize) -> Self {
+    /// The same, with a container engine for each node.
+    pub(crate) fn on_engines(count: usize) -> Self {
+        Self::on(Some(Network::new(count)), count, Engines::OneEach)
+    }
+
+    fn on(network: Option<Network>, count: usize, engines: Engines) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("compose.yaml"), MANIFEST).unwrap();
-        let mut cluster = Self { folder, nodes: Vec::new(), network };
+        let mut cluster = Self { folder, nodes: Vec::new(), network, engines };
         cluster.add(None);
         for _ in 1..count {
             let token = eventually("a token", || {
@@ -137,6 +148,9 @@ impl Cluster {
         let mut node = Node::beside(self, &name);
         if let Some(network) = &self.network {
             (node.namespace, node.address) = network.place(self.nodes.len());
+        }
+        if let (Engines::OneEach, Some(namespace)) = (self.engines, &node.namespace) {
+            node.engine = Some(Engine::start(&self.folder.path().join(format!("engine-{}", node.name)), namespace));
         }
         if let Some(token) = token {
             let joined = join(&node, &self.nodes[0].address, token);
@@ -202,6 +216,88 @@ impl Drop for Cluster {
     }
 }
 
+/// Whether nodes have container engines.
+#[derive(Clone, Copy)]
+enum Engines {
+    None,
+    OneEach,
+}
+
+/// A container engine in a namespace, with one image: `busybox:1`.
+pub(crate) struct Engine {
+    folder: PathBuf,
+    daemon: Child,
+}
+
+impl Engine {
+    fn start(folder: &Path, namespace: &str) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let daemon = Command::new("nsenter")
+            .arg(format!("--net=/run/netns/{namespace}"))
+            .args(["dockerd", "--data-root", &path("data"), "--exec-root", &path("exec"), "--pidfile", &path("pid")])
+            .args(["--host", &format!("unix://{}", path("docker.sock")), "--bridge", "none"])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let engine = Self { folder: folder.to_owned(), daemon };
+        eventually("the engine answers", || engine.try_docker(&["version"]).status.success().then_some(()));
+        let root = folder.join("root");
+        fs::create_dir_all(root.join("bin")).unwrap();
+        fs::create_dir_all(root.join("tmp")).unwrap();
+        let busybox = Command::new("sh").args(["-c", "command -v busybox"]).output().unwrap();
+        fs::copy(String::from_utf8(busybox.stdout).unwrap().trim(), root.join("bin/busybox")).unwrap();
+        for applet in ["sh", "httpd", "sleep", "echo", "cat", "mkdir", "trap"] {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).unwrap();
+        }
+        run("tar", &["-C", root.to_str().unwrap(), "-cf", &path("root.tar"), "."]);
+        engine.docker(&["import", &path("root.tar"), "busybox:1"]);
+        engine
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("docker.sock")
+    }
+
+    fn try_docker(&self, arguments: &[&str]) -> Output {
+        let host = format!("unix://{}", self.socket().display());
+        Command::new("docker").args(["--host", &host]).args(arguments).output().unwrap()
+    }
+
+    pub(crate) fn docker(&self, arguments: &[&str]) -> String {
+        let output = self.try_docker(arguments);
+        assert!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Ids and start times of all that runs.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let ids = self.docker(&["ps", "-q", "--no-trunc"]);
+        let ids: Vec<&str> = ids.lines().collect();
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let started = self.docker(&[&["inspect", "-f", "{{.Id}} {{.State.StartedAt}}"], &ids[..]].concat());
+        let mut started: Vec<String> = started.lines().map(str::to_owned).collect();
+        started.sort();
+        started
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let containers = self.try_docker(&["ps", "-aq"]);
+        for id in String::from_utf8_lossy(&containers.stdout).lines() {
+            self.try_docker(&["rm", "-f", id]);
+        }
+        let _ = kill_process(Pid::from_raw(i32::try_from(self.daemon.id()).unwrap()).unwrap(), Signal::TERM);
+        let _ = self.daemon.wait();
+        let _ = rustix::mount::unmount(self.folder.join("data"), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 /// Namespaces on one bridge.
 struct Network {
     bridge: String,
@@ -214,6 +310,7 @@ impl Network {
         let mark = format!("{:x}{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let bridge = format!("lb{mark}");
         run("ip", &["link", "add", &bridge, "type", "bridge"]);
+        run("ip", &["addr", "add", "10.213.77.254/24", "dev", &bridge]);
         run("ip", &["link", "set", &bridge, "up"]);
         let mut network = Self { bridge, namespaces: Vec::new() };
         for at in 0..count {

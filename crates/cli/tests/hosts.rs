@@ -1,0 +1,214 @@
+//! Three hosts with a container engine each: what runs on them is changed, lost and left alone, and clients notice nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+
+#[path = "support/fleet.rs"]
+#[expect(dead_code, reason = "other stories use the rest")]
+mod fleet;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use fleet::{Cluster, eventually};
+use longshore_api::{Client, Endpoint};
+use serde_json::Value;
+
+/// A page that names its version, behind a shell that ends at once when told to.
+fn manifest(replicas: u32, version: &str) -> String {
+    let page = format!("mkdir -p /tmp/www; echo {version} > /tmp/www/index.html");
+    let serve = "trap 'exit 0' TERM; httpd -f -p 80 -h /tmp/www & while :; do sleep 1 & wait $!; done";
+    format!(
+        "\
+name: shop
+services:
+  web:
+    image: busybox:1
+    pull_policy: never
+    command: [\"sh\", \"-c\", \"{page}; {serve}\"]
+    environment:
+      VERSION: \"{version}\"
+    ports:
+      - target: 80
+        mode: host
+    deploy:
+      replicas: {replicas}
+      update_config:
+        order: start-first
+        monitor: 1s
+"
+    )
+}
+
+fn apply(cluster: &Cluster, text: &str) {
+    let file = cluster.folder.path().join("shop.yaml");
+    fs::write(&file, text.replace("$!", "$$!")).unwrap();
+    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()]);
+}
+
+fn is_active(status: &Value) -> bool {
+    status["deployments"][0]["status"] == "active"
+}
+
+/// The status, once everything is as it should be.
+fn active(cluster: &Cluster, at: usize) -> Value {
+    eventually("active", || cluster.nodes[at].json(&["status"]).filter(is_active))
+}
+
+/// Where clients reach the replicas that are listed as running.
+fn addresses(replicas: &[longshore_api::Replica]) -> Vec<SocketAddr> {
+    let running = replicas.iter().filter(|replica| replica.state == "running");
+    let ports = running.filter_map(|replica| {
+        let node: u8 = replica.node.as_deref()?.strip_prefix('n')?.parse().ok()?;
+        let bound = replica.details.get("ports")?.as_array()?.first()?.as_str()?.to_owned();
+        let port: u16 = bound.rsplit(':').next()?.parse().ok()?;
+        Some(SocketAddr::from(([10, 213, 77, node], port)))
+    });
+    ports.collect()
+}
+
+/// Asks one replica after the other for its page, for ever.
+struct Load {
+    ended: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    failed: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(socket: PathBuf) -> Self {
+        let (ended, asked, failed) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let targets: Arc<std::sync::Mutex<Vec<SocketAddr>>> = Arc::default();
+        let list = {
+            let (ended, targets) = (Arc::clone(&ended), Arc::clone(&targets));
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let client = Client::new(Endpoint::Unix(socket));
+                while !ended.load(Ordering::Relaxed) {
+                    if let Ok(replicas) = runtime.block_on(client.replicas()) {
+                        *targets.lock().unwrap() = addresses(&replicas);
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            })
+        };
+        let questions = {
+            let (ended, asked, failed) = (Arc::clone(&ended), Arc::clone(&asked), Arc::clone(&failed));
+            std::thread::spawn(move || {
+                let mut turn = 0_usize;
+                while !ended.load(Ordering::Relaxed) {
+                    let addresses = targets.lock().unwrap().clone();
+                    if !addresses.is_empty() {
+                        turn += 1;
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        let address = addresses[turn % addresses.len()];
+                        if let Err(error) = get(address) {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            eprintln!("{address}: {error}");
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            })
+        };
+        Self { ended, asked, failed, threads: vec![list, questions] }
+    }
+
+    /// How many were asked, and how many of them did not answer.
+    fn end(self) -> (u64, u64) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        (self.asked.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+}
+
+fn get(address: SocketAddr) -> std::io::Result<()> {
+    let limit = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200") {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("it answers {answer:?}")))
+    }
+}
+
+#[test]
+fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
+    let mut cluster = Cluster::on_engines(3);
+    let since = Instant::now();
+    apply(&cluster, &manifest(10, "one"));
+    active(&cluster, 1);
+    println!("10 replicas on three hosts: active after {:?}", since.elapsed());
+
+    apply(&cluster, &manifest(6, "one"));
+    eventually("six are left", || {
+        let status = cluster.nodes[2].json(&["status"]).filter(is_active)?;
+        (status["replicas"].as_array()?.len() == 6).then_some(())
+    });
+    let load = Load::start(cluster.nodes[2].data.join("longshore.sock"));
+    let since = Instant::now();
+    apply(&cluster, &manifest(6, "two"));
+    let status = eventually("rolled", || {
+        let status = cluster.nodes[1].json(&["status"]).filter(is_active)?;
+        let replicas = status["replicas"].as_array()?;
+        let new = replicas.iter().all(|replica| replica["revision"] == 3);
+        (new && replicas.len() == 6).then_some(status.clone())
+    });
+    println!("6 replicas rolled in {:?}", since.elapsed());
+    let (asked, failed) = load.end();
+    println!("{asked} requests, {failed} failed");
+    assert!(asked > 100, "too few requests to prove anything: {asked}");
+    assert_eq!(failed, 0, "of {asked}: {status:#}");
+
+    // A comment changes nothing that runs.
+    let before: Vec<Vec<String>> = engines(&cluster);
+    apply(&cluster, &format!("# the same\n{}", manifest(6, "two")));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(engines(&cluster), before);
+
+    cluster.nodes.iter_mut().for_each(fleet::Node::kill);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(engines(&cluster), before, "a control plane that is gone took containers along");
+    cluster.nodes.iter_mut().for_each(fleet::Node::start);
+    active(&cluster, 0);
+    assert_eq!(engines(&cluster), before, "one that came back restarted containers");
+    let status = cluster.nodes[0].told(&["status"]);
+    assert!(status["replicas"].as_array().unwrap().iter().all(|replica| replica["state"] == "running"));
+
+    // A host is lost: what it ran is elsewhere soon.
+    let leader = cluster.leader();
+    let lost = cluster.nodes[leader].name.clone();
+    let since = Instant::now();
+    cluster.nodes[leader].cable("down");
+    let other = (leader + 1) % 3;
+    eventually("full strength elsewhere", || {
+        let status = cluster.nodes[other].json(&["status"])?;
+        let replicas = status["replicas"].as_array()?;
+        let elsewhere = replicas.iter().filter(|it| it["state"] == "running" && it["node"] != lost.as_str());
+        (elsewhere.count() == 6).then_some(())
+    });
+    println!("the leader's host lost: full strength after {:?}", since.elapsed());
+    cluster.nodes[leader].cable("up");
+    eventually("what is no longer its own is gone", || {
+        let counts: Vec<usize> = engines(&cluster).iter().map(Vec::len).collect();
+        (counts.iter().sum::<usize>() == 6).then_some(())
+    });
+}
+
+fn engines(cluster: &Cluster) -> Vec<Vec<String>> {
+    cluster.nodes.iter().map(|node| node.engine.as_ref().unwrap().running()).collect()
+}
