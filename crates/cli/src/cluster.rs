@@ -47,9 +47,23 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time)]
         valid: Duration,
     },
+    /// Make a new cluster, with this machine as its first server. `longshore server` does the rest.
+    ///
+    /// Example: longshore cluster init --advertise 10.0.0.1:7474
+    Init {
+        /// Where this node is reached by the others; nowhere unless given.
+        #[arg(long, value_name = "ADDRESS")]
+        advertise: Option<String>,
+        /// Name of this node; the machine's name unless given.
+        #[arg(long, value_name = "NAME")]
+        node: Option<String>,
+        /// Where the daemon keeps everything.
+        #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
+        data_dir: PathBuf,
+    },
     /// Join a cluster: the token becomes this node's place in it. `longshore server` does the rest.
     ///
-    /// Example: longshore cluster join 10.0.0.1:7474 --listen 10.0.0.2:7474 --token-file token
+    /// Example: longshore cluster join 10.0.0.1:7474 --advertise 10.0.0.2:7474 --token-file token
     Join(JoinOptions),
     /// Go on with this server alone, when too many others are gone for good for a majority to be left.
     ///
@@ -92,6 +106,15 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             let made = client.join_token(&request).await?;
             remote::show(&connection, &made, |made| format!("{}\n", made.token))
         }),
+        Command::Init { advertise, node, data_dir } => {
+            let node = node_name(node)?;
+            let cluster = longshore_server::init(&data_dir, &node.as_str().into(), advertise)?;
+            print::print(&format!("made cluster {cluster} with {node} as its first server\n"))?;
+            print::note(
+                "hint: start `longshore server --listen ADDRESS`, then `longshore cluster token` lets others in",
+            );
+            Ok(Exit::Success)
+        }
         Command::Join(options) => join(options),
         Command::Recover { data_dir } => begun(runtime()?.block_on(longshore_server::recover(data_dir))?),
     }

@@ -200,3 +200,22 @@ fn a_server_whose_majority_is_gone_goes_on_alone_and_a_backup_makes_the_cluster_
     let joined = join(&newcomer, &cluster.nodes[3].address, &token);
     assert!(joined.status.success(), "its authority signs on: {}", String::from_utf8_lossy(&joined.stderr));
 }
+
+#[test]
+fn a_cluster_is_made_once_and_its_first_server_takes_it_up() {
+    let mut cluster = Cluster::of(1);
+    let mut node = Node::beside(&cluster, "m1");
+    let init = || {
+        let mut command = longshore();
+        command.args(["cluster", "init", "--node", "m1", "--advertise", &node.address, "--data-dir"]).arg(&node.data);
+        command.output().unwrap()
+    };
+    let made = init();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(refused(&init()).contains("belongs to node `m1`"), "a cluster was made twice in one folder");
+    node.start();
+    cluster.nodes.push(node);
+    let status = eventually("m1 leads", || cluster.nodes[1].json(&["cluster", "status"]));
+    let said = String::from_utf8(made.stdout).unwrap();
+    assert!(said.contains(status["cluster"].as_str().unwrap()), "{said}");
+}

@@ -60,6 +60,14 @@ pub enum StartError {
         /// Who wanted it.
         asked: NodeName,
     },
+    /// The folder is part of a cluster already.
+    #[error("the folder belongs to node `{node}` of cluster {cluster} already")]
+    Taken {
+        /// The node.
+        node: NodeName,
+        /// The cluster.
+        cluster: String,
+    },
     /// Key and certificate are gone.
     #[error("key, certificate or vault of node `{0}` are missing from its folder")]
     NoIdentity(NodeName),

@@ -3,7 +3,7 @@
 //! Owns: authority, keys and place of a cluster of one, and putting them on record.
 //! Invariant: whatever is interrupted is finished by the next start; nothing that exists is made twice.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use longshore_model::{
     Actor, Command, MemberId, NodeName,
@@ -53,6 +53,15 @@ pub(crate) fn found_or_go_on(
     }
     let identity = folder.identity()?.ok_or_else(|| StartError::NoIdentity(node.clone()))?;
     Ok(Standing { place, identity, vault: folder.vault()? })
+}
+
+/// Makes a cluster of one in an empty folder; the daemon puts it on record when it starts. Says the cluster's id.
+pub fn init(data_dir: &Path, node: &NodeName, address: Option<String>) -> Result<String, StartError> {
+    let folder = Folder::take(data_dir)?;
+    if let Some(Place { node, cluster, .. }) = folder.place()? {
+        return Err(StartError::Taken { node, cluster });
+    }
+    Ok(found(&folder, node, address)?.place.cluster)
 }
 
 fn found(folder: &Folder, node: &NodeName, address: Option<String>) -> Result<Standing, StartError> {

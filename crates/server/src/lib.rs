@@ -37,4 +37,5 @@ mod voters;
 
 pub use beginning_again::{BeginError, BegunAgain, recover, restore};
 pub use daemon::{Daemon, ServerConfig, StartError};
+pub use founding::init;
 pub use joining::{JoinConfig, JoinError, Joined, join};

@@ -131,6 +131,13 @@ impl Link {
         Ok(())
     }
 
+    /// Those who keep the log, as those say whom this node has trusted so far.
+    pub(crate) async fn servers(&self) -> Result<Vec<Server>, LinkError> {
+        let Welcome { servers } = self.ask_anybody("/peer/servers", &()).await?;
+        self.hub.learn(servers.clone());
+        Ok(servers)
+    }
+
     async fn follow_from_afar(&self) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
         let mut last = LinkError::Away("no server is known".to_owned());
         for server in self.hub.servers() {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! members   ─▶ /peer/raft                                    votes and entries of the log, commands handed on
-//! agents    ─▶ /peer/hello /peer/work /peer/report /peer/file what a node has, is to do, sees, and may read
+//! agents    ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file
+//!                                                             what a node has, whom it asks, what it does, sees, may read
 //! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
 //! newcomers ─▶ /join                                          a token for a certificate
 //! ```

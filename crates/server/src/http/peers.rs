@@ -23,8 +23,8 @@ use super::{Desk, Refusal};
 use crate::{
     doors::Peer,
     hub::Leader,
-    link,
-    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, frame, pack, unpack},
+    link::{self, Link},
+    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Server, Welcome, frame, pack, unpack},
     reception, tls,
     vault::digest_of,
 };
@@ -43,6 +43,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
+        .route("/peer/servers", post(servers))
         .route("/peer/work", post(work))
         .route("/peer/report", post(report))
         .route("/peer/file", post(file))
@@ -112,8 +113,19 @@ async fn raft(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, 
     Ok(desk.store()?.serve(&message).await)
 }
 
-async fn promote(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
+/// Whoever makes this node keep the log decides what it runs from then on. A certificate alone is not enough for that: a
+/// server that left still has one, and a node without a log cannot know that it left. Those it has trusted so far can.
+async fn promote(
+    State(desk): State<Arc<Desk>>,
+    Extension(Known(caller)): Extension<Known>,
+    message: Bytes,
+) -> Result<Vec<u8>, Refusal> {
     let Promotion { member, vault } = read(&message)?;
+    let link = Link { node: desk.hub.node(), hub: Arc::clone(&desk.hub) };
+    let is_one_of = |servers: &[Server]| servers.iter().any(|server| server.name == caller);
+    if desk.hub.store().is_none() && !is_one_of(&link.servers().await.map_err(|error| failed(&error))?) {
+        return Err(not_seated(&caller));
+    }
     let served = desk.hub.serve(member, vault).await;
     served.map(|_| Vec::new()).map_err(|error| failed(&error))
 }
@@ -129,6 +141,12 @@ async fn hello(
 ) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = read(&message)?;
     write(&reception::welcome(&desk.hub, &desk.store()?, &node, hello).await?)
+}
+
+/// Those who keep the log, by a read that is not old: somebody who has just left is not among them.
+async fn servers(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+    desk.store()?.read().await?;
+    write(&Welcome { servers: desk.hub.servers() })
 }
 
 async fn report(
