@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo setup-test test verify gate fix bench setup-bench soak
+.PHONY: help setup demo demo-sim setup-test test verify gate fix bench setup-bench soak
 
 export CARGO_TERM_COLOR ?= auto
 RUSTDOCFLAGS_STRICT := -D warnings
@@ -20,7 +20,8 @@ define need
 endef
 
 help:
-	@echo "make demo    build, run examples/demo.yaml through the simulator, draw the result"
+	@echo "make demo    build, run examples/hello on three nodes of this machine, fetch its page"
+	@echo "make demo-sim  build, run examples/demo.yaml through the simulator, draw the result"
 	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
 	@echo "make verify  the same; identical to what CI runs"
 	@echo "make bench   the bars for speed and memory, and an instruction count"
@@ -39,6 +40,12 @@ setup:
 	$(call need,git,git)
 
 demo: setup
+	@echo "== building the release binary"
+	@cargo build --quiet --release --package longshore-cli
+	@echo "== longshore up -f examples/hello/compose.yaml --nodes 3"
+	@examples/hello/demo.sh $(LONGSHORE)
+
+demo-sim: setup
 	@echo "== building the release binary"
 	@cargo build --quiet --release --package longshore-cli
 	@echo "== longshore sim run examples/demo.yaml"

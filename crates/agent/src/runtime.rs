@@ -7,6 +7,7 @@
 
 pub(crate) mod docker;
 pub(crate) mod exec;
+mod identity;
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 

@@ -20,8 +20,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope,
-    JoinTokenRequest, LabelRequest, NewToken, Node, Pending, RemoveNode, Replica, RollbackRequest, ScaleRequest,
-    SecretRequest, SecretStored, Token, TokenRequest, TokenRow, Why, tls,
+    JoinTokenRequest, LabelRequest, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica, RollbackRequest,
+    ScaleRequest, SecretRequest, SecretStored, Token, TokenRequest, TokenRow, WhatIf, WhatIfRequest, Why, tls,
 };
 
 /// Where a daemon listens.
@@ -111,6 +111,16 @@ impl Client {
         self.ask(Method::POST, "/v1/deployments", Some(manifest)).await
     }
 
+    /// What applying a manifest would do.
+    pub async fn plan(&self, manifest: &ApplyRequest) -> Result<ManifestPlan, ClientError> {
+        self.ask(Method::POST, "/v1/plan", Some(manifest)).await
+    }
+
+    /// What would come of what is supposed.
+    pub async fn what_if(&self, supposed: &WhatIfRequest) -> Result<WhatIf, ClientError> {
+        self.ask(Method::POST, "/v1/whatif", Some(supposed)).await
+    }
+
     /// All deployments.
     pub async fn deployments(&self) -> Result<Vec<Deployment>, ClientError> {
         self.ask(Method::GET, "/v1/deployments", NOTHING).await
@@ -158,9 +168,9 @@ impl Client {
         self.ask(Method::GET, "/v1/pending", NOTHING).await
     }
 
-    /// Why a replica is where it is.
-    pub async fn why(&self, replica: &str) -> Result<Why, ClientError> {
-        self.ask(Method::GET, &format!("/v1/why/{}", encoded(replica)), NOTHING).await
+    /// Why a replica is where it is, or what keeps those of `DEPLOYMENT/SERVICE` from having a node.
+    pub async fn why(&self, namespace: &str, name: &str) -> Result<Why, ClientError> {
+        self.ask(Method::GET, &format!("/v1/why/{}?namespace={}", encoded(name), encoded(namespace)), NOTHING).await
     }
 
     /// All nodes.

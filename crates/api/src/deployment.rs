@@ -109,6 +109,37 @@ pub struct Service {
     pub wanted: u32,
     /// Slots that run well.
     pub running: u32,
+    /// What it publishes.
+    #[serde(default)]
+    pub ports: Vec<Port>,
+}
+
+/// A published port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Inside the replica.
+    pub target: u16,
+    /// Outside; the engine chooses where it is absent.
+    pub published: Option<u16>,
+    /// `tcp`, `udp` or `sctp`.
+    pub protocol: String,
+    /// `ingress`: everywhere in the cluster; `host`: on the replica's node.
+    pub mode: String,
+}
+
+impl From<&longshore_model::service::Port> for Port {
+    fn from(port: &longshore_model::service::Port) -> Self {
+        let mode = match port.mode {
+            longshore_model::service::PortMode::Ingress => "ingress",
+            longshore_model::service::PortMode::Host => "host",
+        };
+        Self {
+            target: port.target,
+            published: port.published,
+            protocol: port.protocol.as_str().to_owned(),
+            mode: mode.to_owned(),
+        }
+    }
 }
 
 /// A change of a deployment.

@@ -11,6 +11,7 @@ mod client;
 mod deployment;
 mod envelope;
 mod event;
+mod foresight;
 mod node;
 mod replica;
 pub mod tls;
@@ -23,10 +24,13 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Changed, Deployment, RollbackRequest, Rollout, ScaleRequest, Service,
+    AppliedManifest, ApplyRequest, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
 };
 pub use envelope::Envelope;
 pub use event::{Change, Event};
+pub use foresight::{
+    Headroom, ManifestPlan, Move, NewCount, NewNode, Rest, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
+};
 pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
 pub use replica::Replica;
 pub use token::{Pin, Token, TokenError, TokenKind};

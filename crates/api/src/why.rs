@@ -25,6 +25,23 @@ pub enum Why {
         refused: BTreeMap<String, u32>,
         /// The best candidates, best first.
         best: Vec<Candidate>,
+        /// When it was placed, in milliseconds since 1970.
+        #[serde(default)]
+        placed_at_ms: u64,
+        /// The state this was answered from.
+        #[serde(default)]
+        index: u64,
+    },
+    /// A service was asked about.
+    Service {
+        /// The service, as `DEPLOYMENT/SERVICE`.
+        service: String,
+        /// Slots that are wanted.
+        wanted: u32,
+        /// Slots that have a node.
+        placed: u32,
+        /// What has none, and why.
+        pending: Vec<Pending>,
     },
     /// It has none.
     Waits {

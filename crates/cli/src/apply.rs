@@ -6,45 +6,74 @@
 use std::{cell::RefCell, collections::BTreeMap};
 
 use clap::Args;
-use longshore_api::{ApplyRequest, Changed};
-use longshore_compose::{Files, Request, files::ReadError};
+use longshore_api::{AppliedManifest, ApplyRequest, Changed};
+use longshore_compose::{Files, Loaded, Request, files::ReadError};
 
 use crate::{
     exit::Exit,
     input::DiskAndStdin,
+    live::{Live, Side},
     manifest::{Manifest, complain},
     print,
-    remote::{self, Connection},
+    remote::{self, Scoped},
+    wait::{self, Goal, Patience},
 };
 
 /// Apply a manifest: what is new is started, what changed is rolled, what left the manifest is stopped.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  longshore apply -f compose.yaml\n  longshore apply -f compose.yaml --wait")]
 pub(crate) struct Options {
     #[command(flatten)]
     manifest: Manifest,
     #[command(flatten)]
-    connection: Connection,
+    scope: Scoped,
+    #[command(flatten)]
+    patience: Patience,
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<Exit> {
-    let request = options.manifest.request()?;
-    let files = Recorded::default();
-    // Judged here first: a typo should not need a daemon to be found.
-    if let Err(problems) = longshore_compose::load(&request, &files) {
-        complain(&problems);
+    let Some(Judged { request, .. }) = judge(options.manifest, &options.scope.namespace)? else {
         return Ok(Exit::BadInput);
-    }
-    let manifest = to_send(request, files.read.into_inner());
-    remote::ask(&options.connection, async |client| {
-        let applied = client.apply(&manifest).await?;
+    };
+    let connection = &options.scope.connection;
+    remote::ask(connection, async |client| {
+        let applied = client.apply(&request).await?;
         applied.warnings.iter().for_each(|warning| print::note(warning));
+        let exit = match options.patience.limit() {
+            Some(limit) => {
+                let AppliedManifest { namespace, deployment, revision, .. } = applied.clone();
+                let goal = Goal { namespace, deployment, revision };
+                wait::settle(client, &goal, limit, &mut Live::new(Side::Err)).await?.told(&goal)
+            }
+            None => Exit::Success,
+        };
         let word = match applied.changed {
             Changed::Yes => "applied",
             Changed::No => "unchanged",
         };
-        remote::show(&options.connection, &applied, |applied| {
+        remote::show(connection, &applied, |applied| {
             format!("{} {word}, revision {}\n", applied.deployment, applied.revision)
-        })
+        })?;
+        Ok(exit)
+    })
+}
+
+/// A manifest that is good, as it is sent and as it is understood.
+pub(crate) struct Judged {
+    pub(crate) request: ApplyRequest,
+    pub(crate) loaded: Loaded,
+}
+
+/// Judges a manifest here first: a typo should not need a daemon to be found. Nothing where it is bad, which was said.
+pub(crate) fn judge(manifest: Manifest, namespace: &str) -> anyhow::Result<Option<Judged>> {
+    let request = Request { namespace: Some(namespace.to_owned()), ..manifest.request()? };
+    let files = Recorded::default();
+    Ok(match longshore_compose::load(&request, &files) {
+        Ok(loaded) => Some(Judged { request: to_send(request, files.read.into_inner()), loaded }),
+        Err(problems) => {
+            complain(&problems);
+            None
+        }
     })
 }
 

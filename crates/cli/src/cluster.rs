@@ -18,9 +18,9 @@ use longshore_server::{BegunAgain, JoinConfig, Joined};
 
 use crate::{
     exit::Exit,
-    print,
+    place, print,
     remote::{self, Connection},
-    server::{DATA_DIR, node_name},
+    server::node_name,
     table,
 };
 
@@ -71,9 +71,9 @@ pub(crate) enum Command {
     ///
     /// Example: longshore cluster recover
     Recover {
-        /// Where the daemon keeps everything.
-        #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
-        data_dir: PathBuf,
+        /// Where the daemon keeps everything; as for `longshore server` unless given.
+        #[arg(long, value_name = "DIRECTORY")]
+        data_dir: Option<PathBuf>,
     },
 }
 
@@ -91,9 +91,9 @@ pub(crate) struct JoinOptions {
     /// Name of this node; the machine's name unless given.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Where the daemon keeps everything.
-    #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
-    data_dir: PathBuf,
+    /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
 }
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
@@ -116,7 +116,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             Ok(Exit::Success)
         }
         Command::Join(options) => join(options),
-        Command::Recover { data_dir } => begun(runtime()?.block_on(longshore_server::recover(data_dir))?),
+        Command::Recover { data_dir } => {
+            let folder = data_dir.unwrap_or_else(place::data_dir);
+            begun(runtime()?.block_on(longshore_server::recover(folder))?)
+        }
     }
 }
 
@@ -130,8 +133,8 @@ fn join(options: JoinOptions) -> anyhow::Result<Exit> {
         }
     };
     let config = JoinConfig {
-        data_dir: options.data_dir,
-        node: node_name(options.node)?.as_str().into(),
+        data_dir: options.data_dir.unwrap_or_else(place::data_dir),
+        node: node_name(options.node)?,
         address: options.advertise,
         server: options.server,
         token,
@@ -320,16 +323,17 @@ pub(crate) struct Restore {
     /// Where this node is reached by the others.
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<String>,
-    /// Where the daemon shall keep everything.
-    #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
-    data_dir: PathBuf,
+    /// Where the daemon shall keep everything; as for `longshore server` unless given.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
 }
 
 pub(crate) fn restore(options: Restore) -> anyhow::Result<Exit> {
     let backup =
         std::fs::read(&options.file).with_context(|| format!("`{}` cannot be read", options.file.display()))?;
     let node = node_name(options.node)?;
-    let restored = longshore_server::restore(options.data_dir, node.as_str().into(), options.advertise, &backup);
+    let folder = options.data_dir.unwrap_or_else(place::data_dir);
+    let restored = longshore_server::restore(folder, node, options.advertise, &backup);
     begun(runtime()?.block_on(restored)?)
 }
 

@@ -13,6 +13,12 @@ pub(crate) enum Exit {
     BadInput,
     /// A safety rule was broken in a simulation.
     Violation,
+    /// What was waited for failed, or was undone.
+    Failed,
+    /// What was waited for took too long.
+    TimedOut,
+    /// What was waited for waits for a word of the operator.
+    Held,
 }
 
 impl From<Exit> for ExitCode {
@@ -22,6 +28,9 @@ impl From<Exit> for ExitCode {
             Exit::Trouble => Self::from(1),
             Exit::BadInput => Self::from(2),
             Exit::Violation => Self::from(3),
+            Exit::Failed => Self::from(4),
+            Exit::TimedOut => Self::from(5),
+            Exit::Held => Self::from(6),
         }
     }
 }

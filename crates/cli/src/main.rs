@@ -2,19 +2,27 @@
 //!
 //! Owns: the command line, what is printed where, and what the exit code means.
 //! Must not touch: anything another room does. A command reads its input, asks a room, and prints the answer.
-//! Invariant: 0 is success, 2 is bad input, 3 is a broken safety rule, 1 is everything else.
+//! Invariant: 0 is success, 2 is bad input, 3 is a broken safety rule, 4 to 6 are what `--wait` waited for in vain, 1 is
+//! everything else.
 
 mod apply;
 mod cluster;
 mod exit;
+mod hello;
 mod input;
+mod live;
 mod manifest;
+mod place;
 mod print;
+mod progress;
 mod remote;
 mod server;
 mod sim;
 mod style;
+mod suggest;
 mod table;
+mod up;
+mod wait;
 
 use clap::{Parser, Subcommand};
 
@@ -30,6 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::Options),
     Config(manifest::Config),
     Validate(manifest::Validate),
     Server(server::Options),
@@ -50,6 +59,8 @@ enum Command {
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
+    #[command(hide = true)]
+    Hello(hello::Options),
     /// Stand between the daemon and a plain process; started by the daemon only.
     #[command(hide = true)]
     Shim {
@@ -62,6 +73,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let Cli { command } = Cli::parse();
     let outcome = match command {
+        Command::Up(options) => up::run(options),
         Command::Config(options) => manifest::config(options),
         Command::Validate(options) => manifest::validate(options),
         Command::Server(options) => server::run(options),
@@ -73,6 +85,7 @@ fn main() -> std::process::ExitCode {
         Command::Backup(options) => cluster::backup(&options),
         Command::Restore(options) => cluster::restore(options),
         Command::Sim(command) => sim::run(command),
+        Command::Hello(options) => hello::run(&options),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };
     match outcome {

@@ -30,7 +30,7 @@ Examples:
 Exit code 0 means that the manifest is good, perhaps with warnings; 2 that it is not.";
 
 /// Which manifest is meant.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Manifest {
     /// A Compose file; several are laid over each other, `-` is standard input.
     ///
@@ -56,6 +56,11 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    /// Whether any file was named.
+    pub(crate) fn is_named(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     pub(crate) fn request(self) -> anyhow::Result<Request> {
         let here = env::current_dir().context("the current directory is gone")?;
         let named = |file: String| if file == "-" { STDIN.to_owned() } else { file };

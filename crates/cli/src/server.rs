@@ -6,6 +6,7 @@ use std::{env, fs, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use longshore_model::NodeName;
 use longshore_server::{Daemon, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::{
@@ -15,23 +16,26 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::{exit::Exit, print};
-
-/// Where a daemon keeps everything unless told otherwise.
-pub(crate) const DATA_DIR: &str = "/var/lib/longshore";
-const DOCKER: &str = "/var/run/docker.sock";
+use crate::{
+    exit::Exit,
+    place::{self, Engine},
+    print,
+};
 
 /// Run the daemon of this machine, in the foreground.
 ///
 /// On a new folder it makes a cluster of one node. SIGTERM ends it, and nothing that it has started.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Where the daemon keeps everything.
-    #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
-    data_dir: PathBuf,
+    /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
+    #[arg(long, value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
     /// Name of this node; the machine's name unless given.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// How many nodes this machine shall be, to try things out; they share it, and are named `NAME-2` and so on.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = place::node_count())]
+    nodes: u16,
     /// The socket for callers on this machine; `longshore.sock` in the daemon's folder unless given.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -83,26 +87,36 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
 }
 
 fn config(options: Options) -> anyhow::Result<ServerConfig> {
+    let folder = options.data_dir.unwrap_or_else(place::data_dir);
     let node = node_name(options.node)?;
-    let program = env::current_exe().context("the program cannot be found")?;
-    let found = PathBuf::from(DOCKER);
     Ok(ServerConfig {
-        socket: options.socket.unwrap_or_else(|| options.data_dir.join("longshore.sock")),
-        data_dir: options.data_dir,
-        node: node.as_str().into(),
+        socket: options.socket.unwrap_or_else(|| folder.join(place::SOCKET)),
+        data_dir: folder,
+        beside: place::nodes_beside(&node, options.nodes),
+        node,
         listen: options.listen,
         advertise: options.advertise,
         http: options.http,
-        docker: options.docker.or_else(|| found.exists().then_some(found)),
-        shim: Some(vec![program.to_string_lossy().into_owned(), "shim".to_owned()]),
+        // An engine that is down now may be up later, and the agent keeps asking.
+        docker: match place::engine(options.docker) {
+            Engine::At(path) | Engine::Mute(path, _) => Some(path),
+            Engine::None => None,
+        },
+        shim: Some(shim()?),
     })
 }
 
-/// The name given, or the machine's.
-pub(crate) fn node_name(given: Option<String>) -> anyhow::Result<String> {
-    let name = match given {
+/// The name of this node.
+pub(crate) fn node_name(said: Option<String>) -> anyhow::Result<NodeName> {
+    let name = match said {
         Some(name) => name,
         None => fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name; use --node")?,
     };
-    Ok(name.trim().to_owned())
+    Ok(name.trim().into())
+}
+
+/// The command that enters the shim: this very program.
+pub(crate) fn shim() -> anyhow::Result<Vec<String>> {
+    let program = env::current_exe().context("the program cannot be found")?;
+    Ok(vec![program.to_string_lossy().into_owned(), "shim".to_owned()])
 }

@@ -14,9 +14,18 @@ pub(crate) enum Colour {
 impl Colour {
     /// On for a terminal, unless `NO_COLOR` is set to anything.
     pub(crate) fn of_stdout() -> Self {
+        Self::of(&std::io::stdout())
+    }
+
+    /// The same for standard error.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(&std::io::stderr())
+    }
+
+    fn of(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if std::io::stdout().is_terminal() && !refused && !dumb { Self::On } else { Self::Off }
+        if stream.is_terminal() && !refused && !dumb { Self::On } else { Self::Off }
     }
 
     /// The text in a tone.

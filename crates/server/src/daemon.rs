@@ -1,11 +1,11 @@
 //! Starting and ending everything, in the right order.
 //!
-//! Owns: the order. Folder, identity, store, doors, loops and the agent; out the other way round.
+//! Owns: the order. Folder, identity, store, doors, loops and agents; out the other way round.
 //! Invariant: ending the daemon ends nothing that runs on the node.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use longshore_agent::{Agent, AgentConfig, AgentHandle, DockerConfig, ExecConfig, StartAgentError};
+use longshore_agent::StartAgentError;
 use longshore_model::NodeName;
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{sync::watch, task::JoinHandle};
@@ -18,7 +18,6 @@ use crate::{
     hub::{Hub, ServeError},
     identity::IdentityError,
     leader,
-    link::Link,
     peer::Calls,
     place::Serving,
     tls,
@@ -32,6 +31,8 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// The node it is.
     pub node: NodeName,
+    /// Further nodes it shall be, to try things out; each has an equal share of the machine.
+    pub beside: Vec<NodeName>,
     /// The socket for callers on this machine.
     pub socket: PathBuf,
     /// Where nodes and operators elsewhere are heard, encrypted.
@@ -137,16 +138,11 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Time requests under way have to end when the daemon does.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// Time between two looks at what this machine has, when the last was told.
-const SURVEY: Duration = Duration::from_mins(1);
-/// Time between two tries to tell it.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// A running daemon. Dropping it without [`shut_down`](Self::shut_down) leaves its tasks to the runtime.
 pub struct Daemon {
     hub: Arc<Hub>,
-    agent: Arc<AgentHandle>,
-    loops: Vec<JoinHandle<()>>,
+    stores: JoinHandle<()>,
     doors: Vec<JoinHandle<()>>,
     closing: watch::Sender<bool>,
     socket: PathBuf,
@@ -174,23 +170,18 @@ impl Daemon {
             let store = hub.serve(place.member, vault).await?;
             founding::put_on_record(&hub, &store).await?;
         }
-        let link = Arc::new(Link { node: config.node.clone(), hub: Arc::clone(&hub) });
-        let agent = Agent::start(&agent_config(&hub, &config), Arc::clone(&link) as _)?;
-        let agent = Arc::new(agent);
-        let loops =
-            vec![tokio::spawn(follow_stores(Arc::clone(&hub))), tokio::spawn(introduce(link, Arc::clone(&agent)))];
-        Ok(Self { hub, agent, loops, doors, closing, socket: config.socket })
+        hub.agents.start(&hub, &config)?;
+        let stores = tokio::spawn(follow_stores(Arc::clone(&hub)));
+        Ok(Self { hub, stores, doors, closing, socket: config.socket })
     }
 
     /// Ends the daemon, and nothing that runs on the node. What was acknowledged is on disk already.
     pub async fn shut_down(self) {
         let _ = fs::remove_file(&self.socket);
         self.closing.send_replace(true);
-        for task in self.loops {
-            task.abort();
-            let _ = task.await;
-        }
-        self.agent.shut_down();
+        self.stores.abort();
+        let _ = self.stores.await;
+        self.hub.agents.shut_down();
         self.hub.close().await;
         for mut door in self.doors {
             // Somebody who follows the events would never end; the rest has had its time.
@@ -234,32 +225,6 @@ async fn follow_stores(hub: Arc<Hub>) {
             }
         }
     }
-}
-
-/// Says what this machine has, and again whenever that changes: an engine may come up long after the daemon.
-async fn introduce(link: Arc<Link>, agent: Arc<AgentHandle>) {
-    let mut told = None;
-    loop {
-        let survey = agent.survey().await;
-        if told.as_ref() == Some(&survey) {
-            tokio::time::sleep(SURVEY).await;
-            continue;
-        }
-        match link.hello(survey.clone()).await {
-            Ok(()) => told = Some(survey),
-            Err(error) => {
-                tracing::debug!(%error, "not introduced yet");
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    }
-}
-
-fn agent_config(hub: &Hub, config: &ServerConfig) -> AgentConfig {
-    let mut agent = AgentConfig::new(config.node.clone(), hub.place().cluster, hub.folder.part("agent"));
-    agent.docker = config.docker.as_ref().map(DockerConfig::at);
-    agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
-    agent
 }
 
 async fn open_doors(

@@ -8,6 +8,7 @@ mod caller;
 mod deployments;
 mod events;
 mod extract;
+mod foresight;
 mod nodes;
 mod peers;
 mod probes;
@@ -75,6 +76,7 @@ fn in_scope() -> Router<Arc<Desk>> {
 fn of_deployers() -> Router<Arc<Desk>> {
     let service = "/v1/deployments/{name}/services/{service}";
     Router::new()
+        .route("/v1/plan", post(foresight::plan))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
@@ -87,6 +89,7 @@ fn of_the_whole() -> Router<Arc<Desk>> {
     Router::new()
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{name}", get(nodes::get))
+        .route("/v1/whatif", post(foresight::what_if))
         .route("/v1/audit", get(questions::audit))
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))

@@ -10,6 +10,7 @@ use longshore_store::replicated::{Member, OpenError, Part, Replicated, Replicate
 use tokio::sync::watch;
 
 use crate::{
+    agents::Agents,
     figures::Figures,
     folder::{Folder, FolderError},
     limit::Limit,
@@ -23,6 +24,8 @@ use crate::{
 pub(crate) struct Hub {
     pub(crate) folder: Folder,
     pub(crate) calls: Arc<Calls>,
+    /// Nodes this process stands for.
+    pub(crate) agents: Agents,
     pub(crate) pulse: Pulse,
     pub(crate) figures: Figures,
     /// How many may try to join in a while.
@@ -52,6 +55,7 @@ impl Hub {
         Self {
             folder,
             calls: Arc::new(calls),
+            agents: Agents::default(),
             pulse: Pulse::default(),
             figures: Figures::default(),
             newcomers: Limit::new(20, 5),

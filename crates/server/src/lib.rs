@@ -11,6 +11,7 @@
 //! Invariant: what only a leader does is done by one task that ends before another begins; what runs on the node outlives
 //! the daemon.
 
+mod agents;
 mod beginning_again;
 mod clock;
 mod daemon;
@@ -18,6 +19,8 @@ mod doors;
 mod feed;
 mod figures;
 mod folder;
+mod forecast;
+mod foresee;
 mod founding;
 mod http;
 mod hub;

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use longshore_agent::{ControlLink, FileContents, LinkError, RegistryLogin};
 use longshore_model::{Cursor, Heartbeat, NodeName, Report, WorkFeed, node::Survey, work::FileWanted};
 use longshore_store::replicated::{Filter, Replicated, Watched};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::{
     feed::NodeFeed,
@@ -54,6 +54,16 @@ impl Pulse {
 pub(crate) struct Link {
     pub(crate) node: NodeName,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) reach: watch::Receiver<Reach>,
+}
+
+/// Whether an agent and the control plane hear each other. Only somebody who wants to see what happens cuts them off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// They do.
+    Whole,
+    /// They do not, as if a cable were torn.
+    Cut,
 }
 
 /// Messages under way to the agent.
@@ -66,15 +76,18 @@ const SILENCE: Duration = Duration::from_secs(15);
 impl ControlLink for Link {
     fn connect(&self, _known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>> {
         Box::pin(async {
-            match self.hub.store() {
-                Some(store) => follow(store, self.node.clone()).await,
-                None => self.follow_from_afar().await,
-            }
+            self.is_whole()?;
+            let messages = match self.hub.store() {
+                Some(store) => follow(store, self.node.clone()).await?,
+                None => self.follow_from_afar().await?,
+            };
+            Ok(until_cut(messages, self.reach.clone()))
         })
     }
 
     fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>> {
         Box::pin(async move {
+            self.is_whole()?;
             let message = pack(&reports).map_err(LinkError::Refused)?;
             // A leader that has just changed is told by the one before, or found by asking around.
             for _ in 0..3 {
@@ -116,6 +129,13 @@ impl ControlLink for Link {
 }
 
 impl Link {
+    fn is_whole(&self) -> Result<(), LinkError> {
+        match *self.reach.borrow() {
+            Reach::Whole => Ok(()),
+            Reach::Cut => Err(LinkError::Away("the node is cut off".to_owned())),
+        }
+    }
+
     /// Says what this machine has.
     pub(crate) async fn hello(&self, survey: Survey) -> Result<(), LinkError> {
         let address = self.hub.place().address;
@@ -205,6 +225,25 @@ impl Link {
             Err(_) => Err(away("it takes too long".to_owned())),
         }
     }
+}
+
+/// The same messages, until the link is cut.
+fn until_cut(mut from: mpsc::Receiver<WorkFeed>, mut reach: watch::Receiver<Reach>) -> mpsc::Receiver<WorkFeed> {
+    let (sender, messages) = mpsc::channel(MESSAGES);
+    tokio::spawn(async move {
+        loop {
+            let message = tokio::select! {
+                message = from.recv() => message,
+                () = sender.closed() => return,
+                _ = reach.wait_for(|reach| *reach == Reach::Cut) => return,
+            };
+            let Some(message) = message else { return };
+            if sender.send(message).await.is_err() {
+                return;
+            }
+        }
+    });
+    messages
 }
 
 fn away(error: &ReceptionError) -> LinkError {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_api::{Candidate, Deployment, Node, Pending, Replica, Rollout, Service, Why};
+use longshore_api::{Candidate, Deployment, Node, Pending, Port, Replica, Rollout, Service, Why};
 use longshore_model::{
     DeploymentName, GroupKey, NamespaceName, NodeName, ReplicaState, SlotKey, Time,
     replica::{Wanted, occupies},
@@ -45,6 +45,7 @@ fn service(key: &GroupKey, group: &Group) -> Service {
         driver: group.spec.driver.as_str().to_owned(),
         wanted: count(wanted.clone().count()),
         running: count(wanted.filter(runs).count()),
+        ports: group.spec.ports.iter().map(Port::from).collect(),
     }
 }
 
@@ -100,11 +101,32 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
             candidates: decision.candidates,
             refused: decision.refused.iter().map(|(reason, nodes)| (reason.code().to_owned(), *nodes)).collect(),
             best: best.map(|ranked| Candidate { node: ranked.node.to_string(), keys: ranked.keys }).collect(),
+            placed_at_ms: placed_at(state, &key, &slot).map_or(0, |at| at.0),
+            index: state.index().0,
         });
     }
     let told = explain(&mut view, &key, now);
     let (_, explanation) = told.iter().find(|(slots, _)| slots.contains(&slot))?;
     Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
+}
+
+fn placed_at(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Time> {
+    let live = state.group(key)?.slots.get(slot)?.replicas.iter().rev().find(|replica| is_live(replica))?;
+    Some(live.assignment.placed_at)
+}
+
+/// What stands in the way of a service's replicas; nothing where there is no such service.
+pub(crate) fn why_service(state: &State, key: &GroupKey, now: Time) -> Option<Why> {
+    let row = service(key, state.group(key)?);
+    let told = explain(&mut view_of(state), key, now);
+    let waiting: usize = told.iter().map(|(slots, _)| slots.len()).sum();
+    let pending = told.iter().map(|(slots, explanation)| Pending::new(key, slots.len(), explanation));
+    Some(Why::Service {
+        service: format!("{}/{}", key.deployment, key.service),
+        wanted: row.wanted,
+        placed: row.wanted.saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX)),
+        pending: pending.collect(),
+    })
 }
 
 pub(crate) fn find(state: &State, printed: &str) -> Option<(GroupKey, SlotKey)> {

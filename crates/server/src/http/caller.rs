@@ -142,6 +142,11 @@ impl Caller {
         self.scope.covers(&NamespaceName::from(namespace), &DeploymentName::from(deployment))
     }
 
+    /// Whether the whole cluster is theirs to see.
+    pub(super) fn sees_everything(&self) -> bool {
+        self.scope.is_everywhere()
+    }
+
     /// Refuses what is outside of the token's scope.
     pub(super) fn within(&self, namespace: &NamespaceName, deployment: &DeploymentName) -> Result<(), Refusal> {
         if self.scope.covers(namespace, deployment) {

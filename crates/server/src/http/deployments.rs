@@ -28,7 +28,7 @@ impl Scope {
         self.namespace.as_deref().map_or_else(NamespaceName::default_namespace, NamespaceName::from)
     }
 
-    fn group(&self, (deployment, service): &(String, String)) -> GroupKey {
+    pub(super) fn group(&self, (deployment, service): &(String, String)) -> GroupKey {
         let (deployment, service) = (DeploymentName::from(deployment.as_str()), ServiceName::from(service.as_str()));
         GroupKey { namespace: self.name(), deployment, service }
     }
@@ -75,7 +75,8 @@ pub(super) async fn apply(
     }))
 }
 
-fn resolve(
+/// A manifest as it was sent, understood; or all that is wrong with it.
+pub(super) fn resolve(
     request: ApplyRequest,
     nodes: std::collections::BTreeSet<longshore_model::NodeName>,
 ) -> Result<Loaded, Refusal> {

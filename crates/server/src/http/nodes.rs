@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use longshore_api::{Changed, DrainRequest, LabelRequest, Node, RemoveNode};
-use longshore_model::{AfterDrain, Command, Intent};
+use longshore_model::{AfterDrain, Command, Intent, NodeName};
 use serde::Deserialize;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     caller::Caller,
     extract::{Asked, Body, Named},
 };
-use crate::{clock, rows};
+use crate::{clock, link::Reach, rows};
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Node>> {
     Ok(Json(rows::nodes(&desk.store()?.read().await?.state)))
@@ -48,14 +48,22 @@ pub(super) async fn tell(
     caller: Caller,
     Named((name, word)): Named<(String, String)>,
 ) -> Answer<Changed> {
-    let (node, at) = (name.as_str().into(), clock::now());
+    let (node, at): (NodeName, _) = (name.as_str().into(), clock::now());
     let command = match word.as_str() {
+        "cut" => return cut(&desk, &node, Reach::Cut),
+        "mend" => return cut(&desk, &node, Reach::Whole),
         "activate" => Command::SetIntent { node, intent: Intent::Active, at },
         "pause" => Command::SetIntent { node, intent: Intent::Paused, at },
         "lost" => Command::ConfirmLost { node, at },
         other => return Err(Refusal::not_found("action", other)),
     };
     desk.change(caller, command).await
+}
+
+/// Only a node of this very process can be cut off: any other has cables of its own.
+fn cut(desk: &Desk, node: &NodeName, reach: Reach) -> Answer<Changed> {
+    let done = desk.hub.agents.set_reach(node, reach).map(|()| Json(Changed::Yes));
+    done.ok_or_else(|| Refusal::not_found("node of this daemon", node.as_str()))
 }
 
 /// How a node shall leave.

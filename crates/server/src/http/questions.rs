@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::{
     Answer, Desk, Refusal,
     caller::Caller,
+    deployments::Scope,
     extract::{Asked, Named},
 };
 use crate::{clock, rows};
@@ -26,16 +27,30 @@ pub(super) async fn pending(State(desk): State<Arc<Desk>>, caller: Caller) -> An
     Ok(Json(rows))
 }
 
-pub(super) async fn why(State(desk): State<Arc<Desk>>, caller: Caller, Named(replica): Named<String>) -> Answer<Why> {
+/// About a replica by its printed id, or about a service as `DEPLOYMENT/SERVICE`.
+pub(super) async fn why(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+    Asked(scope): Asked<Scope>,
+) -> Answer<Why> {
     let state = desk.store()?.read().await?.state;
+    let group = match name.split_once('/') {
+        Some((deployment, service)) => Some(scope.group(&(deployment.to_owned(), service.to_owned()))),
+        None => rows::find(&state, &name).map(|(group, _)| group),
+    };
     // What is not theirs is not there.
-    let theirs = rows::find(&state, &replica)
-        .is_some_and(|(group, _)| caller.sees(group.namespace.as_str(), group.deployment.as_str()));
-    if !theirs {
-        return Err(Refusal::not_found("replica", &replica));
-    }
-    let why = tokio::task::block_in_place(|| rows::why(&state, &replica, clock::now()));
-    why.map(Json).ok_or_else(|| Refusal::not_found("replica", &replica))
+    let theirs = group.filter(|group| caller.sees(group.namespace.as_str(), group.deployment.as_str()));
+    let why = theirs.and_then(|group| {
+        tokio::task::block_in_place(|| {
+            if name.contains('/') {
+                return rows::why_service(&state, &group, clock::now());
+            }
+            rows::why(&state, &name, clock::now())
+        })
+    });
+    let what = if name.contains('/') { "service" } else { "replica" };
+    why.map(Json).ok_or_else(|| Refusal::not_found(what, &name))
 }
 
 /// Which records are meant.

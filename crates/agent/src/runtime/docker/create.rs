@@ -20,7 +20,7 @@ use longshore_model::{
 };
 
 use super::{Docker, LONG, labels, mounts::EngineVolumes, networks::EngineNetwork};
-use crate::runtime::{Ending, Handle, PlacedFile, RuntimeError};
+use crate::runtime::{Ending, Handle, PlacedFile, RuntimeError, identity};
 
 impl Docker {
     pub(super) async fn create(
@@ -91,7 +91,7 @@ impl Docker {
             user: container.user.clone(),
             tty: on(Switch::Tty),
             open_stdin: on(Switch::StdinOpen),
-            env: Some(environment(&container.environment)),
+            env: Some(environment(work)),
             cmd: container.command.clone(),
             entrypoint: container.entrypoint.clone(),
             healthcheck: container.healthcheck.as_ref().map(healthcheck),
@@ -279,12 +279,14 @@ fn endpoint(work: &Work, network: &EngineNetwork) -> EndpointSettings {
 }
 
 /// `NAME=value`; a name without a value takes the value it has on this host, and is left out where it has none.
-fn environment(wanted: &BTreeMap<String, Option<String>>) -> Vec<String> {
-    let value = |(name, given): (&String, &Option<String>)| {
+fn environment(work: &Work) -> Vec<String> {
+    let wanted = &work.spec.container.environment;
+    let told = identity::variables(work).into_iter().filter(|(name, _)| !wanted.contains_key(name));
+    let given = wanted.iter().filter_map(|(name, given)| {
         let value = given.clone().or_else(|| std::env::var(name).ok())?;
-        Some(format!("{name}={value}"))
-    };
-    wanted.iter().filter_map(value).collect()
+        Some((name.clone(), value))
+    });
+    told.chain(given).map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 /// `os/arch` of the one platform asked for; with several the engine's own is among them, or the node would not have it.

@@ -12,7 +12,7 @@ use longshore_model::{
 };
 
 use crate::{
-    runtime::{Ending, PlacedFile, RuntimeError},
+    runtime::{Ending, PlacedFile, RuntimeError, identity},
     shim::order::{LogLimits, Order, resource},
 };
 
@@ -84,8 +84,8 @@ fn impossible(spec: &ServiceSpec) -> Option<String> {
 
 /// The manifest's, on top of the few variables without which no program is at home.
 fn environment(work: &Work, files: &[PlacedFile]) -> Vec<(String, String)> {
-    let inherited =
-        ["PATH", "LANG", "TZ"].into_iter().filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
+    let inherited = ["LANG", "TZ"].into_iter().filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
+    let path = ("PATH".to_owned(), search_path(std::env::var("PATH").ok(), std::env::current_exe().ok().as_deref()));
     let given = work
         .spec
         .container
@@ -94,7 +94,13 @@ fn environment(work: &Work, files: &[PlacedFile]) -> Vec<(String, String)> {
         .filter_map(|(name, value)| Some((name.clone(), value.clone().or_else(|| std::env::var(name).ok())?)));
     // A file cannot be mounted where the manifest wants it, so the process is told where it is instead.
     let told = files.iter().map(|file| (file_variable(&file.target), file.path.to_string_lossy().into_owned()));
-    inherited.chain(told).chain(given).collect()
+    inherited.chain([path]).chain(identity::variables(work)).chain(told).chain(given).collect()
+}
+
+/// The folder of the program that runs it comes last: wherever that was started from, a process can call it by its name.
+fn search_path(inherited: Option<String>, program: Option<&Path>) -> String {
+    let own = program.and_then(Path::parent).map(|folder| folder.to_string_lossy().into_owned());
+    inherited.into_iter().chain(own).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(":")
 }
 
 /// `LONGSHORE_FILE_DB_PASS` for a file that would be mounted at `/run/secrets/db_pass`.

@@ -1,0 +1,130 @@
+//! A machine for a test: a folder, a free port, and `longshore` run in it.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::terminal::{PATIENCE, Terminal};
+
+pub(crate) struct Machine {
+    folder: tempfile::TempDir,
+    pub(crate) port: u16,
+    daemon: Option<Child>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        // Nobody else is given the number for as long as the kernel goes through the others.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self { folder: tempfile::tempdir().unwrap(), port, daemon: None }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Settles where a command is run and what it finds there.
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        command.current_dir(self.folder.path()).env("LONGSHORE_SOCKET", self.path("data/longshore.sock"));
+        command.env("HELLO_PORT", self.port.to_string()).env_remove("DOCKER_HOST");
+    }
+
+    /// The example, as it is in the repository.
+    pub(crate) fn example() -> String {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello/compose.yaml").to_str().unwrap().to_owned()
+    }
+
+    /// `longshore up` of the example on a terminal, with further arguments.
+    pub(crate) fn up(&self, further: &[&str]) -> Terminal {
+        let (data, example) = (self.path("data"), Self::example());
+        let fixed = ["up", "-f", &example, "--node", "n", "--data-dir", data.to_str().unwrap()];
+        Terminal::run(&[&fixed[..], further].concat(), |command| self.prepare(command))
+    }
+
+    /// A daemon without a terminal, of so many nodes.
+    pub(crate) fn start_daemon(&mut self, nodes: u16) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        let data = self.path("data");
+        command.args(["server", "--node", "n", "--nodes", &nodes.to_string(), "--data-dir", data.to_str().unwrap()]);
+        self.prepare(&mut command);
+        self.daemon = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        self.wait_for("a daemon that answers", || self.ask(&["node", "ls"]).status.success());
+    }
+
+    pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        self.prepare(&mut command);
+        command.args(arguments).output().unwrap()
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.ask(&[arguments, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The status and the answer of the page; nothing where nobody serves it.
+    pub(crate) fn page(&self) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    pub(crate) fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < until, "never {what}: {}", self.told());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn told(&self) -> String {
+        String::from_utf8_lossy(&self.ask(&["status"]).stdout).into_owned()
+    }
+
+    /// Processes of replicas, by the folder of each attempt, on all nodes.
+    pub(crate) fn processes(&self) -> Vec<(String, Pid)> {
+        let beside = fs::read_dir(self.path("data/agents")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let agents = beside.chain([self.path("data/agent")]);
+        let attempts = agents.flat_map(|agent| fs::read_dir(agent.join("exec")).into_iter().flatten().flatten());
+        let mut found: Vec<(String, Pid)> = attempts
+            .filter_map(|attempt| {
+                let status = fs::read(attempt.path().join("status.json")).ok()?;
+                let status: Value = serde_json::from_slice(&status).ok()?;
+                let pid = Pid::from_raw(i32::try_from(status["child"]["pid"].as_i64()?).ok()?)?;
+                Some((attempt.file_name().to_str()?.to_owned(), pid))
+            })
+            .filter(|(_, pid)| test_kill_process(*pid).is_ok())
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        for (_, process) in self.processes() {
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `longshore up`, from the first page to the last process.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+
+use crate::machine::Machine;
+
+const CTRL_C: &[u8] = b"\x03";
+
+#[test]
+fn the_example_is_served_and_ctrl_c_stops_it() {
+    let machine = Machine::new();
+    let mut terminal = machine.up(&[]);
+    machine.wait_for("served", || machine.page().is_some());
+    let page = machine.page().unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    assert!(page.contains("Hello from hello-web-"), "{page}");
+    let said = terminal.wait_for("Ctrl-C stops it and ends");
+    let said = said[said.find("hello is active").unwrap()..].to_owned();
+    let said = said.replace(&machine.port.to_string(), "PORT");
+    let said = said.replace(machine.path("data").to_str().unwrap(), "DATA");
+    insta::assert_snapshot!(said, @r"
+    hello is active, revision 1
+      web  http://localhost:PORT
+
+    Try next, in another terminal:
+      export LONGSHORE_SOCKET=DATA/longshore.sock
+      longshore status hello
+      longshore why hello-web-0
+      longshore scale hello web=4
+
+    Ctrl-C stops it and ends
+    ");
+    terminal.press(CTRL_C);
+    let status = terminal.wait_until_it_ends();
+    assert!(status.success(), "{}", terminal.text());
+    assert!(terminal.text().ends_with("stopped\n"), "{}", terminal.text());
+    assert_eq!(machine.page(), None);
+    assert_eq!(machine.processes(), []);
+}
+
+#[test]
+fn a_signal_that_is_not_a_persons_leaves_what_runs_and_the_next_up_takes_it_over() {
+    let machine = Machine::new();
+    let mut terminal = machine.up(&[]);
+    terminal.wait_for("Ctrl-C stops it");
+    let before = machine.processes();
+    assert_eq!(before.len(), 3);
+    terminal.signal(Signal::TERM);
+    assert!(terminal.wait_until_it_ends().success());
+    assert!(terminal.text().contains("hello runs on"), "{}", terminal.text());
+    assert_eq!(machine.processes(), before);
+    assert!(machine.page().is_some());
+
+    let mut again = machine.up(&["--keep"]);
+    again.wait_for("Ctrl-C ends the daemon; what runs runs on");
+    assert_eq!(machine.processes(), before);
+    for replica in machine.json(&["status"])["replicas"].as_array().unwrap() {
+        assert_eq!((&replica["restarts"], &replica["generation"]), (&0.into(), &1.into()), "{replica:#}");
+    }
+    again.press(CTRL_C);
+    assert!(again.wait_until_it_ends().success());
+    assert_eq!(machine.processes(), before);
+
+    let mut last = machine.up(&[]);
+    last.wait_for("Ctrl-C stops it");
+    last.press(CTRL_C);
+    assert!(last.wait_until_it_ends().success());
+    assert_eq!(machine.processes(), []);
+}
+
+#[test]
+fn three_nodes_share_the_work_and_one_that_is_cut_off_is_made_up_for() {
+    let machine = Machine::new();
+    let mut terminal = machine.up(&["--nodes", "3"]);
+    terminal.wait_for("longshore node cut n-3");
+    let on = |machine: &Machine| -> BTreeSet<String> {
+        let status = machine.json(&["status"]);
+        let running = status["replicas"].as_array().unwrap().iter().filter(|it| it["state"] == "running");
+        running.map(|it| it["node"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(on(&machine), ["n", "n-2", "n-3"].map(str::to_owned).into());
+    machine.json(&["node", "drain", "n-2"]);
+    machine.wait_for("two nodes with all the work", || {
+        on(&machine) == ["n", "n-3"].map(str::to_owned).into() && machine.processes().len() == 3
+    });
+    machine.json(&["node", "activate", "n-2"]);
+    machine.json(&["node", "cut", "n-3"]);
+    let lost = |machine: &Machine| {
+        let status = machine.json(&["status"]);
+        let replicas = status["replicas"].as_array().unwrap().clone();
+        replicas.iter().filter(|it| it["state"] == "running" && it["node"] != "n-3").count()
+    };
+    machine.wait_for("three that run elsewhere", || lost(&machine) == 3);
+    assert!(machine.processes().len() > 3, "a node that was cut off stopped what it runs");
+    machine.json(&["node", "mend", "n-3"]);
+    machine.wait_for("one of each again", || machine.processes().len() == 3 && lost(&machine) == 3);
+    terminal.press(CTRL_C);
+    assert!(terminal.wait_until_it_ends().success(), "{}", terminal.text());
+    assert_eq!(machine.processes(), []);
+}
+
+#[test]
+fn a_manifest_that_needs_an_engine_says_so_where_there_is_none() {
+    let machine = Machine::new();
+    machine.write("compose.yaml", "services: { web: { image: nginx }, db: { image: postgres } }\n");
+    let data = machine.path("data");
+    let output = machine.ask(&["up", "--docker", "nowhere.sock", "--data-dir", data.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap(), @r"
+    error: services `db`, `web` need containers, and there is no Docker Engine on this machine
+
+    hint: start Docker, or name its socket with `--docker`, or run plain processes with `x-longshore: {driver: exec}`
+    ");
+    assert!(!data.exists(), "something was begun");
+}
+
+#[test]
+fn what_runs_already_is_used_and_left_running() {
+    let mut machine = Machine::new();
+    machine.start_daemon(1);
+    let mut terminal = machine.up(&[]);
+    assert!(terminal.wait_until_it_ends().success(), "{}", terminal.text());
+    assert!(terminal.text().contains("hello is active, revision 1"), "{}", terminal.text());
+    assert_eq!(machine.processes().len(), 3);
+    machine.json(&["rm", "hello"]);
+    machine.wait_for("nothing that runs", || machine.processes().is_empty());
+}
