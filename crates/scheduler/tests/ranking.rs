@@ -11,6 +11,7 @@ mod ranking {
     mod mixed;
     mod oracle;
     mod preemption;
+    mod shares;
     mod skew;
     mod vectors;
     mod victims;

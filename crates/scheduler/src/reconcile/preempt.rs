@@ -274,13 +274,14 @@ fn spare_again(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> Vec<(NodeIx,
     victims
 }
 
-/// Whether as many as were found a node still fit on these nodes.
+/// Whether as many as were found a node still fit on these nodes, a node's own replica on its own.
 fn all_fit(view: &mut View, ask: &mut Ask, found: &[Chosen]) -> bool {
     let nodes: BTreeSet<NodeIx> = found.iter().map(|(node, _)| *node).collect();
     let mut put = Vec::new();
-    while put.len() < found.len()
-        && let Some(node) = nodes.iter().copied().find(|node| ask.could_take(view, *node))
-    {
+    for (own, _) in found {
+        let may_be = |node: &NodeIx| !ask.spec.kind.is_per_node() || node == own;
+        let takes = |node: &NodeIx| may_be(node) && ask.could_take(view, *node);
+        let Some(node) = nodes.iter().copied().find(takes) else { break };
         put.push(put_on(view, ask, node));
     }
     let all = put.len() == found.len();

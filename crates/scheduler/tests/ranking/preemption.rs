@@ -1,7 +1,7 @@
 //! What matters more displaces what matters less, told as stories.
 
 use longshore_model::{
-    Command, PlacementSpec, PlanItem, ServiceSpec, Strategy,
+    Command, PlacementSpec, PlanItem, ServiceKind, ServiceSpec, SlotKey, Strategy,
     service::{Batching, Companion, DistinctHosts, Strength},
 };
 
@@ -237,6 +237,31 @@ fn victims_are_taken_only_where_the_skew_lets_the_newcomer_in() {
     cluster.settle();
     assert_eq!((cluster.nodes_of("high"), cluster.nodes_of("low")), (vec!["b".to_owned()], vec!["b".to_owned()]));
     assert_eq!(cluster.waiting("high"), ["1 wait: no_capacity_memory"]);
+}
+
+#[test]
+fn a_global_replica_displaces_who_matters_less_on_its_own_node_and_nowhere_else() {
+    let mut cluster = cluster(&[1000, 1000, 1000]);
+    let low = of_priority(
+        0,
+        placed(2, 800, PlacementSpec { distinct_hosts: DistinctHosts::Yes, ..PlacementSpec::default() }),
+    );
+    cluster.apply(&[("low", low.clone())]);
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("low"), ["a", "b"]);
+    let global = PlacementSpec { strategy: Strategy::Global, ..PlacementSpec::default() };
+    let agent = ServiceSpec { kind: ServiceKind::System, ..of_priority(50, placed(1, 300, global)) };
+    cluster.apply(&[("agent", agent), ("low", low)]);
+    let plan = cluster.decide();
+    assert_eq!(stops(&plan), 2, "one on a and one on b: {plan:#?}");
+    cluster.settle();
+    assert_eq!(cluster.nodes_of("agent"), ["a", "b", "c"]);
+    assert_eq!(cluster.nodes_of("low"), [""; 0], "nowhere is room for 800 beside 300");
+    assert_eq!(cluster.waiting("low"), ["2 wait: no_capacity_memory"]);
+    let at_home = |slot: &longshore_model::Slot| {
+        slot.replicas.iter().all(|replica| slot.key == SlotKey::Node(replica.assignment.node.clone()))
+    };
+    assert!(cluster.state.group(&key("agent")).expect("it was applied").slots.values().all(at_home));
 }
 
 #[test]
