@@ -57,9 +57,9 @@ pub(crate) enum Command {
         /// Name of this node; the machine's name unless given.
         #[arg(long, value_name = "NAME")]
         node: Option<String>,
-        /// Where the daemon keeps everything.
-        #[arg(long, value_name = "DIRECTORY", default_value = DATA_DIR)]
-        data_dir: PathBuf,
+        /// Where the daemon keeps everything; as for `longshore server` unless given.
+        #[arg(long, value_name = "DIRECTORY")]
+        data_dir: Option<PathBuf>,
     },
     /// Join a cluster: the token becomes this node's place in it. `longshore server` does the rest.
     ///
@@ -108,7 +108,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
         }),
         Command::Init { advertise, node, data_dir } => {
             let node = node_name(node)?;
-            let cluster = longshore_server::init(&data_dir, &node.as_str().into(), advertise)?;
+            let folder = data_dir.unwrap_or_else(place::data_dir);
+            let cluster = longshore_server::init(&folder, &node, advertise)?;
             print::print(&format!("made cluster {cluster} with {node} as its first server\n"))?;
             print::note(
                 "hint: start `longshore server --listen ADDRESS`, then `longshore cluster token` lets others in",
