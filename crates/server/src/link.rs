@@ -129,6 +129,11 @@ impl ControlLink for Link {
 }
 
 impl Link {
+    /// The link of the node this daemon is.
+    pub(crate) fn of(hub: &Arc<Hub>) -> Self {
+        Self { node: hub.node(), hub: Arc::clone(hub), reach: watch::channel(Reach::Whole).1 }
+    }
+
     fn is_whole(&self) -> Result<(), LinkError> {
         match *self.reach.borrow() {
             Reach::Whole => Ok(()),

@@ -121,7 +121,7 @@ async fn promote(
     message: Bytes,
 ) -> Result<Vec<u8>, Refusal> {
     let Promotion { member, vault } = read(&message)?;
-    let link = Link { node: desk.hub.node(), hub: Arc::clone(&desk.hub) };
+    let link = Link::of(&desk.hub);
     let is_one_of = |servers: &[Server]| servers.iter().any(|server| server.name == caller);
     if desk.hub.store().is_none() && !is_one_of(&link.servers().await.map_err(|error| failed(&error))?) {
         return Err(not_seated(&caller));
