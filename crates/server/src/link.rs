@@ -237,10 +237,16 @@ fn until_cut(mut from: mpsc::Receiver<WorkFeed>, mut reach: watch::Receiver<Reac
     let (sender, messages) = mpsc::channel(MESSAGES);
     tokio::spawn(async move {
         loop {
+            let cut = async {
+                // Whoever could cut it may be gone; then it stays whole.
+                if reach.wait_for(|reach| *reach == Reach::Cut).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
             let message = tokio::select! {
                 message = from.recv() => message,
                 () = sender.closed() => return,
-                _ = reach.wait_for(|reach| *reach == Reach::Cut) => return,
+                () = cut => return,
             };
             let Some(message) = message else { return };
             if sender.send(message).await.is_err() {
