@@ -59,6 +59,9 @@ pub struct Seat {
     pub part: SeatPart,
     /// The token that let it in; none for the founder.
     pub token: Option<TokenId>,
+    /// Of that token's secret part: only who has it may ask for the answer once more.
+    #[serde(default)]
+    pub proof: Option<Digest>,
     /// Since when.
     pub since: Time,
 }

@@ -28,6 +28,8 @@ pub enum RequestCode {
     NotAServer,
     /// Too much is asked at once.
     TooManyRequests,
+    /// The request took too long to arrive.
+    RequestTimedOut,
 }
 
 impl RequestCode {
@@ -44,6 +46,7 @@ impl RequestCode {
         Self::NotReady,
         Self::NotAServer,
         Self::TooManyRequests,
+        Self::RequestTimedOut,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -60,6 +63,7 @@ impl RequestCode {
             Self::NotReady => "not_ready",
             Self::NotAServer => "not_a_server",
             Self::TooManyRequests => "too_many_requests",
+            Self::RequestTimedOut => "request_timed_out",
         }
     }
 }

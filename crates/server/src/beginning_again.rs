@@ -195,6 +195,7 @@ async fn record(store: &Replicated, place: &Place, identity: &Identity) -> Resul
         key: digest_of(&identity.public()?),
         part: SeatPart::Server,
         token: None,
+        proof: None,
         since: clock::now(),
     };
     let command = Command::Access(Box::new(AccessCommand::BeginAgain { node: place.node.clone(), seat }));

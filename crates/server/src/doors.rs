@@ -28,8 +28,14 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
+use crate::limit::Room;
+
 /// Connections of one door at the same time.
 const MOST_CONNECTIONS: usize = 4096;
+/// Connections from one address at the same time: somebody who hoards them leaves three quarters to the others.
+const MOST_FROM_ONE: usize = 1024;
+/// Bytes of a request's head, and of its body that are read ahead. Strangers can have that much of our memory each.
+const READ_AHEAD: usize = 64 * 1024;
 /// Time to agree on keys.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Time to send the head of a request.
@@ -82,19 +88,22 @@ pub(crate) async fn remote(
     let acceptor = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
     let task = tokio::spawn(async move {
         let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let callers = Room::new(MOST_FROM_ONE, MOST_CONNECTIONS);
         while let Some(permit) = free(&room, &closing).await {
             let mut ended = closing.clone();
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = told(&mut ended) => return,
             };
-            let (stream, _) = match accepted {
+            let (stream, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     complain(&error).await;
                     continue;
                 }
             };
+            let Some(inside) = callers.enter(&from.ip().to_string()) else { continue };
+            let permit = (permit, inside);
             let _ = stream.set_nodelay(true);
             let (router, closing) = (router.clone(), closing.clone());
             match acceptor.clone() {
@@ -125,7 +134,7 @@ async fn attend(
     peer: Peer,
     router: Router,
     mut closing: watch::Receiver<bool>,
-    _permit: OwnedSemaphorePermit,
+    _permit: impl Send,
 ) {
     let inner = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -135,6 +144,7 @@ async fn attend(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
+        .max_buf_size(READ_AHEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {

@@ -1,7 +1,11 @@
 //! Counters for `/metrics`.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,6 +20,25 @@ pub(crate) struct Figures {
     pub(crate) rebalance_cycles: Count,
     pub(crate) terms_led: Count,
     pub(crate) requests: Count,
+    pub(crate) refused: Tally,
+}
+
+/// Numbers by a word of a closed list.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Mutex<BTreeMap<String, u64>>);
+
+impl Tally {
+    pub(crate) fn add(&self, word: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match counts.get_mut(word) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(word.to_owned(), 1)),
+        }
+    }
+
+    pub(crate) fn get(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// A number that only grows.

@@ -114,6 +114,7 @@ pub(crate) async fn put_on_record(hub: &Hub, store: &Replicated) -> Result<(), S
         key: digest_of(&identity.public()?),
         part: SeatPart::Server,
         token: None,
+        proof: None,
         since: clock::now(),
     };
     let found = Command::Access(Box::new(AccessCommand::Found { authority, node: place.node.clone(), seat }));

@@ -9,6 +9,7 @@ mod deployments;
 mod events;
 mod extract;
 mod foresight;
+mod framing;
 mod nodes;
 mod peers;
 mod probes;
@@ -18,8 +19,7 @@ mod refusal;
 use std::sync::Arc;
 
 use axum::{
-    Router,
-    extract::DefaultBodyLimit,
+    Extension, Router,
     http::StatusCode,
     middleware,
     routing::{delete, get, post, put},
@@ -28,8 +28,12 @@ use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
 use longshore_store::replicated::{IdempotencyKey, Outcome, Proposal, Replicated};
 
-use self::{caller::Caller, refusal::Refusal};
-use crate::{clock, hub::Hub};
+use self::{caller::Caller, extract::Largest, refusal::Refusal};
+use crate::{
+    clock,
+    hub::Hub,
+    limit::{Limit, Limits, Room},
+};
 
 /// Largest request that is read: every file of a manifest, with room.
 const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
@@ -38,7 +42,27 @@ const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
 pub(crate) struct Desk {
     pub(crate) hub: Arc<Hub>,
     /// Users of this machine let in besides root: the one the daemon runs as.
-    pub(crate) own_uid: u32,
+    own_uid: u32,
+    /// How often one caller may ask.
+    callers: Limits,
+    /// How often tokens that nobody here has heard of are looked for elsewhere.
+    strangers: Limit,
+    /// Those who follow the changes.
+    followers: Arc<Room>,
+}
+
+impl Desk {
+    pub(crate) fn new(hub: Arc<Hub>, own_uid: u32) -> Self {
+        Self {
+            hub,
+            own_uid,
+            // A dashboard or a script asks a few times a second; whoever asks hundreds of times has a loop gone wrong.
+            callers: Limits::new(500, 200),
+            strangers: Limit::new(50, 20),
+            // A browser tab each, and one caller must leave some for the others.
+            followers: Room::new(64, 1024),
+        }
+    }
 }
 
 type Answer<T> = Result<axum::Json<T>, Refusal>;
@@ -50,16 +74,23 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .merge(of_the_whole().route_layer(middleware::from_fn(caller::everywhere)))
         .merge(of_admins().route_layer(middleware::from_fn(caller::admins)))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
+    let figures = Router::new()
+        .route("/metrics", get(probes::metrics))
+        .route_layer(middleware::from_fn(caller::everywhere))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit_by_what_is_known));
     let open = Router::new().route("/healthz", get(probes::alive)).route("/readyz", get(probes::ready));
     guarded
+        .merge(figures)
         .merge(open)
-        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
+        .layer(Extension(Largest(LARGEST_REQUEST)))
         .merge(peers::router(&desk))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, RequestCode::NotFound, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
             let message = "this cannot be done with what is at this path";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, RequestCode::MethodNotAllowed, message)
         })
+        .layer(middleware::from_fn(framing::unambiguous))
+        .layer(middleware::from_fn_with_state(Arc::clone(&desk), probes::count))
         .with_state(desk)
 }
 
@@ -93,7 +124,6 @@ fn of_the_whole() -> Router<Arc<Desk>> {
         .route("/v1/audit", get(questions::audit))
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))
-        .route("/metrics", get(probes::metrics))
 }
 
 fn of_admins() -> Router<Arc<Desk>> {
@@ -113,11 +143,10 @@ impl Desk {
     /// The store, on a node that keeps the log; on another, whom to ask instead.
     fn store(&self) -> Result<Replicated, Refusal> {
         self.hub.store().ok_or_else(|| {
-            let servers: Vec<String> = self.hub.servers().into_iter().map(|server| server.address).collect();
+            // Never who the servers are: whoever asks here has not proven anything yet.
             let message = "this node runs work and keeps no state";
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, RequestCode::NotAServer, message)
                 .with("hint", "ask one of the servers, with a token of `longshore token create`")
-                .with("servers", servers)
         })
     }
 

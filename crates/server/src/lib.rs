@@ -30,6 +30,7 @@ mod leader;
 mod limit;
 mod link;
 mod monitor;
+mod names;
 mod peer;
 mod place;
 mod reception;

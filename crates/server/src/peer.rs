@@ -4,6 +4,7 @@
 //! members   ─▶ /peer/raft                                    votes and entries of the log, commands handed on
 //! agents    ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file
 //!                                                             what a node has, whom it asks, what it does, sees, may read
+//! anybody   ─▶ /peer/vouch                                    is somebody else still a server
 //! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
 //! newcomers ─▶ /join                                          a token for a certificate
 //! ```
@@ -18,5 +19,5 @@ mod wire;
 pub(crate) use self::{
     client::{CallError, Calls, NODE_HEADER},
     transport::MemberTransport,
-    wire::{Admitted, Coming, Hello, Promotion, Reported, Server, Welcome, frame, pack, unframe, unpack},
+    wire::{Admitted, Coming, Hello, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unframe, unpack},
 };

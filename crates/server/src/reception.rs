@@ -6,7 +6,7 @@
 use longshore_api::{Pin, Token, TokenKind};
 use longshore_model::{
     Actor, Command, Health, Intent, Node, NodeName, NodeNumber, PoolName, Report, Role, Sighting, Time,
-    access::{AccessCommand, JoinGrant, SeatPart, TokenId},
+    access::{AccessCommand, Digest, JoinGrant, SeatPart, TokenId},
     node::{Capacity, Overlay, Survey, UseDegraded},
     work::FileWanted,
 };
@@ -19,8 +19,9 @@ use crate::{
     clock,
     hub::{Hub, server},
     identity::{IdentityError, SigningAuthority},
+    names,
     peer::{Admitted, Coming, Hello, Welcome},
-    vault::{VaultError, digest_of, random_hex},
+    vault::{VaultError, digest_of, random_hex, same},
 };
 
 /// Why a node's wish was not granted.
@@ -40,6 +41,8 @@ pub(crate) enum ReceptionError {
     NotYours(NodeName),
     #[error("there is no secret `{0}` with contents of that version")]
     NoContents(String),
+    #[error("name and address are up to {} bytes of plain text", names::LONGEST)]
+    Unusable,
     #[error("the cluster has no authority yet")]
     NotFounded,
 }
@@ -201,27 +204,64 @@ pub(crate) async fn grant_join(
     Ok(token)
 }
 
+/// Whether a newcomer shows a token that this member knows; one made a moment ago it may not.
+pub(crate) fn is_expected(state: &State, coming: &Coming) -> bool {
+    let Ok(shown) = Shown::of(coming) else { return false };
+    shown.is_granted(state).is_some() || shown.is_seated(state)
+}
+
+/// What a newcomer shows.
+struct Shown<'a> {
+    node: &'a NodeName,
+    id: TokenId,
+    digest: Digest,
+    key: Digest,
+}
+
+impl<'a> Shown<'a> {
+    fn of(coming: &'a Coming) -> Result<Self, CommandError> {
+        let token = Token::of_kind(TokenKind::Join, &coming.token).map_err(|_| CommandError::JoinTokenInvalid)?;
+        let (id, digest) = (TokenId::from(token.id.as_str()), digest_of(token.secret.as_bytes()));
+        Ok(Self { node: &coming.node, id, digest, key: digest_of(&coming.public_key) })
+    }
+
+    fn is_granted(&self, state: &State) -> Option<SeatPart> {
+        let grant = state.access().grant(&self.id)?;
+        same(grant.digest.as_str().as_bytes(), self.digest.as_str().as_bytes()).then_some(grant.part)
+    }
+
+    /// The answer was lost on its way, and is asked for again.
+    fn is_seated(&self, state: &State) -> bool {
+        let seat = state.access().seat(self.node);
+        seat.is_some_and(|seat| {
+            let proof = seat.proof.as_ref().map_or("", |proof| proof.as_str());
+            same(proof.as_bytes(), self.digest.as_str().as_bytes())
+                && seat.token.as_ref() == Some(&self.id)
+                && seat.key == self.key
+        })
+    }
+}
+
 /// Lets a node in that shows a token.
 pub(crate) async fn admit(hub: &Hub, store: &Replicated, coming: &Coming) -> Result<Admitted, ReceptionError> {
-    let Coming { token, node, address, public_key } = coming;
-    let token = Token::of_kind(TokenKind::Join, token).map_err(|_| CommandError::JoinTokenInvalid)?;
-    let (id, digest, key) =
-        (TokenId::from(token.id.as_str()), digest_of(token.secret.as_bytes()), digest_of(public_key));
+    let shown = Shown::of(coming)?;
+    let Coming { node, address, public_key, .. } = coming;
     let state = store.read().await?.state;
     // Somebody who shows nothing valid costs no signature; whether it lets in is for the state to say, once.
-    let seated = state.access().seat(node).filter(|seat| seat.token.as_ref() == Some(&id) && seat.key == key);
-    if seated.is_none() {
-        let grant = state.access().grant(&id).filter(|grant| grant.digest == digest);
-        let part = grant.ok_or(CommandError::JoinTokenInvalid)?.part;
+    if !shown.is_seated(&state) {
+        let part = shown.is_granted(&state).ok_or(CommandError::JoinTokenInvalid)?;
+        if !names::is_usable(node.as_str()) || !names::is_usable(address) {
+            return Err(ReceptionError::Unusable);
+        }
         let certificate = signer(hub, &state)?.sign(node, part, public_key)?;
         let admit = AccessCommand::Admit {
             node: node.clone(),
-            token: id,
-            digest,
+            token: shown.id,
+            digest: shown.digest,
             address: address.clone(),
             fingerprint: digest_of(&certificate),
             certificate,
-            key,
+            key: shown.key,
             at: clock::now(),
         };
         tell(store, Actor::Node(node.clone()), Command::Access(Box::new(admit))).await?;

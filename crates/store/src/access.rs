@@ -173,7 +173,7 @@ impl State {
         let Newcomer { token, digest, address, certificate, fingerprint, key, at } = newcomer;
         if let Some(seat) = self.access.seats.get(&node) {
             // The answer to the first request was lost on its way.
-            let again = seat.token.as_ref() == Some(&token) && seat.key == key;
+            let again = seat.token.as_ref() == Some(&token) && seat.proof.as_ref() == Some(&digest) && seat.key == key;
             return if again { Ok(Vec::new()) } else { Err(CommandError::DuplicateNode(node)) };
         }
         let grant = self.access.grants.get(&token).filter(|grant| grant.digest == digest);
@@ -187,7 +187,8 @@ impl State {
         let member = MemberId(access.members_given);
         access.grants.remove(&token);
         access.grants.retain(|_, grant| grant.expires_at > at);
-        let seat = Seat { member, address, certificate, fingerprint, key, part, token: Some(token), since: at };
+        let (token, proof) = (Some(token), Some(digest));
+        let seat = Seat { member, address, certificate, fingerprint, key, part, token, proof, since: at };
         access.seats.insert(node, Arc::new(seat));
         Ok(vec![Event::AccessChanged])
     }

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::StatusCode};
 use longshore_api::{
     Changed, ClusterStatus, JoinTokenRequest, MemberRow, NewToken, Pin, SecretRequest, SecretStored, Token, TokenKind,
     TokenRequest, TokenRow,
 };
 use longshore_model::{
-    Command, NamespaceName, SecretName,
+    Command, NamespaceName, RequestCode, SecretName,
     access::{AccessCommand, AccessToken, SeatPart, TokenId, TokenScope},
 };
 use longshore_store::replicated::Part;
@@ -17,10 +17,10 @@ use super::{
     Answer, Desk, Refusal,
     caller::Caller,
     deployments::Scope,
-    extract::{Asked, Body, Named},
+    extract::{Asked, Body, Named, Quiet, invalid},
 };
 use crate::{
-    clock,
+    clock, names,
     reception::{self, ReceptionError, secret_purpose},
     vault::{digest_of, random_hex},
 };
@@ -57,6 +57,7 @@ pub(super) async fn issue(
     caller: Caller,
     Body(request): Body<TokenRequest>,
 ) -> Answer<NewToken> {
+    plain(&request.name)?;
     let (store, now) = (desk.store()?, clock::now());
     let state = store.read().await?.state;
     let authority = state.access().authority().ok_or(ReceptionError::NotFounded)?;
@@ -83,22 +84,45 @@ pub(super) async fn revoke(State(desk): State<Arc<Desk>>, caller: Caller, Named(
     desk.change(caller, Command::Access(Box::new(command))).await
 }
 
+/// Largest secret: each of its versions goes into every server's memory.
+const LARGEST_SECRET: usize = 512 * 1024;
+/// Tries to store a secret that others store at the same time.
+const TRIES: usize = 10;
+
 pub(super) async fn store_secret(
     State(desk): State<Arc<Desk>>,
     caller: Caller,
     Named(name): Named<String>,
     Asked(scope): Asked<Scope>,
-    Body(request): Body<SecretRequest>,
+    Quiet(request): Quiet<SecretRequest>,
 ) -> Answer<SecretStored> {
     let (namespace, name) = (scope.name(), SecretName::from(name.as_str()));
-    let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
-    let state = desk.store()?.read().await?.state;
-    let version = state.secret_version(&namespace, &name).unwrap_or(0) + 1;
-    let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
-    let contents = vault.seal(&purpose, request.contents.as_bytes()).map_err(ReceptionError::from)?;
-    let command = AccessCommand::StoreSecret { namespace, name, version, contents };
-    desk.carry_out(caller, Command::Access(Box::new(command))).await?;
-    Ok(Json(SecretStored { version }))
+    plain(namespace.as_str()).and_then(|()| plain(name.as_str()))?;
+    if request.contents.len() > LARGEST_SECRET {
+        let message = format!("a secret is at most {LARGEST_SECRET} bytes");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, RequestCode::RequestTooLarge, message));
+    }
+    for _ in 0..TRIES {
+        let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
+        let state = desk.store()?.read().await?.state;
+        let version = state.secret_version(&namespace, &name).unwrap_or(0) + 1;
+        let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
+        let contents = vault.seal(&purpose, request.contents.as_bytes()).map_err(ReceptionError::from)?;
+        let (namespace, name) = (namespace.clone(), name.clone());
+        let command = AccessCommand::StoreSecret { namespace, name, version, contents };
+        // Unchanged is a version that somebody else has just given to something else.
+        if let (Changed::Yes, _) = desk.carry_out(caller.clone(), Command::Access(Box::new(command))).await? {
+            return Ok(Json(SecretStored { version }));
+        }
+    }
+    let message = "others store this secret at the same time";
+    Err(Refusal::new(StatusCode::CONFLICT, RequestCode::NotReady, message))
+}
+
+/// Refuses names that would be mistaken for something else.
+fn plain(name: &str) -> Result<(), Refusal> {
+    let message = || format!("a name is plain text of up to {} bytes, without `/`", names::LONGEST);
+    if names::is_usable(name) { Ok(()) } else { Err(invalid(message())) }
 }
 
 pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStatus> {
@@ -128,15 +152,13 @@ pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStat
 
 impl From<ReceptionError> for Refusal {
     fn from(error: ReceptionError) -> Self {
-        use axum::http::StatusCode;
-        use longshore_model::RequestCode;
         match error {
             ReceptionError::Propose(error) => error.into(),
             ReceptionError::Read(error) => error.into(),
             ReceptionError::Refused(error) => error.into(),
             ReceptionError::NotYours(_) => Self::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, error.to_string()),
             ReceptionError::NoContents(_) => Self::new(StatusCode::NOT_FOUND, RequestCode::NotFound, error.to_string()),
-            ReceptionError::Identity(_) => {
+            ReceptionError::Identity(_) | ReceptionError::Unusable => {
                 Self::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, error.to_string())
             }
             ReceptionError::Vault(_) | ReceptionError::NotFounded => {

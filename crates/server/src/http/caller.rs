@@ -1,8 +1,9 @@
 //! Who asks, and whether they may.
 //!
-//! Owns: the proof. On the socket of this machine it is the user the kernel names; elsewhere it is a token.
+//! Owns: the proof, and how often one caller may ask. On the socket of this machine it is the user the kernel names;
+//! elsewhere it is a token.
 //! Invariant: nothing of a request is read before its caller is known, and a token that was revoked, has expired or is
-//! for less is refused before anything is done.
+//! for less is refused before anything is done, also by a member that has not heard of it yet.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use longshore_model::{
     Actor, DeploymentName, NamespaceName, RequestCode,
     access::{Power, TokenId, TokenScope},
 };
+use longshore_store::State as Kept;
 
 use super::{Desk, Refusal};
 use crate::{
@@ -31,6 +33,34 @@ pub(super) struct Admission {
     actor: Actor,
     power: Power,
     scope: TokenScope,
+    proof: Proof,
+}
+
+/// What a caller has shown.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    /// Being a user of this machine.
+    User(u32),
+    /// A token.
+    Token(Token),
+}
+
+impl Proof {
+    /// The caller, however often it asks: the part of the proof that may be seen.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::User(uid) => format!("uid-{uid}"),
+            Self::Token(token) => format!("token-{}", token.id),
+        }
+    }
+
+    /// Whether it still opens anything, as far as this member knows. Who listens for long is asked again and again.
+    pub(super) fn still_counts(&self, state: &Kept) -> bool {
+        match self {
+            Self::User(_) => true,
+            Self::Token(token) => opened_by(state, token).is_some(),
+        }
+    }
 }
 
 /// Lets a request through, or not.
@@ -40,10 +70,30 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    desk.hub.figures.requests.add(1);
-    let admission = judge(&desk, &peer, request.headers())?;
+    let admission = judge(&desk, &peer, request.headers(), Knowledge::Newest).await?;
     request.extensions_mut().insert(admission);
     Ok(next.run(request).await)
+}
+
+/// The same, where a member that cannot reach the others shall answer, too: for figures, which are wanted most then.
+pub(super) async fn admit_by_what_is_known(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let admission = judge(&desk, &peer, request.headers(), Knowledge::Local).await?;
+    request.extensions_mut().insert(admission);
+    Ok(next.run(request).await)
+}
+
+/// What a token is judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    /// What the cluster knows.
+    Newest,
+    /// What this member knows.
+    Local,
 }
 
 /// Lets those through who may change deployments.
@@ -67,33 +117,59 @@ pub(super) async fn everywhere(Extension(who): Extension<Admission>, request: Re
 
 type Answered = Result<Response, Refusal>;
 
-fn judge(desk: &Desk, peer: &Peer, headers: &HeaderMap) -> Result<Admission, Refusal> {
-    let admin =
-        |name: String| Admission { actor: Actor::Operator(name), power: Power::Admin, scope: TokenScope::default() };
-    match peer {
-        Peer::Local(Some(0)) => Ok(admin("root".to_owned())),
-        Peer::Local(Some(uid)) if *uid == desk.own_uid => Ok(admin(format!("uid-{uid}"))),
+async fn judge(desk: &Desk, peer: &Peer, headers: &HeaderMap, by: Knowledge) -> Result<Admission, Refusal> {
+    let admission = match peer {
+        Peer::Local(Some(uid)) if *uid == 0 || *uid == desk.own_uid => by_user(*uid),
         Peer::Local(_) => {
             let message = "only root and the user the daemon runs as may use this socket";
-            Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message))
+            return Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message));
         }
-        Peer::Loopback | Peer::Remote(_) => by_token(desk, headers)?.ok_or_else(stranger),
-    }
+        Peer::Loopback | Peer::Remote(_) => {
+            let shown = borne(headers).ok_or_else(stranger)?;
+            by_token(desk, &shown, by).await?.ok_or_else(stranger)?
+        }
+    };
+    let often = "this caller asks too often; try again in a moment";
+    desk.callers.pass(&admission.proof.name()).map_err(|wait| Refusal::too_often(wait, often))?;
+    Ok(admission)
+}
+
+fn by_user(uid: u32) -> Admission {
+    let name = if uid == 0 { "root".to_owned() } else { format!("uid-{uid}") };
+    let (actor, proof) = (Actor::Operator(name), Proof::User(uid));
+    Admission { actor, power: Power::Admin, scope: TokenScope::default(), proof }
 }
 
 /// What a token opens. Whatever is wrong with one is answered alike: nobody learns which part was right.
-fn by_token(desk: &Desk, headers: &HeaderMap) -> Result<Option<Admission>, Refusal> {
-    let Some(shown) = borne(headers) else { return Ok(None) };
-    let state = desk.store()?.read_local().state;
-    let Some(kept) = state.access().token(&TokenId::from(shown.id.as_str())) else { return Ok(None) };
+async fn by_token(desk: &Desk, shown: &Token, by: Knowledge) -> Result<Option<Admission>, Refusal> {
+    let store = desk.store()?;
+    let state = store.read_local().state;
+    let opened = opened_by(&state, shown);
+    if by == Knowledge::Local {
+        return Ok(opened);
+    }
+    if opened.is_none() {
+        // It may have been made a moment ago, by another member. A wrong secret is wrong everywhere, and guessing must
+        // not keep the cluster busy.
+        if state.access().token(&TokenId::from(shown.id.as_str())).is_some() || desk.strangers.pass().is_err() {
+            return Ok(None);
+        }
+    }
+    // It may have been revoked a moment ago, too.
+    Ok(opened_by(&store.read().await?.state, shown))
+}
+
+fn opened_by(state: &Kept, shown: &Token) -> Option<Admission> {
+    let kept = state.access().token(&TokenId::from(shown.id.as_str()))?;
     let digest = digest_of(shown.secret.as_bytes());
     let right = same(digest.as_str().as_bytes(), kept.digest.as_str().as_bytes());
     let alive = kept.expires_at.is_none_or(|expires_at| clock::now() < expires_at);
-    Ok((right && alive).then(|| Admission {
+    (right && alive).then(|| Admission {
         actor: Actor::Operator(kept.name.clone()),
         power: kept.power,
         scope: kept.scope.clone(),
-    }))
+        proof: Proof::Token(shown.clone()),
+    })
 }
 
 fn borne(headers: &HeaderMap) -> Option<Token> {
@@ -133,6 +209,7 @@ impl Admission {
 pub(super) struct Caller {
     pub(super) actor: Actor,
     pub(super) key: Option<String>,
+    pub(super) proof: Proof,
     scope: TokenScope,
 }
 
@@ -166,7 +243,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
         let key = key.transpose().map_err(|_| invalid())?;
         // Every route that has a caller is behind `admit`.
         let admission = parts.extensions.get::<Admission>().cloned().ok_or_else(stranger)?;
-        Ok(Self { actor: admission.actor, key, scope: admission.scope })
+        Ok(Self { actor: admission.actor, key, proof: admission.proof, scope: admission.scope })
     }
 }
 

@@ -6,25 +6,35 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
-    extract::{DefaultBodyLimit, Extension, Request, State},
+    body::Body,
+    extract::{Extension, Request, State},
     http::StatusCode,
     middleware::{self, Next},
     response::Response,
     routing::post,
 };
 use futures_util::stream;
-use longshore_model::{NodeName, Report, RequestCode, WorkFeed, access::SeatPart, work::FileWanted};
-use longshore_store::replicated::LARGEST_MESSAGE;
+use longshore_model::{
+    NodeName, Report, RequestCode, WorkFeed,
+    access::{Digest, SeatPart},
+    work::FileWanted,
+};
+use longshore_store::{
+    State as Kept,
+    replicated::{LARGEST_MESSAGE, Replicated},
+};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::{Desk, Refusal};
+use super::{
+    Desk, Refusal,
+    extract::{Largest, Whole, invalid},
+};
 use crate::{
     doors::Peer,
     hub::Leader,
     link::{self, Link},
-    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Server, Welcome, frame, pack, unpack},
+    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unpack},
     reception, tls,
     vault::digest_of,
 };
@@ -33,6 +43,8 @@ use crate::{
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// Largest request of a newcomer.
 const LARGEST_COMING: usize = 64 * 1024;
+/// Time another server has to vouch for one.
+const VOUCHING: Duration = Duration::from_secs(1);
 
 /// Routes of nodes; they lead nowhere but over TLS.
 pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
@@ -47,15 +59,15 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/work", post(work))
         .route("/peer/report", post(report))
         .route("/peer/file", post(file))
+        .route("/peer/vouch", post(vouch))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), seated_only));
-    let largest = DefaultBodyLimit::max(LARGEST_MESSAGE + 1024);
-    let newcomers = Router::new().route("/join", post(join)).layer(DefaultBodyLimit::max(LARGEST_COMING));
-    members.merge(nodes).layer(largest).merge(newcomers)
+    let newcomers = Router::new().route("/join", post(join)).layer(Extension(Largest(LARGEST_COMING)));
+    members.merge(nodes).layer(Extension(Largest(LARGEST_MESSAGE + 1024))).merge(newcomers)
 }
 
-/// A node that has proven who it is.
+/// A node that has proven who it is, and by which certificate.
 #[derive(Clone, Debug)]
-struct Known(NodeName);
+struct Known(NodeName, Digest);
 
 /// Members hear each other before they know every seat, or one that was away could never catch up; only those that left
 /// are not heard.
@@ -70,7 +82,7 @@ async fn servers_only(
     if part != SeatPart::Server || left {
         return Err(not_seated(&name));
     }
-    request.extensions_mut().insert(Known(name));
+    request.extensions_mut().insert(Known(name, fingerprint));
     Ok(next.run(request).await)
 }
 
@@ -82,21 +94,25 @@ async fn seated_only(
 ) -> Result<Response, Refusal> {
     let (name, _, fingerprint) = prove(&peer, &request)?;
     let store = desk.store()?;
-    let seated =
-        |state: &longshore_store::State| state.access().seat(&name).is_some_and(|seat| seat.fingerprint == fingerprint);
+    let known = Known(name, fingerprint);
     // A node let in a moment ago may be news to this member.
-    if !seated(&store.read_local().state) && !seated(&store.read().await?.state) {
-        return Err(not_seated(&name));
+    if !is_seated(&store.read_local().state, &known) && !is_seated(&store.read().await?.state, &known) {
+        return Err(not_seated(&known.0));
     }
-    request.extensions_mut().insert(Known(name));
+    request.extensions_mut().insert(known);
     Ok(next.run(request).await)
 }
 
-fn prove(peer: &Peer, request: &Request) -> Result<(NodeName, SeatPart, longshore_model::access::Digest), Refusal> {
-    let unproven = || {
-        let message = "only nodes of this cluster may say this";
-        Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message)
-    };
+fn is_seated(state: &Kept, Known(name, fingerprint): &Known) -> bool {
+    state.access().seat(name).is_some_and(|seat| seat.fingerprint == *fingerprint)
+}
+
+fn unproven() -> Refusal {
+    let message = "only nodes of this cluster may say this";
+    Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message)
+}
+
+fn prove(peer: &Peer, request: &Request) -> Result<(NodeName, SeatPart, Digest), Refusal> {
     let Peer::Remote(Some(certificate)) = peer else { return Err(unproven()) };
     let name = request.headers().get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
     let name = NodeName::from(name.ok_or_else(unproven)?);
@@ -109,7 +125,7 @@ fn not_seated(name: &NodeName) -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message)
 }
 
-async fn raft(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
+async fn raft(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
     Ok(desk.store()?.serve(&message).await)
 }
 
@@ -117,17 +133,42 @@ async fn raft(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, 
 /// server that left still has one, and a node without a log cannot know that it left. Those it has trusted so far can.
 async fn promote(
     State(desk): State<Arc<Desk>>,
-    Extension(Known(caller)): Extension<Known>,
-    message: Bytes,
+    Extension(known): Extension<Known>,
+    Whole(message): Whole,
 ) -> Result<Vec<u8>, Refusal> {
     let Promotion { member, vault } = read(&message)?;
+    if desk.hub.place().part != SeatPart::Server {
+        return Err(not_seated(&known.0));
+    }
     let link = Link::of(&desk.hub);
-    let is_one_of = |servers: &[Server]| servers.iter().any(|server| server.name == caller);
-    if desk.hub.store().is_none() && !is_one_of(&link.servers().await.map_err(|error| failed(&error))?) {
-        return Err(not_seated(&caller));
+    let is_one_of = |servers: &[Server]| servers.iter().any(|server| server.name == known.0);
+    if desk.hub.store().is_none()
+        && (!is_one_of(&link.servers().await.map_err(|error| failed(&error))?) || is_disowned(&desk, &known).await)
+    {
+        return Err(not_seated(&known.0));
     }
     let served = desk.hub.serve(member, vault).await;
     served.map(|_| Vec::new()).map_err(|error| failed(&error))
+}
+
+/// Whether another server says that a node has left: the one that left would say that it has not. The only server there
+/// is, and one that nobody else can be asked about, is believed.
+async fn is_disowned(desk: &Desk, Known(name, fingerprint): &Known) -> bool {
+    let Ok(question) = pack(&Vouched { node: name.clone(), fingerprint: fingerprint.clone() }) else { return true };
+    for other in desk.hub.servers().into_iter().filter(|other| other.name != *name) {
+        let asked = desk.hub.calls.post(&other, "/peer/vouch", question.clone());
+        let Ok(Ok(answer)) = tokio::time::timeout(VOUCHING, asked).await else { continue };
+        return unpack::<bool>(&answer) != Ok(true);
+    }
+    false
+}
+
+/// Whether a node is a server of this cluster, for one that cannot know.
+async fn vouch(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
+    let Vouched { node, fingerprint } = read(&message)?;
+    let state = desk.store()?.read().await?.state;
+    let is_server = state.access().seat(&node).is_some_and(|seat| seat.part == SeatPart::Server);
+    write(&(is_server && is_seated(&state, &Known(node, fingerprint))))
 }
 
 async fn demote(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
@@ -136,8 +177,8 @@ async fn demote(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
 
 async fn hello(
     State(desk): State<Arc<Desk>>,
-    Extension(Known(node)): Extension<Known>,
-    message: Bytes,
+    Extension(Known(node, _)): Extension<Known>,
+    Whole(message): Whole,
 ) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = read(&message)?;
     write(&reception::welcome(&desk.hub, &desk.store()?, &node, hello).await?)
@@ -151,8 +192,8 @@ async fn servers(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
 
 async fn report(
     State(desk): State<Arc<Desk>>,
-    Extension(Known(node)): Extension<Known>,
-    message: Bytes,
+    Extension(Known(node, _)): Extension<Known>,
+    Whole(message): Whole,
 ) -> Result<Vec<u8>, Refusal> {
     let reports: Vec<Report> = read(&message)?;
     let reported = match desk.hub.leader() {
@@ -168,41 +209,57 @@ async fn report(
 
 async fn file(
     State(desk): State<Arc<Desk>>,
-    Extension(Known(node)): Extension<Known>,
-    message: Bytes,
+    Extension(Known(node, _)): Extension<Known>,
+    Whole(message): Whole,
 ) -> Result<Vec<u8>, Refusal> {
     let wanted: FileWanted = read(&message)?;
     write(&reception::file(&desk.hub, &desk.store()?, &node, &wanted).await?)
 }
 
-async fn work(State(desk): State<Arc<Desk>>, Extension(Known(node)): Extension<Known>) -> Result<Response, Refusal> {
-    let feed = link::follow(desk.store()?, node).await.map_err(|error| failed(&error))?;
-    Ok(Response::new(Body::from_stream(stream::unfold(feed, next_frame))))
+async fn work(State(desk): State<Arc<Desk>>, Extension(known): Extension<Known>) -> Result<Response, Refusal> {
+    let store = desk.store()?;
+    let feed = link::follow(store.clone(), known.0.clone()).await.map_err(|error| failed(&error))?;
+    let listener = Listener { store, known, feed };
+    Ok(Response::new(Body::from_stream(stream::unfold(listener, next_frame))))
+}
+
+/// A node that is told its work, while it has its seat.
+struct Listener {
+    store: Replicated,
+    known: Known,
+    feed: mpsc::Receiver<WorkFeed>,
 }
 
 /// The next message of a feed, or a sign of life.
-async fn next_frame(mut feed: mpsc::Receiver<WorkFeed>) -> Option<(Result<Vec<u8>, String>, mpsc::Receiver<WorkFeed>)> {
-    let message = match tokio::time::timeout(SIGN_OF_LIFE, feed.recv()).await {
+async fn next_frame(mut listener: Listener) -> Option<(Result<Vec<u8>, String>, Listener)> {
+    let message = match tokio::time::timeout(SIGN_OF_LIFE, listener.feed.recv()).await {
         Ok(Some(message)) => Some(message),
         Ok(None) => return None,
         Err(_) => None,
     };
-    Some((frame(&message), feed))
+    is_seated(&listener.store.read_local().state, &listener.known).then(|| (frame(&message), listener))
 }
 
-async fn join(State(desk): State<Arc<Desk>>, message: Bytes) -> Result<Vec<u8>, Refusal> {
-    desk.hub.newcomers.pass().map_err(|()| {
-        let message = "too many want to join at once; try again in a moment";
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, RequestCode::TooManyRequests, message)
-    })?;
+async fn join(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    Whole(message): Whole,
+) -> Result<Vec<u8>, Refusal> {
+    let Peer::Remote(_) = peer else { return Err(unproven()) };
     let coming: Coming = read(&message)?;
-    write(&reception::admit(&desk.hub, &desk.store()?, &coming).await?)
+    let store = desk.store()?;
+    // Whoever shows a token this member knows is let through; those who guess share what is left, and cannot keep the
+    // others out.
+    if !reception::is_expected(&store.read_local().state, &coming) {
+        let message = "too many want to join at once; try again in a moment";
+        desk.hub.newcomers.pass().map_err(|wait| Refusal::too_often(wait, message))?;
+    }
+    write(&reception::admit(&desk.hub, &store, &coming).await?)
 }
 
 fn read<T: DeserializeOwned>(message: &[u8]) -> Result<T, Refusal> {
-    unpack(message).map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, format!("not understood: {error}"))
-    })
+    // Nothing of it is repeated: there may be a token in it.
+    unpack(message).map_err(|_| invalid("the message is not understood"))
 }
 
 fn write(answer: &impl serde::Serialize) -> Result<Vec<u8>, Refusal> {

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use axum::{extract::State, http::StatusCode};
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    middleware::Next,
+    response::Response,
+};
 use longshore_model::RequestCode;
 use longshore_store::replicated::Part;
 
@@ -13,13 +18,25 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Ready is who can answer with the newest state.
+/// Ready is who can answer with the newest state. Anybody may ask, and so nobody is told why not.
 pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
-    match desk.store()?.read().await {
-        Ok(_) => Ok("ready\n"),
-        Err(error) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())),
-    }
+    let not_ready = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, "not ready");
+    desk.store()?.read().await.map(|_| "ready\n").map_err(not_ready)
 }
+
+/// Counts every request, and every refusal by its code.
+pub(super) async fn count(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    desk.hub.figures.requests.add(1);
+    let response = next.run(request).await;
+    if let Some(Code(code)) = response.extensions().get::<Code>() {
+        desk.hub.figures.refused.add(code);
+    }
+    response
+}
+
+/// The code that an answer carries.
+#[derive(Clone, Debug)]
+pub(super) struct Code(pub(super) String);
 
 /// Figures in the text format of Prometheus.
 pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Refusal> {
@@ -48,6 +65,7 @@ pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Ref
         ("longshore_plan_items_dropped_total", "counter", figures.dropped.get()),
         ("longshore_rebalance_cycles_total", "counter", figures.rebalance_cycles.get()),
         ("longshore_requests_total", "counter", figures.requests.get()),
+        ("longshore_event_streams", "gauge", desk.followers.count() as u64),
     ];
     let mut text = String::new();
     for (name, kind, value) in plain {
@@ -56,6 +74,10 @@ pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Ref
     let _ = writeln!(text, "# TYPE longshore_replicas gauge");
     for (state, count) in replicas {
         let _ = writeln!(text, "longshore_replicas{{state=\"{state}\"}} {count}");
+    }
+    let _ = writeln!(text, "# TYPE longshore_requests_refused_total counter");
+    for (code, count) in figures.refused.get() {
+        let _ = writeln!(text, "longshore_requests_refused_total{{code=\"{code}\"}} {count}");
     }
     Ok(text)
 }

@@ -1,8 +1,10 @@
 //! The way from every failure to the envelope.
 
+use std::time::Duration;
+
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use longshore_api::Envelope;
@@ -12,16 +14,43 @@ use longshore_store::{
     replicated::{ProposeError, ReadError},
 };
 
+use super::probes::Code;
+use crate::limit::TooOften;
+
 /// A request that is refused.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
     envelope: Envelope,
+    after: After,
+}
+
+/// What becomes of the caller.
+#[derive(Clone, Copy, Debug, Default)]
+enum After {
+    /// It may go on.
+    #[default]
+    GoesOn,
+    /// Nobody knows where its next request would begin.
+    HangsUp,
+    /// It may come back.
+    Waits(Duration),
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, code: RequestCode, message: impl Into<String>) -> Self {
-        Self { status, envelope: Envelope::new(code.code(), message) }
+        Self { status, envelope: Envelope::new(code.code(), message), after: After::GoesOn }
+    }
+
+    /// The connection ends with this.
+    pub(super) fn closing(self) -> Self {
+        Self { after: After::HangsUp, ..self }
+    }
+
+    /// Too much was asked.
+    pub(super) fn too_often(TooOften(wait): TooOften, message: &str) -> Self {
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, RequestCode::TooManyRequests, message);
+        Self { after: After::Waits(wait), ..refusal }
     }
 
     pub(super) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
@@ -36,7 +65,21 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(self.envelope)).into_response()
+        let code = Code(self.envelope.code.clone());
+        let mut response = (self.status, Json(self.envelope)).into_response();
+        response.extensions_mut().insert(code);
+        match self.after {
+            After::GoesOn => {}
+            After::HangsUp => {
+                drop(response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close")));
+            }
+            After::Waits(wait) => {
+                // In whole seconds, and never now.
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                response.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+            }
+        }
+        response
     }
 }
 
@@ -70,7 +113,7 @@ impl From<CommandError> for Refusal {
                 Detail::List(list) => envelope.with(&name, list),
             };
         }
-        Self { status, envelope }
+        Self { status, envelope, after: After::GoesOn }
     }
 }
 
@@ -86,13 +129,13 @@ impl From<ProposeError> for Refusal {
             | ProposeError::Closing => StatusCode::SERVICE_UNAVAILABLE,
         };
         let envelope = Envelope::new(error.code(), error.to_string()).with("hint", error.hint());
-        Self { status, envelope }
+        Self { status, envelope, after: After::GoesOn }
     }
 }
 
 impl From<ReadError> for Refusal {
     fn from(error: ReadError) -> Self {
         let envelope = Envelope::new(error.code(), error.to_string());
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, envelope }
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, envelope, after: After::GoesOn }
     }
 }

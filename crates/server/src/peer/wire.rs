@@ -3,7 +3,11 @@
 //! Invariant: fields are named and added with a default, so that nodes of two versions understand each other.
 
 use longshore_api::Token;
-use longshore_model::{MemberId, NodeName, access::SeatPart, node::Survey};
+use longshore_model::{
+    MemberId, NodeName,
+    access::{Digest, SeatPart},
+    node::Survey,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::vault::Vault;
@@ -46,6 +50,13 @@ pub(crate) enum Reported {
 pub(crate) struct Promotion {
     pub(crate) member: MemberId,
     pub(crate) vault: Vault,
+}
+
+/// Whether this node, with this certificate, is a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Vouched {
+    pub(crate) node: NodeName,
+    pub(crate) fingerprint: Digest,
 }
 
 /// Somebody wants to join.

@@ -19,6 +19,7 @@ fn founded() -> State {
         key: "k1".into(),
         part: SeatPart::Server,
         token: None,
+        proof: None,
         since: Time(0),
     };
     tell(&mut state, AccessCommand::Found { authority, node: "n1".into(), seat }).unwrap();
@@ -57,6 +58,11 @@ fn a_token_lets_one_node_in_and_the_same_node_may_ask_again() {
     assert_eq!((seat.member, seat.part), (MemberId(2), SeatPart::Worker));
     assert_eq!(tell(&mut state, admission("n2", "t1", 11)), Ok(vec![]), "the answer was lost and is asked for again");
     assert_eq!(tell(&mut state, admission("n3", "t1", 12)), Err(CommandError::JoinTokenInvalid), "a replayed token");
+    let mut guessed = admission("n2", "t1", 13);
+    if let AccessCommand::Admit { digest, .. } = &mut guessed {
+        *digest = "x".into();
+    }
+    assert!(tell(&mut state, guessed).is_err(), "the id and the key of a token are no secret");
 }
 
 #[test]

@@ -1,0 +1,124 @@
+//! Tokens of operators: wrong ones, old ones, those for something else.
+
+use std::{
+    io::{Read as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+
+use crate::{
+    rig::{Cluster, part},
+    wire::{ask, connect, request, stranger},
+};
+
+const MANIFEST: &str = "\
+name: shop
+services:
+  web: { image: none, command: [sleep, \"600\"], x-longshore: { driver: exec } }
+";
+
+#[test]
+fn every_wrong_token_is_refused_alike_and_every_right_one_opens_no_more_than_it_is_for() {
+    let (cluster, elsewhere) = (Cluster::of(1), Cluster::of(1));
+    let (node, folder) = (&cluster.nodes[0], cluster.folder.path());
+    assert!(node.apply(folder, MANIFEST).status.success());
+    let viewer = node.token(&["eyes", "--role", "view"]);
+    let revoked = node.token(&["old", "--role", "admin"]);
+    node.told(&["token", "rm", &part(&revoked, 2)]);
+    let expired = node.token(&["late", "--role", "admin", "--valid", "0s"]);
+    let foreign = elsewhere.nodes[0].token(&["theirs", "--role", "admin"]);
+    let joining = node.text(&["cluster", "token"]);
+    let wrong_secret = viewer.replace(&part(&viewer, 3), &"0".repeat(32));
+    let strangers = [&revoked, &expired, &foreign, &joining, &wrong_secret, "hunter2", "", "longshore-operator-a-b-c"];
+    let refusals = strangers.map(|token| ask(node, &request("GET /v1/replicas", Some(token))).unwrap());
+    let twice = String::from_utf8(request("GET /v1/replicas", Some(&viewer))).unwrap();
+    let twice = twice.replace("\r\n\r\n", &format!("\r\nAuthorization: Bearer {viewer}\r\n\r\n"));
+    let others = [ask(node, &request("GET /v1/replicas", None)).unwrap(), ask(node, twice.as_bytes()).unwrap()];
+    for refused in refusals.iter().chain(&others) {
+        assert_eq!((refused.status, refused.code().as_str()), (401, "unauthenticated"));
+        assert_eq!(refused.body, refusals[0].body, "the answer tells which part was right");
+    }
+
+    let blog = node.token(&["blog", "--role", "deploy", "--deployment", "blog"]);
+    let team = node.token(&["team", "--role", "admin", "--namespace", "team"]);
+    for (line, token, status, code) in [
+        ("GET /v1/replicas", &viewer, 200, ""),
+        ("POST /v1/deployments/shop/services/web/restart", &viewer, 403, "forbidden"),
+        ("DELETE /v1/nodes/n1", &viewer, 403, "forbidden"),
+        ("GET /v1/tokens", &viewer, 403, "forbidden"),
+        ("GET /v1/backup", &viewer, 403, "forbidden"),
+        ("DELETE /v1/deployments/shop", &blog, 403, "forbidden"),
+        ("GET /v1/deployments/shop", &blog, 403, "forbidden"),
+        ("GET /v1/why/shop-web-0", &blog, 404, "not_found"),
+        ("GET /v1/events", &blog, 403, "forbidden"),
+        ("GET /metrics", &blog, 403, "forbidden"),
+        ("DELETE /v1/deployments/shop", &team, 403, "forbidden"),
+        ("DELETE /v1/deployments/shop?namespace=default", &team, 403, "forbidden"),
+        ("POST /v1/join-tokens", &team, 403, "forbidden"),
+        ("GET /v1/backup", &team, 403, "forbidden"),
+    ] {
+        let answer = ask(node, &request(line, Some(token))).unwrap();
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{line}: {}", answer.body);
+    }
+    node.told(&["rm", "shop"]);
+}
+
+#[test]
+fn a_revoked_token_opens_nothing_on_any_server_and_ends_what_it_had_opened_within_a_second() {
+    let cluster = Cluster::of(3);
+    let token = cluster.nodes[1].token(&["ops", "--role", "admin"]);
+    let mut streams: Vec<_> = cluster
+        .nodes
+        .iter()
+        .map(|node| {
+            // Made by another server a moment ago, and good everywhere.
+            assert_eq!(ask(node, &request("GET /v1/nodes", Some(&token))).unwrap().status, 200);
+            let mut stream = connect(node, stranger(node));
+            stream.write_all(&request("GET /v1/events", Some(&token))).unwrap();
+            let mut head = [0; 15];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            stream
+        })
+        .collect();
+    cluster.nodes[2].told(&["token", "rm", &part(&token, 2)]);
+    let revoked = Instant::now();
+    for node in &cluster.nodes {
+        assert_eq!(ask(node, &request("GET /v1/nodes", Some(&token))).unwrap().code(), "unauthenticated");
+    }
+    for stream in &mut streams {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    assert!(revoked.elapsed() < Duration::from_secs(1), "{:?}", revoked.elapsed());
+}
+
+#[test]
+fn a_server_that_has_slept_neither_honours_what_was_revoked_nor_refuses_what_was_made_meanwhile() {
+    let cluster = Cluster::of(3);
+    let status = cluster.nodes[0].told(&["cluster", "status"]);
+    let leads = |at: usize| status["members"][at]["leads"] == true;
+    let sleeper = (0..3).find(|at| !leads(*at)).unwrap();
+    let awake = (0..3).find(|at| *at != sleeper).unwrap();
+    let old = cluster.nodes[awake].token(&["old", "--role", "view"]);
+    assert_eq!(ask(&cluster.nodes[sleeper], &request("GET /v1/nodes", Some(&old))).unwrap().status, 200);
+    for _ in 0..3 {
+        cluster.nodes[sleeper].signal(Signal::STOP);
+        let new = cluster.nodes[awake].token(&["new", "--role", "view"]);
+        cluster.nodes[awake].ask(&["token", "rm", &part(&old, 2)]);
+        // Asked while it sleeps, answered the moment it wakes up.
+        let sleeping = &cluster.nodes[sleeper];
+        let (of_old, of_new) = std::thread::scope(|scope| {
+            let asked = [&old, &new].map(|token| scope.spawn(|| ask(sleeping, &request("GET /v1/nodes", Some(token)))));
+            std::thread::sleep(Duration::from_millis(300));
+            sleeping.signal(Signal::CONT);
+            let [of_old, of_new] = asked.map(|asked| asked.join().unwrap().unwrap());
+            (of_old, of_new)
+        });
+        assert_ne!(of_old.status, 200, "a revoked token was honoured");
+        assert!(of_new.status == 200 || of_new.status == 503, "{of_new:?}");
+        let again = ask(sleeping, &request("GET /v1/nodes", Some(&new))).unwrap();
+        assert!(again.status == 200 || again.status == 503, "{again:?}");
+    }
+}
