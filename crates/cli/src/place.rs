@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn a_user_has_a_folder_of_their_own() {
-        let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
-        assert_eq!(own_folder(home), Path::new("/home/ann/.local/share/longshore"));
-        let both = |name: &str| Some(if name == "HOME" { "/home/ann".into() } else { "/data".into() });
+        let home = |name: &str| (name == "HOME").then(|| "/people/ann".into());
+        assert_eq!(own_folder(home), Path::new("/people/ann/.local/share/longshore"));
+        let both = |name: &str| Some(if name == "HOME" { "/people/ann".into() } else { "/data".into() });
         assert_eq!(own_folder(both), Path::new("/data/longshore"));
     }
 
