@@ -25,7 +25,7 @@ help:
 	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
 	@echo "make verify  the same; identical to what CI runs"
 	@echo "make bench   the bars for speed and memory, and an instruction count"
-	@echo "make soak    two hundred replicas on one engine, and twenty leaders killed in a row"
+	@echo "make soak    two hundred replicas on one engine, twenty leaders killed in a row, members starved of their disk"
 	@echo "make fix     format and apply lint suggestions (the only target that writes)"
 
 # What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
@@ -92,10 +92,12 @@ fix: setup
 	@cargo clippy --quiet --fix --allow-dirty --allow-staged --workspace --all-targets
 	@cargo fmt --all
 
-# What takes minutes: 200 replicas on one engine, with what that costs.
+# What takes minutes: 200 replicas on one engine, with what that costs; leaders killed twenty times in a row, voters killed
+# under load, disks that are full.
 soak: setup-test
 	@cargo test --release --package longshore-agent --test node -- --heavy
 	@LONGSHORE_LEADERS_KILLED=20 cargo test --release --package longshore-cli --test trouble -- --nocapture --test-threads 1
+	@cargo test --release --package longshore-store --features replicated --test processes -- --heavy
 
 setup-bench: setup
 	$(call need,valgrind,valgrind)
@@ -103,4 +105,5 @@ setup-bench: setup
 # The bars of the core. Wall-clock figures depend on the machine and its load; the instruction count does not.
 bench: setup-bench
 	@cargo build --quiet --release --package longshore-cli
-	@cargo run --quiet --package xtask -- bench $(LONGSHORE)
+	@cargo build --quiet --release --package longshore-store --features replicated --example commit_bench
+	@cargo run --quiet --package xtask -- bench $(LONGSHORE) $(TARGET)/release/examples/commit_bench

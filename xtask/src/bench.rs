@@ -1,7 +1,7 @@
 //! Runs the benchmarks that have a bar and says which of them hold.
 //!
 //! Owns: the cases and their bars.
-//! Must not touch: how a case is measured; that is `longshore sim bench`.
+//! Must not touch: how a case is measured; that is `longshore sim bench`, and `commit_bench` of the store.
 
 use std::{fmt, process::Command};
 
@@ -55,6 +55,9 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// What `commit_bench` must stay below, by the place of the figure in what it prints.
+const COMMIT_BARS: &[(&str, f64)] = &[("/voters_1/hundred_placements_ms", 20.0), ("/watched/slowdown", 1.1)];
+
 /// Small enough to run in seconds at the fiftieth part of the speed.
 const COUNTED: &str = "--nodes 100 --services 10 --replicas 1000 --memory --zones 3 --repeat 1";
 
@@ -66,7 +69,7 @@ pub(crate) enum Outcome {
 }
 
 /// Measures every case with the given binary and prints a line per figure.
-pub(crate) fn run(longshore: &str) -> anyhow::Result<Outcome> {
+pub(crate) fn run(longshore: &str, commits: &str) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Held;
     for case in CASES {
         println!("{}", case.title);
@@ -79,6 +82,13 @@ pub(crate) fn run(longshore: &str) -> anyhow::Result<Outcome> {
             }
         }
         println!("  {figures}");
+    }
+    println!("decided by one and by three voters, each on this disk, beside its raw syncs");
+    for line in committed(&output(&mut Command::new(commits))?.stdout)? {
+        println!("  {line}");
+        if line.outcome() == Outcome::Missed {
+            outcome = Outcome::Missed;
+        }
     }
     println!("instructions, whatever the load: sim bench {COUNTED}");
     println!("  {}", instructions(longshore)?);
@@ -116,6 +126,20 @@ fn judge(bars: &[(&'static str, f64)], figures: &Value) -> anyhow::Result<Vec<Li
             Ok(Line { field, value, bar })
         })
         .collect()
+}
+
+/// The figures of `commit_bench` against their bars; all of them are printed as they come.
+fn committed(printed: &str) -> anyhow::Result<Vec<Line>> {
+    let figures: Value = serde_json::from_str(printed).context("`commit_bench` did not print JSON")?;
+    let sections = figures.as_object().context("`commit_bench` printed no object")?;
+    for (section, figures) in sections {
+        println!("  {section}: {figures}");
+    }
+    let line = |&(field, bar): &(&'static str, f64)| {
+        let value = figures.pointer(field).and_then(Value::as_f64);
+        Ok(Line { field, value: value.with_context(|| format!("`commit_bench` printed no `{field}`"))?, bar })
+    };
+    COMMIT_BARS.iter().map(line).collect()
 }
 
 fn instructions(longshore: &str) -> anyhow::Result<String> {
@@ -160,6 +184,14 @@ mod tests {
     fn a_run_that_left_replicas_unplaced_measures_nothing() {
         let error = judge(&[("decide_ms", 1.0)], &figures(0.25, 99)).err().unwrap();
         assert_eq!(error.to_string(), "only 99 of 100 placed");
+    }
+
+    #[test]
+    fn commits_are_held_to_their_bars() {
+        let printed = r#"{"voters_1": {"hundred_placements_ms": 3.5}, "watched": {"slowdown": 1.2}}"#;
+        let outcomes: Vec<Outcome> = committed(printed).unwrap().iter().map(Line::outcome).collect();
+        assert_eq!(outcomes, [Outcome::Held, Outcome::Missed]);
+        assert!(committed("{}").is_err(), "a missing figure is an error");
     }
 
     #[test]

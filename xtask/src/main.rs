@@ -14,11 +14,13 @@ fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["tidy"] => Ok(report(&tidy::findings(&tree::Tree::of_this_repository()?))),
-        ["bench", longshore] => Ok(match bench::run(longshore)? {
+        ["bench", longshore, commits] => Ok(match bench::run(longshore, commits)? {
             bench::Outcome::Held => ExitCode::SUCCESS,
             bench::Outcome::Missed => ExitCode::FAILURE,
         }),
-        _ => anyhow::bail!("unknown chore\n\nhint: `tidy`, or `bench <path of the longshore binary>`"),
+        _ => anyhow::bail!(
+            "unknown chore\n\nhint: `tidy`, or `bench <path of the longshore binary> <path of commit_bench>`"
+        ),
     }
 }
 

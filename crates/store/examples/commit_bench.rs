@@ -1,7 +1,7 @@
-//! How fast the cluster decides: `cargo run --release -p longshore-store --features replicated --example commit_bench`.
+//! How fast the cluster decides; `make bench` runs it and holds it to its bars.
 //!
-//! Owns: what is measured. The raw sync rate of the same disk is measured in the same run, so that figures of different
-//! machines can be compared by their ratio.
+//! Owns: what is measured, printed as one JSON object. What depends on the machine is measured beside what it is to be
+//! compared with, in the same run and in turns: commands beside raw syncs of the same disk, watched beside unwatched.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,11 @@ use longshore_model::{
 use longshore_store::replicated::{
     Call, Filter, Member, Part, Proposal, Replicated, ReplicatedConfig, Sent, Transport, Unreachable, Watched,
 };
+use serde_json::{Map, Value, json};
 
 const MEASURED: Duration = Duration::from_secs(2);
+/// Rounds of what is measured in turns; the median of them counts, so that one hiccup of the machine does not.
+const TURNS: usize = 5;
 
 /// Members in one process: no sockets in the path, and one disk for all of them.
 #[derive(Default)]
@@ -185,10 +188,10 @@ async fn join_nodes(one: &Replicated, nodes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Median time from a decision to its commit, 100 replicas each.
-async fn hundred_placements(one: &Replicated) -> Result<Duration> {
+/// Time from a decision to its commit, 100 replicas each: the median, and how many placements a second that makes.
+async fn hundred_placements(one: &Replicated) -> Result<(Duration, f64)> {
     let mut waits = Vec::new();
-    for round in 0..21 {
+    for round in 0..51 {
         let deployment = format!("shop{round}");
         one.propose(apply(100, &deployment)).await?;
         let proposal = plan(100, &deployment, 100, 1_000_000 + round * 100);
@@ -197,15 +200,23 @@ async fn hundred_placements(one: &Replicated) -> Result<Duration> {
         waits.push(asked.elapsed());
         anyhow::ensure!(applied.dropped.is_empty(), "placements were dropped: {:?}", applied.dropped);
     }
+    let total: Duration = waits.iter().sum();
+    let rate = 100.0 * f64::from(u32::try_from(waits.len())?) / total.as_secs_f64();
     waits.sort();
-    Ok(waits[waits.len() / 2])
+    Ok((waits[waits.len() / 2], rate))
 }
 
-/// Commands per second while a thousand watch, and what each of them heard.
-async fn watched(one: &Replicated, watchers: u64) -> Result<(f64, Duration, u64, u64)> {
-    let (heard, resyncs) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let tasks: Vec<_> = (0..watchers)
-        .map(|_| {
+/// Many that listen, each with what it has heard.
+struct Audience {
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    heard: Arc<AtomicU64>,
+    resyncs: Arc<AtomicU64>,
+}
+
+impl Audience {
+    fn of(one: &Replicated, watchers: u64) -> Self {
+        let (heard, resyncs) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let listen = |_| {
             let mut watcher = one.watch(one.read_local().state.index(), Filter::All);
             let (one, heard, resyncs) = (one.clone(), Arc::clone(&heard), Arc::clone(&resyncs));
             tokio::spawn(async move {
@@ -222,92 +233,166 @@ async fn watched(one: &Replicated, watchers: u64) -> Result<(f64, Duration, u64,
                     }
                 }
             })
-        })
-        .collect();
-    let (rate, wait) = paced(one, 10_000).await?;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    for task in tasks {
-        task.abort();
+        };
+        Self { tasks: (0..watchers).map(listen).collect(), heard, resyncs }
     }
-    Ok((rate, wait, heard.load(Ordering::Relaxed), resyncs.load(Ordering::Relaxed)))
+
+    async fn leave(self) -> (u64, u64) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        for task in &self.tasks {
+            task.abort();
+        }
+        (self.heard.load(Ordering::Relaxed), self.resyncs.load(Ordering::Relaxed))
+    }
 }
 
-/// Commands at a steady pace: what was reached, and the median time a batch of them took.
-async fn paced(one: &Replicated, per_second: u64) -> Result<(f64, Duration)> {
-    let (started, mut sent, mut waits) = (Instant::now(), 0_u64, Vec::new());
+/// Commands at a steady pace: how many a second it came to, and what applying one of them took.
+async fn paced(one: &Replicated, per_second: u64) -> Result<(f64, f64)> {
+    let (started, mut sent) = (Instant::now(), 0_u32);
+    let before = one.status().applying;
     let batch = per_second / 100;
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     while started.elapsed() < MEASURED {
         tick.tick().await;
-        let asked = Instant::now();
-        for answer in one.propose_all((0..batch).map(|place| quota(place, sent + place + 1)).collect()).await {
+        let distinct = u64::from(sent);
+        for answer in one.propose_all((0..batch).map(|place| quota(place, distinct + place + 1)).collect()).await {
             answer?;
         }
-        waits.push(asked.elapsed());
-        sent += batch;
+        sent += u32::try_from(batch)?;
     }
-    waits.sort();
-    let rate = f64::from(u32::try_from(sent)?) / started.elapsed().as_secs_f64();
-    Ok((rate, waits[waits.len() / 2]))
+    let applying = one.status().applying.saturating_sub(before);
+    Ok((f64::from(sent) / started.elapsed().as_secs_f64(), applying.as_secs_f64() * 1e6 / f64::from(sent)))
 }
 
-/// The longest wait for a commit while a snapshot of a large state is taken, and without one.
-async fn snapshot_stall(one: &Replicated) -> Result<()> {
+/// What a thousand watchers cost whoever applies, at 10,000 changes a second.
+async fn watched(one: &Replicated) -> Result<Value> {
+    let (mut alone, mut with, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut heard, mut resyncs) = (0, 0);
+    for _ in 0..TURNS {
+        alone.push(paced(one, 10_000).await?.1);
+        let audience = Audience::of(one, 1_000);
+        let (rate, micros) = paced(one, 10_000).await?;
+        let (more, again) = audience.leave().await;
+        (heard, resyncs) = (heard + more, resyncs + again);
+        with.push(micros);
+        rates.push(rate);
+    }
+    let (alone, with) = (median(alone), median(with));
+    Ok(json!({
+        "watchers": 1_000, "changes_per_s": median(rates).round(), "heard": heard, "resyncs": resyncs,
+        "apply_us_alone": alone, "apply_us_watched": with, "slowdown": with / alone,
+    }))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A large cluster: what one more plan costs there, and the longest commit with and without a snapshot being written.
+async fn large(one: &Replicated) -> Result<Value> {
     for deployment in 0..1_000_u32 {
         let name = format!("big{deployment}");
         one.propose(apply(100, &name)).await?;
         one.propose(plan(100, &name, 100, 2_000_000 + deployment * 100)).await?;
     }
-    let mut longest = Vec::new();
-    for backup in [false, true] {
-        let other = one.clone();
-        let copying = tokio::spawn(async move {
-            if backup {
-                let started = Instant::now();
-                let bytes = other.backup().await.map(|bytes| bytes.len());
-                println!("  packed 100,000 replicas in {:?}: {bytes:?} bytes", started.elapsed());
-            }
-        });
-        let (started, mut worst) = (Instant::now(), Duration::ZERO);
-        let mut count = 0;
-        while started.elapsed() < Duration::from_secs(1) {
-            count += 1;
-            let asked = Instant::now();
-            one.propose(quota(7, 1_000_000 * u64::from(backup) + count)).await?;
-            worst = worst.max(asked.elapsed());
-        }
-        copying.await?;
-        longest.push(worst);
+    let mut waits = Vec::new();
+    for round in 0..11 {
+        let name = format!("more{round}");
+        one.propose(apply(10, &name)).await?;
+        let proposal = plan(10, &name, 10, 3_000_000 + round * 10);
+        let asked = Instant::now();
+        one.propose(proposal).await?;
+        waits.push(asked.elapsed().as_secs_f64() * 1e3);
     }
-    println!("longest commit without / with a snapshot of 100,000 replicas: {:?} / {:?}", longest[0], longest[1]);
-    Ok(())
+    let without = longest_commit(one, Duration::from_secs(1), 0).await?;
+    let other = one.clone();
+    let started = Instant::now();
+    let backup = tokio::spawn(async move { other.backup().await.map(|bytes| (bytes.len(), started.elapsed())) });
+    let with = longest_commit(one, Duration::from_secs(1), 1_000_000).await?;
+    let (bytes, took) = backup.await??;
+    Ok(json!({
+        "replicas": 100_000, "ten_more_ms": median(waits), "snapshot_ms": took.as_millis(), "snapshot_bytes": bytes,
+        "longest_commit_ms": without, "longest_commit_during_snapshot_ms": with,
+    }))
+}
+
+async fn longest_commit(one: &Replicated, during: Duration, offset: u64) -> Result<f64> {
+    let (started, mut worst) = (Instant::now(), Duration::ZERO);
+    let mut count = offset;
+    while started.elapsed() < during {
+        count += 1;
+        let asked = Instant::now();
+        one.propose(quota(7, count)).await?;
+        worst = worst.max(asked.elapsed());
+    }
+    Ok(worst.as_secs_f64() * 1e3)
+}
+
+/// A plan of 100 placements as bytes: the encoding in use beside one without names and one that people read.
+fn encodings() -> Result<Value> {
+    let proposal = plan(100, "shop", 100, 1);
+    let in_use = spent(&proposal, |proposal| Ok(rmp_serde::to_vec_named(proposal)?), |b| Ok(rmp_serde::from_slice(b)?));
+    let unnamed = spent(&proposal, |proposal| Ok(rmp_serde::to_vec(proposal)?), |b| Ok(rmp_serde::from_slice(b)?));
+    let json = spent(&proposal, |proposal| Ok(serde_json::to_vec(proposal)?), |b| Ok(serde_json::from_slice(b)?));
+    Ok(json!({ "messagepack_named": in_use?, "messagepack_unnamed": unnamed?, "json": json? }))
+}
+
+fn spent(
+    proposal: &Proposal,
+    encode: impl Fn(&Proposal) -> Result<Vec<u8>>,
+    decode: impl Fn(&[u8]) -> Result<Proposal>,
+) -> Result<Value> {
+    let bytes = encode(proposal)?;
+    let (mut encoding, mut decoding) = (Vec::new(), Vec::new());
+    for _ in 0..501 {
+        let started = Instant::now();
+        let again = encode(proposal)?;
+        encoding.push(started.elapsed().as_secs_f64() * 1e6);
+        let started = Instant::now();
+        let read = decode(&again)?;
+        decoding.push(started.elapsed().as_secs_f64() * 1e6);
+        anyhow::ensure!(read == *proposal, "it was not read as it was written");
+    }
+    Ok(json!({ "bytes": bytes.len(), "encode_us": median(encoding), "decode_us": median(decoding) }))
+}
+
+async fn committed(one: &Replicated, dir: &Path) -> Result<Map<String, Value>> {
+    let mut figures = Map::new();
+    let raw = raw_syncs(dir)?;
+    figures.insert("raw_syncs_per_s".to_owned(), json!(raw.round()));
+    for clients in [1, 64, 1024] {
+        let (rate, wait) = rate(one, clients).await?;
+        let figure = json!({
+            "commands_per_s": rate.round(), "to_raw_syncs": rate / raw, "median_ms": wait.as_secs_f64() * 1e3,
+        });
+        figures.insert(format!("clients_{clients}"), figure);
+    }
+    join_nodes(one, 100).await?;
+    let (hundred, rate) = hundred_placements(one).await?;
+    figures.insert("hundred_placements_ms".to_owned(), json!(hundred.as_secs_f64() * 1e3));
+    figures.insert("placements_per_s".to_owned(), json!(rate.round()));
+    figures.insert("placements_to_raw_syncs".to_owned(), json!(rate / raw));
+    Ok(figures)
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // Beside the working directory, not under /tmp: that may be memory, where a sync costs nothing.
     let dir = tempfile::tempdir_in(".")?;
+    let mut figures = Map::new();
     for voters in [1, 3] {
-        let raw = raw_syncs(dir.path())?;
         let (one, all) = cluster(dir.path(), voters).await?;
-        println!("{voters} voters; raw syncs of 256 bytes: {raw:.0}/s");
-        for clients in [1, 64, 1024] {
-            let (rate, wait) = rate(&one, clients).await?;
-            println!("  {clients:5} clients: {rate:8.0} commands/s = {:6.2} x raw, median {wait:?}", rate / raw);
-        }
-        join_nodes(&one, 100).await?;
-        println!("  100 replicas decided -> committed: median {:?}", hundred_placements(&one).await?);
+        figures.insert(format!("voters_{voters}"), committed(&one, dir.path()).await?.into());
         if voters == 1 {
-            let (rate, wait) = paced(&one, 10_000).await?;
-            println!("  10,000 commands/s asked, nobody watches: {rate:.0}/s, median batch {wait:?}");
-            let (rate, wait, heard, resyncs) = watched(&one, 1_000).await?;
-            println!(
-                "  … 1,000 watchers: {rate:.0}/s, median batch {wait:?}, {heard} changes heard, {resyncs} resyncs"
-            );
-            snapshot_stall(&one).await?;
+            figures.insert("watched".to_owned(), watched(&one).await?);
+            figures.insert("large".to_owned(), large(&one).await?);
         }
         for member in all {
             member.close().await;
         }
     }
+    figures.insert("encodings".to_owned(), encodings()?);
+    println!("{}", Value::Object(figures));
     Ok(())
 }

@@ -5,13 +5,16 @@
 //! next pass decides anew.
 //! Invariant: a plan whose placements all fit is returned as it was; what is kept fits together.
 
+#[cfg(feature = "replicated")]
+pub(crate) mod whereabouts;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
 };
 
 use longshore_model::{
-    GroupKey, NodeName, Placement, Plan, PlanItem, Reason, SlotKey, Terms, VolumeKey,
+    GroupKey, NodeName, Placement, Plan, PlanItem, Reason, SlotKey, Terms, Time, VolumeKey,
     replica::{HostPort, Replica, occupies},
     volume::Sharing,
 };
@@ -30,32 +33,19 @@ pub struct DroppedItem {
     pub reason: Reason,
 }
 
-/// Takes out of a plan every placement that no longer fits, and says why.
-///
-/// One walk over the replicas: cheap beside the sync that follows, and nothing that could fall out of step with the state.
+/// Takes out of a plan every placement that no longer fits, and says why. Looks at every replica there is.
 pub fn recheck(state: &State, plan: &mut Plan) -> Vec<DroppedItem> {
-    let mut dropped = Vec::new();
     if plan.placements() == 0 {
-        return dropped;
+        return Vec::new();
     }
-    let mut taken = Taken::of(state, plan);
-    for part in &mut plan.groups {
-        let (group, terms) = (&part.group, &part.terms);
-        part.items.retain(|item| {
-            let PlanItem::Place(placement) = item else {
-                return true;
-            };
-            match taken.take(state, group, placement, placement.terms.as_ref().unwrap_or(terms)) {
-                Ok(()) => true,
-                Err(reason) => {
-                    dropped.push(DroppedItem { group: group.clone(), slot: placement.slot.clone(), reason });
-                    false
-                }
-            }
-        });
+    let mut taken = Taken::wanted(state, plan);
+    for (group, _, replica) in state.replicas() {
+        taken.count(group, replica);
     }
-    plan.groups.retain(|part| !part.items.is_empty());
-    dropped
+    for (since, address) in state.resting.keys() {
+        taken.count_resting(state, plan, *since, *address);
+    }
+    taken.keep_what_fits(state, plan)
 }
 
 /// What is taken of the things a plan wants; nothing else is counted.
@@ -80,7 +70,8 @@ struct Held {
 }
 
 impl Taken {
-    fn of(state: &State, plan: &Plan) -> Self {
+    /// Nothing yet, of what the plan wants.
+    fn wanted(state: &State, plan: &Plan) -> Self {
         let mut taken = Self::default();
         for part in &plan.groups {
             for item in &part.items {
@@ -89,19 +80,28 @@ impl Taken {
                 }
             }
         }
-        for (group, _, replica) in state.replicas() {
-            if occupies(replica.assignment.terms.kind, replica.state) {
-                taken.count(group, replica);
-            }
-        }
-        for (since, address) in state.resting.keys() {
-            if plan.made_at.since(*since) < state.config().address_cooldown
-                && let Some(wanted) = taken.addresses.get_mut(address)
-            {
-                *wanted = Use::Taken;
-            }
-        }
         taken
+    }
+
+    fn keep_what_fits(mut self, state: &State, plan: &mut Plan) -> Vec<DroppedItem> {
+        let mut dropped = Vec::new();
+        for part in &mut plan.groups {
+            let (group, terms) = (&part.group, &part.terms);
+            part.items.retain(|item| {
+                let PlanItem::Place(placement) = item else {
+                    return true;
+                };
+                match self.take(state, group, placement, placement.terms.as_ref().unwrap_or(terms)) {
+                    Ok(()) => true,
+                    Err(reason) => {
+                        dropped.push(DroppedItem { group: group.clone(), slot: placement.slot.clone(), reason });
+                        false
+                    }
+                }
+            });
+        }
+        plan.groups.retain(|part| !part.items.is_empty());
+        dropped
     }
 
     fn want(&mut self, state: &State, placement: &Placement, terms: &Terms) {
@@ -115,6 +115,9 @@ impl Taken {
 
     fn count(&mut self, group: &GroupKey, replica: &Replica) {
         let assignment = &replica.assignment;
+        if !occupies(assignment.terms.kind, replica.state) {
+            return;
+        }
         if let Some(memory) = self.memory.get_mut(&assignment.node) {
             *memory = memory.saturating_add(assignment.terms.memory_total());
             self.ports.extend(assignment.terms.host_ports.iter().map(|port| (assignment.node.clone(), *port)));
@@ -126,6 +129,14 @@ impl Taken {
             if let Some(held) = self.volumes.get_mut(&volume.key) {
                 held.holders.push((group.clone(), volume.sharing));
             }
+        }
+    }
+
+    fn count_resting(&mut self, state: &State, plan: &Plan, since: Time, address: Ipv6Addr) {
+        if plan.made_at.since(since) < state.config().address_cooldown
+            && let Some(wanted) = self.addresses.get_mut(&address)
+        {
+            *wanted = Use::Taken;
         }
     }
 

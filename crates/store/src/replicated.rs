@@ -199,6 +199,8 @@ pub struct ReplicationStatus {
     pub snapshot_entry: u64,
     /// On a leader: how many entries each member is behind.
     pub lag: BTreeMap<MemberId, u64>,
+    /// Time spent applying entries since the member was opened.
+    pub applying: Duration,
     /// Why it stopped, if it did.
     pub failure: Option<String>,
 }
@@ -378,7 +380,7 @@ impl Replicated {
 
     /// Figures of this member.
     pub fn status(&self) -> ReplicationStatus {
-        self.inner.node.status()
+        ReplicationStatus { applying: self.inner.held.applying(), ..self.inner.node.status() }
     }
 
     /// Answers a message that another member's transport brought here.
@@ -430,6 +432,7 @@ impl Replicated {
 
     /// Stops taking part and waits until the log is closed. Watchers are sent away.
     pub async fn close(&self) {
+        self.inner.held.stop_waiting();
         self.inner.node.stop().await;
         let tasks = std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {

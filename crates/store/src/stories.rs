@@ -17,7 +17,7 @@ use longshore_model::{
 
 use crate::{CommandError, State};
 
-fn node(name: &str) -> Node {
+pub(crate) fn node(name: &str) -> Node {
     Node {
         name: name.into(),
         number: NodeNumber(0),

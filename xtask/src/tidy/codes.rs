@@ -1,6 +1,6 @@
 //! Every code an operator can meet has a page, and every page has a code.
 //!
-//! Owns: the bond between the closed lists of the model and `docs/errors/`.
+//! Owns: the bond between `docs/errors/` and the closed lists of the model, and the codes the control plane answers with.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,20 @@ use crate::tree::Tree;
 const FOLDER: &str = "docs/errors";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    pages(tree, &known())
+    pages(tree, &known().union(&written(tree)).copied().collect())
+}
+
+/// Every code that the control plane answers with: what the functions called `code` in the store's sources can return.
+/// Read from the text, so that a variant is not forgotten in a list.
+fn written(tree: &Tree) -> BTreeSet<&str> {
+    let sources = tree.rust().filter(|(path, _)| path.starts_with("crates/store/src/"));
+    sources.flat_map(|(_, text)| text.split("pub const fn code(").skip(1)).flat_map(returned).collect()
+}
+
+/// The texts that the arms of a function's one match lead to, up to its end.
+fn returned(function: &str) -> impl Iterator<Item = &str> {
+    let body = function.split("\n    }\n").next().unwrap_or(function);
+    body.lines().filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\","))
 }
 
 /// Every code of the model.
@@ -45,7 +58,7 @@ fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {
     let strays = tree.markdown().filter_map(|(path, _)| {
         let code = path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")?;
         let stray = code != "README" && !codes.contains(code);
-        stray.then(|| Finding::new(path, 1, format!("`{code}` is no code of the model")))
+        stray.then(|| Finding::new(path, 1, format!("`{code}` is no code of ours")))
     });
     findings.extend(strays);
     findings
@@ -70,9 +83,17 @@ mod tests {
             printed(&pages(&tree, &BTreeSet::from(["exited"]))),
             [
                 "docs/errors/exited.md:1: missing: code `exited` needs a page",
-                "docs/errors/gone.md:1: `gone` is no code of the model"
+                "docs/errors/gone.md:1: `gone` is no code of ours"
             ]
         );
+    }
+
+    #[test]
+    fn a_code_of_the_store_is_found_in_its_text() {
+        let source = "impl E {\n    pub const fn code(&self) -> &'static str {\n        match self {\n            \
+                      Self::A { .. } => \"a_code\",\n        }\n    }\n    fn other() { match x { y => \"no_code\", } }\n}\n";
+        let tree = Tree::of(&[("crates/store/src/error.rs", source), ("crates/cli/src/style.rs", source)]);
+        assert_eq!(written(&tree), BTreeSet::from(["a_code"]));
     }
 
     #[test]

@@ -15,13 +15,13 @@ use longshore_model::{
 use super::recheck;
 use crate::State;
 
-const GIB: u64 = 1 << 30;
+pub(super) const GIB: u64 = 1 << 30;
 
-fn group(service: &str) -> GroupKey {
+pub(super) fn group(service: &str) -> GroupKey {
     GroupKey { namespace: NamespaceName::default_namespace(), deployment: "shop".into(), service: service.into() }
 }
 
-fn cluster(nodes: &[&str]) -> State {
+pub(super) fn cluster(nodes: &[&str]) -> State {
     let mut state = State::default();
     for name in nodes {
         let node = Node {

@@ -65,7 +65,38 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, EncodingErr
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
+
+    #[derive(Clone, Serialize)]
+    struct Yesterday {
+        name: &'static str,
+        gone_since: u32,
+    }
+
+    #[derive(Debug, PartialEq, Eq, Deserialize)]
+    struct Today {
+        #[serde(default)]
+        added: Option<u64>,
+        name: String,
+        #[serde(default)]
+        also_added: Vec<String>,
+    }
+
+    #[test]
+    fn fields_come_and_go_and_what_was_written_before_is_still_read() {
+        let written = encode(&vec![Yesterday { name: "a", gone_since: 1 }, Yesterday { name: "b", gone_since: 2 }]);
+        let read: Vec<Today> = decode(&written.unwrap()).unwrap();
+        let today = |name: &str| Today { added: None, name: name.to_owned(), also_added: Vec::new() };
+        assert_eq!(read, [today("a"), today("b")]);
+    }
+
+    #[test]
+    fn every_cut_of_a_value_is_refused_and_none_is_misread() {
+        let bytes = encode(&vec![Yesterday { name: "a", gone_since: 1 }; 3]).unwrap();
+        assert!((0..bytes.len()).all(|cut| decode::<Vec<Today>>(&bytes[..cut]).is_err()));
+    }
 
     #[test]
     fn a_later_format_is_refused_by_its_number() {

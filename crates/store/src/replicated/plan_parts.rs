@@ -2,7 +2,8 @@
 //!
 //! Owns: where a plan is cut.
 //! Must not touch: the order of its items; parts are carried out one after the other, as the whole would be.
-//! Invariant: the parts hold every item once, and each fits into one entry unless a single item does not.
+//! Invariant: the parts hold everything once, what follows from the items last, and each fits into one entry unless a
+//! single item does not.
 
 use longshore_model::{Command, GroupPlan, Plan};
 
@@ -59,12 +60,14 @@ fn halve_until(plan: Plan, fits: &dyn Fn(&Plan) -> Result<bool, ProposeError>) -
     Ok(pieces)
 }
 
-/// The first `count` items, and the rest.
+/// The first `count` items, and the rest. What a plan says of nodes and rollouts holds once its groups have changed, so
+/// that it goes with the rest.
 fn split(plan: Plan, count: usize) -> (Plan, Plan) {
-    let mut first = Plan { groups: Vec::new(), ..plan.clone() };
-    let mut second = first.clone();
+    let Plan { made_from, made_at, groups, nodes, deployments, wake_at } = plan;
+    let mut first = Plan { made_from, made_at, wake_at, ..Plan::default() };
+    let mut second = Plan { nodes, deployments, ..first.clone() };
     let mut room = count;
-    for group in plan.groups {
+    for group in groups {
         let GroupPlan { group, terms, mut items } = group;
         let rest = items.split_off(room.min(items.len()));
         room -= items.len();
@@ -77,3 +80,6 @@ fn split(plan: Plan, count: usize) -> (Plan, Plan) {
     }
     (first, second)
 }
+
+#[cfg(test)]
+mod tests;

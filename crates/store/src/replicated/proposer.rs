@@ -23,7 +23,6 @@ use super::{
     record::Payload,
     transport::Sent,
 };
-use crate::recheck::recheck;
 
 /// The most one entry holds, unless one command alone is larger.
 const ENTRY_BYTES: usize = 512 * 1024;
@@ -241,6 +240,7 @@ impl Proposer {
             encoding::encode(&Batch { items }).map_err(|error| ProposeError::StorageFailed(error.to_string()))?;
         self.node.write(Payload(batch.into()), self.patience).await.map_err(|error| match error {
             WriteError::NotLeading => ProposeError::LeaderLost { fate: Fate::NotAppended },
+            WriteError::DiskFull => ProposeError::DiskFull,
             WriteError::TimedOut => ProposeError::QuorumLost { fate: Fate::Unknown },
             WriteError::Superseded => ProposeError::LeaderLost { fate: Fate::Unknown },
             WriteError::Stopped(why) => ProposeError::StorageFailed(why),
@@ -251,7 +251,7 @@ impl Proposer {
     fn checked(&mut self, mut proposal: Proposal) -> Result<(Vec<Payload>, Vec<DroppedItem>), ProposeError> {
         let mut dropped = Vec::new();
         if let Command::Commit(plan) = &mut proposal.command {
-            dropped = self.held.look(|machine| recheck(&machine.state, plan));
+            dropped = self.held.recheck(plan);
         }
         for item in &dropped {
             tracing::warn!(group = %item.group, reason = item.reason.code(), "a placement no longer fits and is dropped");

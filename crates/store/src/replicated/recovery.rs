@@ -18,7 +18,7 @@ use super::{
     machine::{Batch, Machine},
     record::{Body, EntryRecord, MembersRecord, Position, Record, Standing, VoteRecord},
     snapshot::{self, Head},
-    wal::{Recovered, Wal},
+    wal::{Demand, Recovered, Wal},
 };
 use crate::State;
 
@@ -72,7 +72,7 @@ pub fn restore(dir: &Path, me: &Member, backup: &[u8]) -> Result<Recovery, Recov
     }
     let (head, machine) = snapshot::parse(backup, Path::new("backup"))?;
     claim(dir, me.id)?;
-    let (wal, _) = Wal::open(&dir.join("log"))?;
+    let (wal, _) = Wal::open(&dir.join("log"), Demand::Everything)?;
     begin_alone(dir, wal, me, head.at.unwrap_or_default(), &machine, 0)
 }
 
@@ -91,7 +91,8 @@ pub fn recover_as_single_voter(dir: &Path, me: &Member) -> Result<Recovery, Reco
         return Err(RecoveryError::Nothing { dir: dir.to_owned() });
     }
     claim(dir, me.id)?;
-    let (wal, recovered) = Wal::open(&dir.join("log"))?;
+    // Whoever recovers has nowhere else to look: a log that lost its end is still the best there is.
+    let (wal, recovered) = Wal::open(&dir.join("log"), Demand::WhatIsLeft)?;
     let (head, mut machine) = match snapshot::newest(&dir.join("snapshots"))? {
         Some((_, head, machine)) => (head, machine),
         None => (Head::default(), Machine::default()),

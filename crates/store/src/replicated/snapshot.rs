@@ -19,7 +19,7 @@ use super::{
     encoding::{self, EncodingError},
     machine::Machine,
     record::{MembersRecord, Position},
-    wal::sync_dir,
+    wal::{is_full, sync_dir},
 };
 
 const MAGIC: &[u8; 8] = b"LSHRSNP\x01";
@@ -73,6 +73,16 @@ pub enum SnapshotError {
     Unwritable(#[source] EncodingError),
 }
 
+impl SnapshotError {
+    /// Whether space is all that is missing: the same may succeed once there is some.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_full(source),
+            Self::Damaged { .. } | Self::Unreadable { .. } | Self::Unwritable(_) => false,
+        }
+    }
+}
+
 /// Writes a snapshot under its final name and returns it.
 pub(crate) fn write(dir: &Path, head: &Head, machine: &Machine) -> Result<PathBuf, SnapshotError> {
     fs::create_dir_all(dir).map_err(io("create", dir))?;
@@ -100,17 +110,19 @@ pub(crate) fn to_bytes(head: &Head, machine: &Machine) -> Result<Vec<u8>, Snapsh
     Ok(out.inner)
 }
 
-/// Puts a snapshot received from elsewhere under its final name, once it proves whole.
-pub(crate) fn adopt(dir: &Path, bytes: &[u8], origin: &Path) -> Result<(PathBuf, Head, Machine), SnapshotError> {
-    let (head, machine) = parse(bytes, origin)?;
-    fs::create_dir_all(dir).map_err(io("create", dir))?;
+/// Puts a file received from elsewhere under its final name, once it proves to be a whole snapshot.
+pub(crate) fn adopt(dir: &Path, received: &Path) -> Result<PathBuf, SnapshotError> {
+    let (head, _) = read(received)?;
+    File::open(received).and_then(|file| file.sync_all()).map_err(io("sync", received))?;
     let path = final_path(dir, &head);
-    let partial = path.with_extension("tmp");
-    let mut file = File::create(&partial).map_err(io("create", &partial))?;
-    file.write_all(bytes).map_err(io("write to", &partial))?;
-    file.sync_all().map_err(io("sync", &partial))?;
-    put_in_place(&partial, &path)?;
-    Ok((path, head, machine))
+    put_in_place(received, &path)?;
+    Ok(path)
+}
+
+/// The head and the machine in a file.
+pub(crate) fn read(path: &Path) -> Result<(Head, Machine), SnapshotError> {
+    let bytes = fs::read(path).map_err(io("read", path))?;
+    parse(&bytes, path)
 }
 
 /// The newest snapshot of a directory, proven whole.
@@ -118,8 +130,7 @@ pub(crate) fn newest(dir: &Path) -> Result<Option<(PathBuf, Head, Machine)>, Sna
     let Some(path) = all(dir)?.pop() else {
         return Ok(None);
     };
-    let bytes = fs::read(&path).map_err(io("read", &path))?;
-    let (head, machine) = parse(&bytes, &path)?;
+    let (head, machine) = read(&path)?;
     Ok(Some((path, head, machine)))
 }
 
@@ -245,3 +256,6 @@ impl<W: Write> Write for Summing<W> {
         self.inner.flush()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,3 +164,84 @@ async fn a_member_of_a_cluster_cannot_begin_another() {
     assert!(matches!(one.initialise(member(1)).await, Err(MembershipError::AlreadyInitialised)));
     one.close().await;
 }
+
+/// Everything of a service placed on one node.
+fn placements(replicas: u32) -> Command {
+    use longshore_model::{Generation, GroupKey, GroupPlan, Placement, Plan, PlanItem, SlotIndex, SlotKey};
+    let place = |index| {
+        PlanItem::Place(Placement {
+            slot: SlotKey::Index(SlotIndex(index)),
+            generation: Generation(1),
+            node: "worker".into(),
+            address: std::net::Ipv6Addr::from(u128::from(index) + 1),
+            new_volumes: Vec::new(),
+            devices: longshore_model::device::TakenDevices::default(),
+            terms: None,
+            moved: None,
+        })
+    };
+    let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
+    let items = (0..replicas).map(place).collect();
+    Command::Commit(Box::new(Plan {
+        groups: vec![GroupPlan { group, terms: Arc::default(), items }],
+        ..Plan::default()
+    }))
+}
+
+#[tokio::test]
+async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    let service = longshore_model::ServiceSpec { replicas: 8_000, ..longshore_model::ServiceSpec::default() };
+    let services = [("web".into(), Arc::new(service))].into();
+    let spec = longshore_model::DeploymentSpec { services, ..longshore_model::DeploymentSpec::default() };
+    let apply = Command::Apply { namespace: "default".into(), deployment: "shop".into(), spec: Box::new(spec) };
+    one.propose(proposal(Command::Join(Box::new(crate::stories::node("worker"))))).await.unwrap();
+    one.propose(proposal(apply)).await.unwrap();
+
+    let before = one.status().last_entry;
+    let applied = one.propose(proposal(placements(8_000))).await.unwrap();
+    assert_eq!((applied.outcome, applied.dropped), (Outcome::Changed, Vec::new()));
+    let entries = one.status().last_entry - before;
+    assert!((2..=8).contains(&entries), "{entries} entries");
+    assert_eq!(one.read_local().state.replicas().count(), 8_000);
+
+    let again = one.propose(proposal(placements(8_000))).await.unwrap();
+    assert_eq!(again.outcome, Outcome::Unchanged, "what is taken is not given twice");
+    assert_eq!(again.dropped.len(), 8_000);
+    one.close().await;
+}
+
+#[tokio::test]
+async fn a_member_whose_snapshot_is_gone_or_damaged_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = || ReplicatedConfig { snapshot_after_entries: 280, ..ReplicatedConfig::new(dir.path(), MemberId(1)) };
+    let one = Replicated::open(config(), Arc::new(Alone)).await.unwrap();
+    one.initialise(member(1)).await.unwrap();
+    let mut count = 0;
+    // The last entries before a snapshot stay in the log; there must be some that do not.
+    while one.status().snapshot_entry < 270 {
+        count += 1;
+        one.propose(proposal(quota(count))).await.unwrap();
+    }
+    one.propose(proposal(quota(count + 1))).await.unwrap();
+    one.close().await;
+
+    let file = std::fs::read_dir(dir.path().join("snapshots")).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&file).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 1;
+    std::fs::write(&file, damaged).unwrap();
+    let error = Replicated::open(config(), Arc::new(Alone)).await.err().unwrap();
+    let OpenError::Snapshot(cause) = error else { panic!("{error}") };
+    assert!(cause.to_string().contains(file.to_str().unwrap()), "{cause}");
+
+    std::fs::remove_file(&file).unwrap();
+    let error = Replicated::open(config(), Arc::new(Alone)).await.err().unwrap();
+    assert!(matches!(error, OpenError::SnapshotMissing { snapshot_ends_at: 0, .. }), "{error}");
+
+    std::fs::write(&file, bytes).unwrap();
+    let one = Replicated::open(config(), Arc::new(Alone)).await.unwrap();
+    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(count + 1), "and nothing was touched meanwhile");
+    one.close().await;
+}

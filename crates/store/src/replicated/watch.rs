@@ -127,8 +127,17 @@ enum Missed {
 /// The last changes.
 pub(crate) struct Feed {
     ring: Mutex<Ring>,
+    /// What is not in the ring yet. Whoever applies only ever waits for this lock, which nobody holds for longer than it
+    /// takes to empty a list; a thousand watchers share the other one.
+    arrived: Mutex<Vec<Arrival>>,
     fresh: Notify,
     news: watch::Sender<News>,
+}
+
+enum Arrival {
+    Change(Change),
+    /// The state was replaced by one of this index.
+    Restart(StateIndex),
 }
 
 #[derive(Default)]
@@ -148,7 +157,12 @@ const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 impl Feed {
     pub(crate) fn new(most_events: usize, index: StateIndex) -> Arc<Self> {
         let ring = Ring { most_events, forgotten: index, newest: index, ..Ring::default() };
-        Arc::new(Self { ring: Mutex::new(ring), fresh: Notify::new(), news: watch::Sender::new(News::Open(index)) })
+        Arc::new(Self {
+            ring: Mutex::new(ring),
+            arrived: Mutex::default(),
+            fresh: Notify::new(),
+            news: watch::Sender::new(News::Open(index)),
+        })
     }
 
     /// Adds changes; costs the same however many listen.
@@ -156,19 +170,13 @@ impl Feed {
         if changes.is_empty() {
             return;
         }
-        let mut ring = self.ring();
-        for change in changes {
-            ring.push(change);
-        }
-        drop(ring);
+        self.arrived().extend(changes.into_iter().map(Arrival::Change));
         self.fresh.notify_one();
     }
 
     /// The state was replaced: what led there is not known here.
     pub(crate) fn restart(&self, index: StateIndex) {
-        let mut ring = self.ring();
-        *ring = Ring { most_events: ring.most_events, forgotten: index, newest: index, ..Ring::default() };
-        drop(ring);
+        self.arrived().push(Arrival::Restart(index));
         self.fresh.notify_one();
     }
 
@@ -202,9 +210,24 @@ impl Feed {
         Missed::Nothing(ring.changes.range(skip..).take(MOST_AT_ONCE).cloned().collect())
     }
 
+    /// The ring with everything in it that has arrived.
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        // Nothing under this lock can leave the ring half changed.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        // Nothing under these locks can leave the ring half changed.
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let arrived = std::mem::take(&mut *self.arrived());
+        for arrival in arrived {
+            match arrival {
+                Arrival::Change(change) => ring.push(change),
+                Arrival::Restart(index) => {
+                    *ring = Ring { most_events: ring.most_events, forgotten: index, newest: index, ..Ring::default() };
+                }
+            }
+        }
+        ring
+    }
+
+    fn arrived(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

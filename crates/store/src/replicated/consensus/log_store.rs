@@ -12,10 +12,11 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use openraft::{
@@ -27,13 +28,16 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         record::{Body, EntryRecord, Position, Record},
-        wal::{Wal, WalError},
+        wal::{Demand, Wal, WalError},
     },
     Entry, StorageError, Types, to_entry, to_record,
 };
 
 /// Entries sent to another member at once: enough to fill a link, small enough that a heartbeat is not late behind them.
 const MOST_BYTES_AT_ONCE: usize = 1024 * 1024;
+
+/// How often a write that found no space is tried again.
+const SPACE_AGAIN: Duration = Duration::from_millis(200);
 
 /// The log. Clones read and write the same one.
 #[derive(Clone)]
@@ -46,6 +50,12 @@ pub(crate) struct Shared {
     log: Mutex<Log>,
     /// Bytes of entries appended since the log was opened; the snapshot policy reads it.
     appended_bytes: AtomicU64,
+    /// Bytes that will find room, as of the last write.
+    room: AtomicU64,
+    /// Whether a write waits for space.
+    waits_for_space: AtomicBool,
+    /// Whether nobody waits for the writer any more.
+    closing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -65,24 +75,62 @@ enum Job {
     Note(Record),
     /// Written and synced, then old segments go.
     Purge(Record, oneshot::Sender<Result<(), io::Error>>),
+    /// Space is set aside for so many bytes.
+    MakeRoom(u64, oneshot::Sender<Result<(), WalError>>),
 }
+
+/// The disk has no space for what is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskFull;
 
 impl LogStore {
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
-        let (wal, recovered) = Wal::open(dir)?;
+        let (wal, recovered) = Wal::open(dir, Demand::Everything)?;
         let log = Log {
             entries: recovered.entries.into_iter().map(|entry| (entry.at.index, Arc::new(entry))).collect(),
             vote: recovered.vote.map(Vote::from),
             committed: recovered.committed.map(LogId::from),
             purged: recovered.purged.map(LogId::from),
         };
+        let shared = Arc::new(Shared {
+            log: Mutex::new(log),
+            appended_bytes: AtomicU64::new(0),
+            room: AtomicU64::new(0),
+            waits_for_space: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        });
         let (writer, jobs) = mpsc::channel();
+        let working = Writer { wal, shared: Arc::clone(&shared) };
         thread::Builder::new()
             .name("log-writer".to_owned())
-            .spawn(move || write_all(wal, &jobs))
+            .spawn(move || working.run(&jobs))
             .map_err(|source| WalError::Io { action: "start the writer of", path: dir.to_owned(), source })?;
-        let shared = Arc::new(Shared { log: Mutex::new(log), appended_bytes: AtomicU64::new(0) });
         Ok(Self { shared, writer })
+    }
+
+    /// Makes sure that an entry of this size will find room, before anybody is told that it is under way.
+    pub(crate) async fn make_room(&self, bytes: usize) -> Result<(), DiskFull> {
+        if self.shared.waits_for_space.load(Ordering::Relaxed) {
+            return Err(DiskFull);
+        }
+        let bytes = bytes as u64;
+        if self.shared.room.load(Ordering::Relaxed) >= bytes {
+            return Ok(());
+        }
+        let (done, made) = oneshot::channel();
+        if self.send(Job::MakeRoom(bytes, done)).is_err() {
+            // The writer has stopped; the write itself says why.
+            return Ok(());
+        }
+        match made.await {
+            Ok(Err(error)) if error.is_full() => Err(DiskFull),
+            Ok(Ok(()) | Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// A write that waits for space is given up: the member is being closed.
+    pub(crate) fn stop_waiting(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn purged(&self) -> Option<Position> {
@@ -109,32 +157,57 @@ impl LogStore {
     }
 }
 
-/// The writer's life: until nobody can ask any more.
-fn write_all(mut wal: Wal, jobs: &mpsc::Receiver<Job>) {
-    while let Ok(job) = jobs.recv() {
-        match job {
-            Job::Append(records, flushed) => {
-                flushed.log_io_completed(durably(&mut wal, &records).map_err(io::Error::other));
-            }
-            Job::Settle(record, done) => {
-                let _ = done.send(durably(&mut wal, &[record]).map_err(io::Error::other));
-            }
-            Job::Note(record) => {
-                if let Err(error) = wal.write(&[record]) {
-                    tracing::warn!(error = %error, "a note to the log was not written; it is written again later");
-                }
-            }
-            Job::Purge(record, done) => {
-                let purged = durably(&mut wal, &[record]).and_then(|()| wal.drop_purged());
-                let _ = done.send(purged.map_err(io::Error::other));
-            }
-        }
-    }
+/// The one who writes.
+struct Writer {
+    wal: Wal,
+    shared: Arc<Shared>,
 }
 
-fn durably(wal: &mut Wal, records: &[Record]) -> Result<(), WalError> {
-    wal.write(records)?;
-    wal.sync()
+impl Writer {
+    /// Runs until nobody can ask any more.
+    fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            match job {
+                Job::Append(records, flushed) => {
+                    flushed.log_io_completed(self.durably(&records).map_err(io::Error::other));
+                }
+                Job::Settle(record, done) => {
+                    let _ = done.send(self.durably(&[record]).map_err(io::Error::other));
+                }
+                Job::Note(record) => {
+                    if let Err(error) = self.wal.write(&[record]) {
+                        tracing::warn!(%error, "a note to the log was not written; it is written again later");
+                    }
+                }
+                Job::Purge(record, done) => {
+                    let purged = self.durably(&[record]).and_then(|()| self.wal.drop_purged());
+                    let _ = done.send(purged.map_err(io::Error::other));
+                }
+                Job::MakeRoom(bytes, done) => {
+                    let _ = done.send(self.wal.make_room(bytes));
+                }
+            }
+            self.shared.room.store(self.wal.room(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns once it is on the disk. A full disk is waited for: nothing is acknowledged meanwhile, and a member that
+    /// gave up would have to be restarted by somebody once there is space again.
+    fn durably(&mut self, records: &[Record]) -> Result<(), WalError> {
+        while let Err(error) = self.wal.write(records) {
+            if !error.is_full() || self.shared.closing.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            if !self.shared.waits_for_space.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%error, code = "disk_full", "the log waits for space on its disk");
+            }
+            thread::sleep(SPACE_AGAIN);
+        }
+        if self.shared.waits_for_space.swap(false, Ordering::Relaxed) {
+            tracing::info!("there is space for the log again");
+        }
+        self.wal.sync()
+    }
 }
 
 fn size(entry: &EntryRecord) -> usize {

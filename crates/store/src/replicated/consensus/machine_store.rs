@@ -8,9 +8,14 @@
 use std::{
     fs,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
+use longshore_model::Plan;
 use openraft::{
     EntryPayload, LogId, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, StorageIOError, StoredMembership,
     storage::RaftStateMachine,
@@ -27,7 +32,13 @@ use super::{
     },
     Entry, StorageError, Types, stored,
 };
-use crate::State;
+use crate::{
+    State,
+    recheck::{DroppedItem, whereabouts::Whereabouts},
+};
+
+/// How often a snapshot that found no space is tried again.
+const SPACE_AGAIN: Duration = Duration::from_secs(1);
 
 /// A snapshot in a file of its own.
 #[derive(Clone, Debug)]
@@ -40,10 +51,16 @@ pub(crate) struct Held {
     inner: Mutex<Inner>,
     pub(crate) feed: Arc<Feed>,
     dir: PathBuf,
+    /// Nanoseconds spent applying.
+    applying: AtomicU64,
+    /// Whether nobody waits for a snapshot any more.
+    closing: AtomicBool,
 }
 
 struct Inner {
     machine: Machine,
+    /// Of what the machine holds.
+    whereabouts: Whereabouts,
     applied: Option<LogId<u64>>,
     members: StoredMembership<u64, Member>,
     /// The last state handed out; those who ask for the same one share it.
@@ -57,6 +74,7 @@ impl Held {
         snapshot::clear_unfinished(&dir)?;
         let mut inner = Inner {
             machine: Machine::default(),
+            whereabouts: Whereabouts::default(),
             applied: None,
             members: StoredMembership::default(),
             handed_out: Weak::new(),
@@ -67,7 +85,7 @@ impl Held {
             inner.current = Some((meta(&head), SnapshotFile { path }));
         }
         let feed = Feed::new(most_events, inner.machine.state.index());
-        Ok(Self { inner: Mutex::new(inner), feed, dir })
+        Ok(Self { inner: Mutex::new(inner), feed, dir, applying: AtomicU64::new(0), closing: AtomicBool::new(false) })
     }
 
     /// The state as of now, shared with everybody who asked since it last changed.
@@ -88,6 +106,12 @@ impl Held {
         look(&self.inner().machine)
     }
 
+    /// Takes out of a plan what no longer fits the applied state.
+    pub(crate) fn recheck(&self, plan: &mut Plan) -> Vec<DroppedItem> {
+        let inner = self.inner();
+        inner.whereabouts.recheck(&inner.machine.state, plan)
+    }
+
     /// Where the machine has got to.
     pub(crate) fn applied(&self) -> Option<Position> {
         self.inner().applied.map(Position::from)
@@ -97,6 +121,16 @@ impl Held {
     pub(crate) fn copy(&self) -> (Head, Machine) {
         let inner = self.inner();
         (inner.head(), inner.machine.clone())
+    }
+
+    /// Time spent applying.
+    pub(crate) fn applying(&self) -> Duration {
+        Duration::from_nanos(self.applying.load(Ordering::Relaxed))
+    }
+
+    /// A snapshot that waits for space is given up: the member is being closed.
+    pub(crate) fn stop_waiting(&self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -115,6 +149,7 @@ impl Inner {
     }
 
     fn replace(&mut self, machine: Machine, head: &Head) {
+        self.whereabouts = Whereabouts::of(&machine.state);
         self.machine = machine;
         self.applied = head.at.map(LogId::from);
         self.members = stored(head.members_at, head.members.clone());
@@ -125,7 +160,12 @@ impl Inner {
             EntryPayload::Blank => Vec::new(),
             EntryPayload::Normal(payload) => {
                 let batch: Batch = encoding::decode(&payload.0)?;
-                self.machine.apply(&batch, changes)?
+                let before = changes.len();
+                let answers = self.machine.apply(&batch, changes)?;
+                for change in &changes[before..] {
+                    self.whereabouts.follow(&change.events);
+                }
+                answers
             }
             EntryPayload::Membership(members) => {
                 self.members = StoredMembership::new(Some(entry.log_id), members);
@@ -163,6 +203,7 @@ impl RaftStateMachine<Types> for MachineStore {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
+        let started = Instant::now();
         let mut changes = Vec::new();
         let mut inner = self.0.inner();
         let mut answers = Vec::new();
@@ -172,6 +213,8 @@ impl RaftStateMachine<Types> for MachineStore {
         }
         drop(inner);
         self.0.feed.push(changes);
+        let spent = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.0.applying.fetch_add(spent, Ordering::Relaxed);
         Ok(answers)
     }
 
@@ -193,7 +236,7 @@ impl RaftStateMachine<Types> for MachineStore {
         let held = Arc::clone(&self.0);
         let failed =
             |error: String| StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(error));
-        let installed = tokio::task::spawn_blocking(move || held.install(&snapshot.path)).await;
+        let installed = tokio::task::spawn_blocking(move || held.install(snapshot.path)).await;
         installed.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))?;
         Ok(())
     }
@@ -205,13 +248,9 @@ impl RaftStateMachine<Types> for MachineStore {
 }
 
 impl Held {
-    fn install(&self, received: &std::path::Path) -> Result<(), SnapshotError> {
-        let bytes = fs::read(received).map_err(|source| SnapshotError::Io {
-            action: "read",
-            path: received.to_owned(),
-            source,
-        })?;
-        let (path, head, machine) = snapshot::adopt(&self.dir, &bytes, received)?;
+    fn install(&self, snapshot: PathBuf) -> Result<(), SnapshotError> {
+        let path = if snapshot.parent() == Some(&*self.dir) { snapshot } else { self.fetch(&snapshot)? };
+        let (head, machine) = snapshot::read(&path)?;
         let mut inner = self.inner();
         inner.replace(machine, &head);
         inner.current = Some((meta(&head), SnapshotFile { path }));
@@ -220,9 +259,29 @@ impl Held {
         self.feed.restart(index);
         snapshot::clear_old(&self.dir)
     }
+
+    /// A snapshot of another directory, copied here. Members receive theirs into their own; only the suite does not.
+    fn fetch(&self, from: &std::path::Path) -> Result<PathBuf, SnapshotError> {
+        let received = self.dir.join("received.tmp");
+        fs::create_dir_all(&self.dir).and_then(|()| fs::copy(from, &received)).map_err(|source| SnapshotError::Io {
+            action: "copy",
+            path: from.to_owned(),
+            source,
+        })?;
+        snapshot::adopt(&self.dir, &received)
+    }
+
+    fn build(&self, head: &Head, machine: &Machine) -> Result<Snapshot<Types>, SnapshotError> {
+        let path = snapshot::write(&self.dir, head, machine)?;
+        let (meta, file) = (meta(head), SnapshotFile { path });
+        self.inner().current = Some((meta.clone(), file.clone()));
+        snapshot::clear_old(&self.dir)?;
+        Ok(Snapshot { meta, snapshot: Box::new(file) })
+    }
 }
 
 /// Writes one snapshot from a copy.
+#[derive(Clone)]
 pub(crate) struct Builder {
     held: Arc<Held>,
     head: Head,
@@ -231,23 +290,25 @@ pub(crate) struct Builder {
 
 impl RaftSnapshotBuilder<Types> for Builder {
     async fn build_snapshot(&mut self) -> Result<Snapshot<Types>, StorageError> {
-        let (to, head, machine) = (Arc::clone(&self.held), self.head.clone(), self.machine.clone());
-        let written = tokio::task::spawn_blocking(move || {
-            let path = snapshot::write(&to.dir, &head, &machine)?;
-            let (meta, file) = (meta(&head), SnapshotFile { path });
-            to.inner().current = Some((meta.clone(), file.clone()));
-            snapshot::clear_old(&to.dir)?;
-            Ok::<_, SnapshotError>(Snapshot { meta, snapshot: Box::new(file) })
-        });
         let failed = |error: String| StorageIOError::write_snapshot(None, openraft::AnyError::error(error));
-        let snapshot =
-            written.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))?;
-        Ok(snapshot)
+        loop {
+            let this = self.clone();
+            let built = tokio::task::spawn_blocking(move || this.held.build(&this.head, &this.machine)).await;
+            match built.map_err(|error| failed(error.to_string()))? {
+                Ok(snapshot) => return Ok(snapshot),
+                // To the library a snapshot that failed is the end of its member. Without one the log only grows.
+                Err(error) if error.is_full() && !self.held.closing.load(Ordering::Relaxed) => {
+                    tracing::warn!(error = chain(&error), code = "disk_full", "a snapshot waits for space on its disk");
+                    tokio::time::sleep(SPACE_AGAIN).await;
+                }
+                Err(error) => return Err(failed(chain(&error)).into()),
+            }
+        }
     }
 }
 
 /// An error and its causes on one line: the library keeps only text.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -9,7 +9,10 @@ use std::{
     future::Future,
     io::{Read, Write},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,10 +28,11 @@ use super::{
     super::{
         Member, encoding, message,
         record::Payload,
+        snapshot,
         transport::{Sent, Transport},
     },
     Raft, Types,
-    machine_store::SnapshotFile,
+    machine_store::{SnapshotFile, chain},
 };
 
 /// Most of a snapshot that goes into one message.
@@ -216,6 +220,8 @@ impl Line {
 pub(super) struct Receiver {
     dir: PathBuf,
     under_way: tokio::sync::Mutex<Option<Incoming>>,
+    /// Snapshots begun. One that is sent again is another file: the first may still be on its way to its place.
+    begun: AtomicU64,
 }
 
 struct Incoming {
@@ -227,7 +233,7 @@ struct Incoming {
 
 impl Receiver {
     pub(super) fn new(dir: PathBuf) -> Self {
-        Self { dir, under_way: tokio::sync::Mutex::new(None) }
+        Self { dir, under_way: tokio::sync::Mutex::new(None), begun: AtomicU64::new(0) }
     }
 
     pub(super) async fn take(&self, raft: &Raft, chunk: Chunk) -> Answer {
@@ -243,21 +249,36 @@ impl Receiver {
             }
             ChunkPosition::Last => {
                 drop(under_way);
-                let path = incoming.path.clone();
-                let snapshot = Box::new(SnapshotFile { path: path.clone() });
-                let installed = raft.install_full_snapshot(chunk.vote, Snapshot { meta: chunk.meta, snapshot }).await;
-                // What was worth keeping has been copied under its own name.
-                let _ = fs::remove_file(path);
-                Answer::Snapshot(installed)
+                self.install(raft, incoming, chunk).await
             }
         }
+    }
+
+    /// The snapshot is safe under its own name before the library hears of it: the library drops the log that leads there
+    /// at once, and a member that is killed then must find the one or the other.
+    async fn install(&self, raft: &Raft, incoming: Incoming, chunk: Chunk) -> Answer {
+        let dir = self.dir.clone();
+        let adopted = tokio::task::spawn_blocking(move || snapshot::adopt(&dir, &incoming.path)).await;
+        let path = match adopted {
+            Ok(Ok(path)) => path,
+            Ok(Err(error)) => return Answer::Failed(chain(&error)),
+            Err(error) => return Answer::Failed(error.to_string()),
+        };
+        let snapshot = Box::new(SnapshotFile { path });
+        Answer::Snapshot(raft.install_full_snapshot(chunk.vote, Snapshot { meta: chunk.meta, snapshot }).await)
     }
 
     /// The snapshot under way with this chunk added, or a new one where the chunk begins one.
     fn incoming(&self, under_way: Option<Incoming>, chunk: &Chunk) -> Result<Incoming, String> {
         let mut incoming = match under_way {
             Some(incoming) if chunk.offset != 0 && incoming.id == chunk.meta.snapshot_id => incoming,
-            Some(_) | None if chunk.offset == 0 => self.begin(&chunk.meta.snapshot_id)?,
+            abandoned if chunk.offset == 0 => {
+                if let Some(abandoned) = abandoned {
+                    // What stays behind is removed when the member is opened next.
+                    let _ = fs::remove_file(abandoned.path);
+                }
+                self.begin(&chunk.meta.snapshot_id)?
+            }
             Some(_) | None => return Err("a chunk of a snapshot whose beginning never came".to_owned()),
         };
         if incoming.length != chunk.offset {
@@ -271,7 +292,8 @@ impl Receiver {
     fn begin(&self, id: &str) -> Result<Incoming, String> {
         let failed = |error: std::io::Error| format!("could not begin to receive a snapshot: {error}");
         fs::create_dir_all(&self.dir).map_err(failed)?;
-        let path = self.dir.join(format!("received-{id}.tmp"));
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("received-{id}-{number}.tmp"));
         let file = File::create(&path).map_err(failed)?;
         Ok(Incoming { id: id.to_owned(), path, file, length: 0 })
     }

@@ -24,7 +24,7 @@ use super::{
         transport::{Sent, Transport},
     },
     Raft,
-    log_store::LogStore,
+    log_store::{DiskFull, LogStore},
     machine_store::{Held, MachineStore},
     network::{Answer, Ask, Line, Network, Receiver},
 };
@@ -50,6 +50,8 @@ pub(crate) struct Node {
 pub(crate) enum WriteError {
     /// It was not appended: somebody else leads, or nobody.
     NotLeading,
+    /// It was not appended: there is no space for it.
+    DiskFull,
     /// It was appended, and no quorum confirmed it in time.
     TimedOut,
     /// It was appended, and then another leader came.
@@ -106,12 +108,15 @@ impl Node {
     }
 
     pub(crate) async fn stop(&self) {
+        self.log.stop_waiting();
         // It fails only when the task was already gone.
         let _ = self.raft.shutdown().await;
     }
 
     /// Appends a batch and waits until it is applied here.
     pub(crate) async fn write(&self, batch: Payload, patience: Duration) -> Result<Vec<Applied>, WriteError> {
+        // Asked before, because the library takes a failed write for the end of its member.
+        self.log.make_room(batch.0.len()).await.map_err(|DiskFull| WriteError::DiskFull)?;
         match tokio::time::timeout(patience, self.raft.client_write(batch)).await {
             Err(_) => Err(WriteError::TimedOut),
             Ok(Ok(answer)) => Ok(answer.data),
@@ -225,6 +230,8 @@ impl Node {
             applied_entry: metrics.last_applied.map_or(0, |at| at.index),
             snapshot_entry: metrics.snapshot.map_or(0, |at| at.index),
             lag: lag.collect(),
+            // The machine knows that one.
+            applying: Duration::ZERO,
             failure: metrics.running_state.err().map(|fatal| why_stopped(&fatal)),
         }
     }

@@ -1,7 +1,8 @@
 //! Reading the log back after a stop of any kind.
 //!
 //! Owns: telling a write that was cut short from damage.
-//! Must not touch: anything but the very end of the last segment, and that only when nothing whole lies behind the cut.
+//! Must not touch: anything but the very end of the last segment, and that only when nothing whole lies behind the cut and
+//! nothing that was synced is missing.
 //! Invariant: what is returned is a prefix of what was written that includes everything synced, or an error says why not.
 
 use std::{
@@ -17,11 +18,13 @@ use super::{
 pub(super) struct Found {
     pub(super) segments: Vec<Segment>,
     pub(super) next_number: u64,
+    synced: u64,
     pub(super) recovered: Recovered,
 }
 
-pub(super) fn read(dir: &Path) -> Result<Found, WalError> {
-    let mut found = Found { segments: Vec::new(), next_number: 1, recovered: Recovered::default() };
+/// Reads all segments. A log that does not reach the record of the number `synced` was damaged.
+pub(super) fn read(dir: &Path, synced: u64) -> Result<Found, WalError> {
+    let mut found = Found { segments: Vec::new(), next_number: 1, synced, recovered: Recovered::default() };
     let paths = segment_paths(dir)?;
     // The oldest segment is named by its first record; what came before it is in a snapshot.
     if let Some(first) = paths.first().and_then(|path| path.file_stem()?.to_str()?.parse().ok()) {
@@ -30,6 +33,11 @@ pub(super) fn read(dir: &Path) -> Result<Found, WalError> {
     for (place, path) in paths.iter().enumerate() {
         let rest = &paths[place + 1..];
         read_segment(path, rest, &mut found)?;
+    }
+    if found.next_number <= synced {
+        let path = paths.last().map_or(dir, PathBuf::as_path);
+        let offset = fs::metadata(path).map_or(0, |file| file.len());
+        return Err(WalError::SyncedLost { path: path.to_owned(), offset, after_entry: last_entry(&found) });
     }
     check_end(dir, &found.recovered)?;
     Ok(found)
@@ -72,7 +80,8 @@ fn read_segment(path: &Path, later: &[PathBuf], found: &mut Found) -> Result<(),
 
 /// A segment without its header was being created when the machine stopped, if it is the last and holds no record.
 fn headless(path: &Path, bytes: &[u8], later: &[PathBuf], found: &mut Found) -> Result<(), WalError> {
-    if later.is_empty() && !record_follows(bytes, 0, found.next_number) && bytes.len() <= HEADER.len() {
+    let unfinished = bytes.len() <= HEADER.len() || bytes.iter().all(|byte| *byte == 0);
+    if later.is_empty() && found.next_number > found.synced && unfinished {
         fs::remove_file(path).map_err(io("remove", path))?;
         return path.parent().map_or(Ok(()), sync_dir);
     }
@@ -84,6 +93,10 @@ fn cut(path: &Path, bytes: &[u8], offset: usize, later: &[PathBuf], found: &Foun
     let continued = later.iter().any(|path| fs::metadata(path).map_or(true, |file| file.len() > HEADER.len() as u64));
     if continued || record_follows(bytes, offset + 1, found.next_number) {
         return Err(damaged(path, offset, found));
+    }
+    if found.next_number <= found.synced {
+        let (path, offset) = (path.to_owned(), offset as u64);
+        return Err(WalError::SyncedLost { path, offset, after_entry: last_entry(found) });
     }
     tracing::warn!(
         file = %path.display(),
