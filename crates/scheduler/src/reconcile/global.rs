@@ -7,7 +7,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longshore_model::{Explanation, Generation, Health, Intent, NodeName, PlanItem, SlotKey, Time, replica::Wanted};
+use longshore_model::{
+    Explanation, Generation, Health, Intent, NodeName, PlanItem, ServiceSpec, SlotKey, Time, replica::Wanted,
+};
 
 use super::{
     Pass, absence, handover, jobs, restart,
@@ -166,11 +168,16 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     let view = &*pass.view;
     let group = view.group(ask.group);
     let is_done = |slot: &Slot| slot.current().is_some_and(|replica| jobs::has_ended(group, replica));
+    // Until its step has come a replica is waited for as it was before the rollout.
+    let waited_by = |slot: &Slot| match (rollout::follows(view, ask, slot), &group.rolling.held) {
+        (Follows::Held, Some(held)) => Arc::clone(&held.spec),
+        (Follows::Held | Follows::Target, _) => Arc::clone(&ask.spec),
+    };
     let stays = |name: &NodeName, slot: &Slot| {
         view.fleet.by_name.get(name).is_some_and(|node| {
             // What has ended is shown until it is collected, whatever becomes of the node.
             let done = jobs::is_job(ask.spec.kind) && is_done(slot);
-            done || (is_there(view, ask, *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
+            done || (is_there(view, &waited_by(slot), *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
         })
     };
     let gone: BTreeSet<SlotKey> = view
@@ -188,13 +195,11 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
 }
 
 /// Whether a node counts as there for the replica it has: nobody empties it, and it is up, or waited for.
-fn is_there(view: &View, ask: &Ask, node: NodeIx, slot: &Slot, now: Time) -> bool {
+fn is_there(view: &View, spec: &ServiceSpec, node: NodeIx, slot: &Slot, now: Time) -> bool {
     let known = view.fleet.node(node);
     let waited_for = || {
         let current = slot.current();
-        current.is_some_and(|it| {
-            absence::is_held(view, &ask.spec, it, now) || absence::is_waited_for(view, &ask.spec, it, now)
-        })
+        current.is_some_and(|it| absence::is_held(view, spec, it, now) || absence::is_waited_for(view, spec, it, now))
     };
     matches!(known.intent, Intent::Active | Intent::Paused) && (known.health != Health::Down || waited_for())
 }

@@ -55,7 +55,9 @@ pub(super) fn settle(pass: &mut Pass<'_>, ask: &Ask) {
         }
         let stop = |generation: Generation| PlanItem::Stop { slot: slot.key.clone(), generation };
         for replica in slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
-            wakes.extend(absence::next_change(pass.view, &known.spec, replica, pass.now));
+            // Which of the two it follows may change meanwhile; to look once too often is no harm.
+            let specs = known.rolling.held.iter().map(|held| &held.spec).chain([&known.spec]);
+            wakes.extend(specs.filter_map(|spec| absence::next_change(pass.view, spec, replica, pass.now)));
         }
         if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, &known.spec, job, pass.now)) {
             stops.push(stop(job.generation));
