@@ -82,6 +82,8 @@ setup-test: setup
 	$(call need,iptables,iptables)
 	$(call need,ip,iproute2)
 	$(call need,nsenter,util-linux)
+	$(call need,chromium,chromium)
+	$(call need,chromedriver,chromium-driver)
 
 test: setup-test gate
 

@@ -122,3 +122,20 @@ pub struct MemberRow {
     /// Whether it leads.
     pub leads: bool,
 }
+
+/// Somebody logs in to the dashboard.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoginRequest {
+    /// Their token.
+    pub token: String,
+}
+
+/// A link that logs in once.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct LoginLink {
+    /// Where, at any address of the daemon.
+    pub path: String,
+    /// The same with the address for browsers of the daemon's machine, where there is one.
+    pub url: Option<String>,
+}

@@ -20,8 +20,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope,
-    JoinTokenRequest, LabelRequest, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica, RollbackRequest,
-    ScaleRequest, SecretRequest, SecretStored, Token, TokenRequest, TokenRow, WhatIf, WhatIfRequest, Why, tls,
+    JoinTokenRequest, LabelRequest, LoginLink, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica,
+    RollbackRequest, ScaleRequest, SecretRequest, SecretStored, Token, TokenRequest, TokenRow, WhatIf, WhatIfRequest,
+    Why, tls,
 };
 
 /// Where a daemon listens.
@@ -206,6 +207,11 @@ impl Client {
     /// The control plane.
     pub async fn cluster(&self) -> Result<ClusterStatus, ClientError> {
         self.ask(Method::GET, "/v1/cluster", NOTHING).await
+    }
+
+    /// A link that logs in to the dashboard, once.
+    pub async fn login_link(&self) -> Result<LoginLink, ClientError> {
+        self.ask(Method::POST, "/v1/login-links", NOTHING).await
     }
 
     /// A token that lets one node in.

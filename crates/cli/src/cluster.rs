@@ -311,6 +311,25 @@ pub(crate) fn backup(options: &Backup) -> anyhow::Result<Exit> {
     })
 }
 
+/// Print a link to the dashboard that logs in once, within a minute.
+///
+/// Example: longshore dashboard
+#[derive(Debug, Args)]
+pub(crate) struct Dashboard {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(crate) fn dashboard(options: &Dashboard) -> anyhow::Result<Exit> {
+    remote::ask(&options.connection, async |client| {
+        let link = client.login_link().await?;
+        if link.url.is_none() {
+            print::note("hint: the daemon listens for no browsers; start it with `--http 127.0.0.1:7475`");
+        }
+        remote::show(&options.connection, &link, |link| format!("{}\n", link.url.as_ref().unwrap_or(&link.path)))
+    })
+}
+
 /// Make a cluster of one from a backup, in an empty folder.
 ///
 /// Example: longshore restore cluster.backup --data-dir /var/lib/longshore

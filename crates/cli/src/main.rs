@@ -56,6 +56,7 @@ enum Command {
     Secret(cluster::SecretCommand),
     Backup(cluster::Backup),
     Restore(cluster::Restore),
+    Dashboard(cluster::Dashboard),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -83,6 +84,7 @@ fn main() -> std::process::ExitCode {
         Command::Token(command) => cluster::token(command),
         Command::Secret(command) => cluster::secret(command),
         Command::Backup(options) => cluster::backup(&options),
+        Command::Dashboard(options) => cluster::dashboard(&options),
         Command::Restore(options) => cluster::restore(options),
         Command::Sim(command) => sim::run(command),
         Command::Hello(options) => hello::run(&options),

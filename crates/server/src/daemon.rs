@@ -235,7 +235,7 @@ async fn open_doors(
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     let failed = |address: String, cause| StartError::Listen { address, cause };
     let own_uid = rustix::process::geteuid().as_raw();
-    let router = http::router(Arc::new(Desk::new(Arc::clone(hub), own_uid)));
+    let router = http::router(Arc::new(Desk::new(Arc::clone(hub), own_uid, config.http)));
     let local = doors::local(&config.socket, router.clone(), closed.clone());
     let mut doors = vec![local.map_err(|cause| failed(config.socket.display().to_string(), cause))?];
     let mut accepting = Some(accepting);

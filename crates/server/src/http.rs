@@ -5,6 +5,7 @@
 
 mod access;
 mod caller;
+mod dashboard;
 mod deployments;
 mod events;
 mod extract;
@@ -16,7 +17,7 @@ mod probes;
 mod questions;
 mod refusal;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Extension, Router,
@@ -28,7 +29,7 @@ use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
 use longshore_store::replicated::{IdempotencyKey, Outcome, Proposal, Replicated};
 
-use self::{caller::Caller, extract::Largest, refusal::Refusal};
+use self::{caller::Caller, dashboard::Sessions, extract::Largest, refusal::Refusal};
 use crate::{
     clock,
     hub::Hub,
@@ -41,6 +42,9 @@ const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
 /// What every handler knows.
 pub(crate) struct Desk {
     pub(crate) hub: Arc<Hub>,
+    sessions: Sessions,
+    /// Where browsers of this machine are heard.
+    browsers: Option<SocketAddr>,
     /// Users of this machine let in besides root: the one the daemon runs as.
     own_uid: u32,
     /// How often one caller may ask.
@@ -52,9 +56,11 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(hub: Arc<Hub>, own_uid: u32) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, own_uid: u32, browsers: Option<SocketAddr>) -> Self {
         Self {
             hub,
+            sessions: Sessions::default(),
+            browsers,
             own_uid,
             // A dashboard or a script asks a few times a second; whoever asks hundreds of times has a loop gone wrong.
             callers: Limits::new(500, 200),
@@ -82,6 +88,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
     guarded
         .merge(figures)
         .merge(open)
+        .merge(dashboard::router())
         .layer(Extension(Largest(LARGEST_REQUEST)))
         .merge(peers::router(&desk))
         .fallback(async || Refusal::new(StatusCode::NOT_FOUND, RequestCode::NotFound, "there is nothing at this path"))
@@ -102,6 +109,7 @@ fn in_scope() -> Router<Arc<Desk>> {
         .route("/v1/replicas", get(questions::replicas))
         .route("/v1/pending", get(questions::pending))
         .route("/v1/why/{replica}", get(questions::why))
+        .route("/v1/login-links", post(dashboard::make_link))
 }
 
 fn of_deployers() -> Router<Arc<Desk>> {

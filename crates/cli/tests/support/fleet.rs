@@ -42,13 +42,23 @@ pub(crate) struct Node {
     pub(crate) namespace: Option<String>,
     /// The container engine it has to itself, if it has one.
     pub(crate) engine: Option<Engine>,
+    /// Where it hears browsers, if it does.
+    pub(crate) browsers: Option<String>,
 }
 
 impl Node {
     /// A node that has not been started, beside the others of a cluster.
     pub(crate) fn beside(cluster: &Cluster, name: &str) -> Self {
         let data = cluster.folder.path().join(name);
-        Self { name: name.to_owned(), address: free_address(), data, daemon: None, namespace: None, engine: None }
+        Self {
+            name: name.to_owned(),
+            address: free_address(),
+            data,
+            daemon: None,
+            namespace: None,
+            engine: None,
+            browsers: None,
+        }
     }
 
     /// The program, where the node lives.
@@ -71,6 +81,9 @@ impl Node {
         command.arg("--data-dir").arg(&self.data);
         if let Some(engine) = &self.engine {
             command.arg("--docker").arg(engine.socket());
+        }
+        if let Some(address) = &self.browsers {
+            command.args(["--http", address]);
         }
         let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
         self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
@@ -114,6 +127,17 @@ impl Cluster {
     /// A cluster of so many nodes, with as many voters as that makes.
     pub(crate) fn of(count: usize) -> Self {
         Self::on(None, count, Engines::None)
+    }
+
+    /// One node, which hears browsers at this address.
+    pub(crate) fn with_browsers(address: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cluster = Self { folder, nodes: Vec::new(), network: None, engines: Engines::None };
+        let mut node = Node::beside(&cluster, "n1");
+        node.browsers = Some(address.to_owned());
+        node.start();
+        cluster.nodes.push(node);
+        cluster
     }
 
     /// The same, with a network namespace for each node. Takes root.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Extension, FromRequestParts, Request, State},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{HeaderMap, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::Response,
 };
@@ -20,7 +20,7 @@ use longshore_model::{
 };
 use longshore_store::State as Kept;
 
-use super::{Desk, Refusal};
+use super::{Desk, Refusal, dashboard::by_session};
 use crate::{
     clock,
     doors::Peer,
@@ -70,7 +70,7 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let admission = judge(&desk, &peer, request.headers(), Knowledge::Newest).await?;
+    let admission = judge(&desk, &peer, request.method(), request.headers(), Knowledge::Newest).await?;
     request.extensions_mut().insert(admission);
     Ok(next.run(request).await)
 }
@@ -82,14 +82,14 @@ pub(super) async fn admit_by_what_is_known(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let admission = judge(&desk, &peer, request.headers(), Knowledge::Local).await?;
+    let admission = judge(&desk, &peer, request.method(), request.headers(), Knowledge::Local).await?;
     request.extensions_mut().insert(admission);
     Ok(next.run(request).await)
 }
 
 /// What a token is judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knowledge {
+pub(super) enum Knowledge {
     /// What the cluster knows.
     Newest,
     /// What this member knows.
@@ -117,7 +117,13 @@ pub(super) async fn everywhere(Extension(who): Extension<Admission>, request: Re
 
 type Answered = Result<Response, Refusal>;
 
-async fn judge(desk: &Desk, peer: &Peer, headers: &HeaderMap, by: Knowledge) -> Result<Admission, Refusal> {
+async fn judge(
+    desk: &Desk,
+    peer: &Peer,
+    method: &Method,
+    headers: &HeaderMap,
+    by: Knowledge,
+) -> Result<Admission, Refusal> {
     let admission = match peer {
         Peer::Local(Some(uid)) if *uid == 0 || *uid == desk.own_uid => by_user(*uid),
         Peer::Local(_) => {
@@ -125,8 +131,13 @@ async fn judge(desk: &Desk, peer: &Peer, headers: &HeaderMap, by: Knowledge) -> 
             return Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message));
         }
         Peer::Loopback | Peer::Remote(_) => {
-            let shown = borne(headers).ok_or_else(stranger)?;
-            by_token(desk, &shown, by).await?.ok_or_else(stranger)?
+            let opened = if headers.contains_key(header::AUTHORIZATION) {
+                let shown = borne(headers).ok_or_else(stranger)?;
+                by_token(desk, &shown, by).await?
+            } else {
+                by_session(desk, method, headers, by).await?
+            };
+            opened.ok_or_else(stranger)?
         }
     };
     let often = "this caller asks too often; try again in a moment";
@@ -141,7 +152,7 @@ fn by_user(uid: u32) -> Admission {
 }
 
 /// What a token opens. Whatever is wrong with one is answered alike: nobody learns which part was right.
-async fn by_token(desk: &Desk, shown: &Token, by: Knowledge) -> Result<Option<Admission>, Refusal> {
+pub(super) async fn by_token(desk: &Desk, shown: &Token, by: Knowledge) -> Result<Option<Admission>, Refusal> {
     let store = desk.store()?;
     let state = store.read_local().state;
     let opened = opened_by(&state, shown);
@@ -180,7 +191,7 @@ fn borne(headers: &HeaderMap) -> Option<Token> {
     Token::of_kind(TokenKind::Operator, text).ok()
 }
 
-fn stranger() -> Refusal {
+pub(super) fn stranger() -> Refusal {
     let message = "the request carries no token, or one that opens nothing";
     let hint = "send `Authorization: Bearer TOKEN` with one of `longshore token create`";
     Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message).with("hint", hint)

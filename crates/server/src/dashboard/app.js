@@ -1,0 +1,259 @@
+// The dashboard: pages drawn from the public API, and drawn again when something happens.
+// Nothing is ever put into the page as markup: whatever a name holds, it stays text.
+
+const main = document.querySelector("main");
+const dialog = document.querySelector("dialog");
+const live = document.querySelector(".live");
+
+function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "onclick" || name === "onsubmit") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+class Refused extends Error {
+  constructor(status, envelope) {
+    super(envelope.message ?? `the daemon answers ${status}`);
+    this.status = status;
+    this.code = envelope.code ?? "unclear";
+    this.hint = envelope.details?.hint;
+  }
+}
+
+async function ask(path, options = {}) {
+  const answer = await fetch(path, { ...options, headers: { "x-longshore": "1", "content-type": "application/json" } });
+  const text = await answer.text();
+  let value = {};
+  try { value = text ? JSON.parse(text) : {}; } catch { value = { message: text }; }
+  if (!answer.ok) throw new Refused(answer.status, value);
+  return value;
+}
+
+const tones = {
+  ready: "good", active: "good", running: "good", completed: "good", done: "good",
+  suspect: "busy", degraded: "busy", progressing: "busy", pending: "busy", pulling: "busy", starting: "busy",
+  draining: "busy", paused: "busy", in_progress: "busy", awaiting_promotion: "busy",
+  down: "bad", failed: "bad", lost: "bad", aborted: "bad", refused: "bad",
+};
+const word = (text) => h("span", { class: `word ${tones[text] ?? "quiet"}` }, text);
+const link = (to, text) => h("a", { href: `/ui/${to}` }, text);
+const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+const when = (ms) => (ms ? new Date(ms).toLocaleTimeString() : "");
+const part = encodeURIComponent;
+
+function table(heads, rows, empty) {
+  if (!rows.length) return h("p", { class: "quiet" }, empty);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": heads.join(", ") }, h("table", {},
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) =>
+      typeof cell === "string" && cell.length > 60 ? h("td", { class: "wide" }, cell) : h("td", {}, cell)))))));
+}
+
+function replicaTable(replicas) {
+  return table(["Replica", "State", "Node", "Revision", "Restarts", "Why"], replicas.map((it) => [
+    link(`replicas/${part(it.id)}`, it.id), word(it.state), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
+    String(it.revision), String(it.restarts), it.code ?? "",
+  ]), "no replicas");
+}
+
+const running = (deployment) => deployment.services.reduce(
+  (sum, service) => [sum[0] + service.running, sum[1] + service.wanted], [0, 0]);
+
+const pages = {
+  async overview() {
+    const [deployments, pending] = await Promise.all([ask("/v1/deployments"), ask("/v1/pending")]);
+    const nodes = await ask("/v1/nodes").catch((error) => { if (error.status === 403) return null; throw error; });
+    return [
+      h("h1", {}, "Overview"),
+      pending.length ? h("p", {}, link("pending", `${pending.length} ${pending.length === 1 ? "service waits" : "services wait"} for a node`)) : null,
+      h("h2", {}, "Deployments"),
+      deployments.length ? h("div", { class: "cards" }, deployments.map((it) => {
+        const [runs, wanted] = running(it);
+        return h("article", { class: "card" },
+          h("div", { class: "row" }, h("h3", {}, link(`deployments/${part(it.namespace)}/${part(it.name)}`, it.name)), word(it.status)),
+          h("progress", { value: String(runs), max: String(Math.max(wanted, 1)), "aria-label": `${runs} of ${wanted} running` }),
+          h("span", { class: "quiet" }, `${runs} of ${wanted} running, revision ${it.revision}`));
+      })) : h("p", { class: "quiet" }, "nothing is deployed; try ", h("code", {}, "longshore apply -f compose.yaml")),
+      nodes ? h("h2", {}, "Nodes") : null,
+      nodes ? h("div", { class: "cards" }, nodes.map((it) => h("article", { class: "card" },
+        h("div", { class: "row" }, h("h3", {}, link(`nodes/${part(it.name)}`, it.name)), word(it.health),
+          it.intent === "active" ? null : word(it.intent)),
+        h("progress", { value: String(it.memory_used_bytes), max: String(Math.max(it.memory_bytes, 1)), "aria-label": "memory given out" }),
+        h("span", { class: "quiet" }, `${it.replicas} replicas, ${gib(it.memory_used_bytes)} of ${gib(it.memory_bytes)} given out`)))) : null,
+    ];
+  },
+
+  async node(name) {
+    const [node, replicas] = await Promise.all([ask(`/v1/nodes/${part(name)}`), ask("/v1/replicas")]);
+    const tell = (what, text, path) => confirmed(text, what, () => ask(`/v1/nodes/${part(name)}/${path}`, { method: "POST", body: "{}" }));
+    return [
+      h("h1", {}, node.name),
+      h("div", { class: "row" }, word(node.health), word(node.intent), h("span", { class: "quiet" }, `since ${when(node.health_since_ms)}`)),
+      h("p", {}, `${node.os}/${node.arch}, ${node.cpu_millis / 1000} cores, ${gib(node.memory_used_bytes)} of ${gib(node.memory_bytes)} given out, drivers: ${node.drivers.join(", ") || "none"}`),
+      Object.keys(node.labels).length ? h("p", { class: "quiet" }, Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join("  ")) : null,
+      h("div", { class: "row" },
+        node.intent === "active"
+          ? [tell("Drain", `Everything on ${name} is started elsewhere first, then stopped here.`, "drain"), tell("Pause", `${name} gets no new work.`, "pause")]
+          : tell("Activate", `${name} may be used again.`, "activate")),
+      node.drain ? [h("h2", {}, "Drain"), word(node.drain.outcome), table(["Still here", "Why"], node.drain.left.map((it) => [it.replica, it.why]), "nothing is left here")] : null,
+      h("h2", {}, "Replicas"), replicaTable(replicas.filter((it) => it.node === name)),
+    ];
+  },
+
+  async deployment(namespace, name) {
+    const path = `/v1/deployments/${part(name)}`, scope = `?namespace=${part(namespace)}`;
+    const [it, all, waits] = await Promise.all([ask(path + scope), ask("/v1/replicas"), ask("/v1/pending")]);
+    const mine = (row) => row.namespace === namespace && row.deployment === name;
+    const rollout = it.rollout;
+    const post = (what, text, word, body = {}) => confirmed(text, what, () => ask(`${path}/${word}${scope}`, { method: "POST", body: JSON.stringify(body) }));
+    return [
+      h("h1", {}, name),
+      h("div", { class: "row" }, word(it.status), h("span", { class: "quiet" }, `revision ${it.revision}`), ...it.reasons.map((reason) => h("span", {}, reason))),
+      h("div", { class: "row" },
+        it.revisions.length > 1 ? post("Roll back", "The manifest before this one is put in force, step by step.", "rollback") : null,
+        rollout?.state === "awaiting_promotion" ? post("Promote", "The first slots do well; the others follow.", "promote") : null,
+        rollout?.state === "in_progress" ? post("Pause", "No new steps are taken.", "pause") : null,
+        rollout?.state === "paused" ? post("Resume", "Steps are taken again.", "resume") : null),
+      rollout ? [h("h2", {}, "Rollout"), h("div", { class: "row", id: "rollout" }, word(rollout.state),
+        h("span", {}, Object.entries(rollout).filter(([key, value]) => key !== "state" && value !== null && typeof value !== "object").map(([key, value]) => `${key.replaceAll("_", " ")} ${value}`).join(", ")))] : null,
+      h("h2", {}, "Services"),
+      table(["Service", "Image", "Running", "Strategy", ""], it.services.map((service) => [
+        service.name, service.image, `${service.running} of ${service.wanted}`, service.strategy,
+        service.strategy === "global" ? "" : scaled(path, scope, service),
+      ]), "no services"),
+      h("h2", {}, "Replicas"), replicaTable(all.filter(mine)),
+      waits.some(mine) ? [h("h2", {}, "Waiting"), waiting(waits.filter(mine))] : null,
+    ];
+  },
+
+  async replica(id) {
+    const [why, replicas] = await Promise.all([ask(`/v1/why/${part(id)}`), ask("/v1/replicas")]);
+    const rows = replicas.filter((it) => it.id === id);
+    const placed = Array.isArray(why.best);
+    return [
+      h("h1", {}, id), replicaTable(rows),
+      h("h2", {}, "Why"),
+      placed ? [
+        h("p", {}, `On ${why.node}: ${why.strategy}, ${why.candidates} of ${why.nodes} nodes fit.`),
+        Object.keys(why.refused).length ? table(["Refused by", "Nodes"], Object.entries(why.refused).map(([code, nodes]) => [code, String(nodes)]), "") : null,
+        h("h2", {}, "Best nodes"),
+        table(["Node", "Compared"], why.best.map((it) => [it.node, it.keys.map((key) => key.join(" ")).join(", ")]), "none"),
+      ] : waiting([why.pending]),
+    ];
+  },
+
+  async pending() {
+    return [h("h1", {}, "Waiting for a node"), waiting(await ask("/v1/pending"))];
+  },
+
+  async audit() {
+    const records = (await ask("/v1/audit?most=10000")).slice(-200).reverse();
+    return [h("h1", {}, "Audit"), table(["#", "When", "Who", "What", "To", "Outcome"], records.map((it) => [
+      String(it.number), new Date(it.at_ms).toLocaleString(), it.actor ?? it.who ?? "", it.action, it.subject, word(it.outcome)]), "nothing yet")];
+  },
+};
+
+function waiting(rows) {
+  return table(["Service", "Replicas", "Reason", "In words"], rows.map((it) => [
+    `${it.deployment}/${it.service}`, String(it.count), it.reason, h("span", { class: "wide" }, it.explain)]), "everything has a node");
+}
+
+function scaled(path, scope, service) {
+  return button("Scale", () => {
+    const input = h("input", { type: "number", min: "0", max: "1000000", value: String(service.wanted), "aria-label": "replicas" });
+    show(`Scale ${service.name}`, h("label", {}, "Replicas ", input), "Scale", () =>
+      ask(`${path}/services/${part(service.name)}/scale${scope}`, { method: "POST", body: JSON.stringify({ replicas: Number(input.value) }) }));
+  });
+}
+
+const button = (text, onclick, kind = "") => h("button", { type: "button", class: kind, onclick, "data-key": text }, text);
+const confirmed = (text, what, action) => button(what, () => show(what, h("p", {}, text), what, action));
+
+function show(title, body, yes, action) {
+  const problem = h("p", { role: "alert" });
+  const form = h("form", { method: "dialog", onsubmit: async (event) => {
+    event.preventDefault();
+    try { await action(); dialog.close(); draw(); } catch (error) { problem.textContent = error.message; }
+  } }, h("h2", { id: "dialog-title" }, title), body, problem,
+    h("div", { class: "row" }, h("button", { class: "main" }, yes), button("Cancel", () => dialog.close())));
+  dialog.replaceChildren(form);
+  dialog.showModal();
+}
+
+function login() {
+  const input = h("input", { type: "password", name: "token", autocomplete: "off", size: "40", required: true, "aria-label": "token" });
+  const problem = h("p", { role: "alert" });
+  return [h("h1", {}, "Log in"),
+    h("form", { onsubmit: async (event) => {
+      event.preventDefault();
+      try { await ask("/ui/login", { method: "POST", body: JSON.stringify({ token: input.value }) }); start(); }
+      catch (error) { problem.textContent = error.message; }
+    } }, h("p", {}, "Paste a token of ", h("code", {}, "longshore token create"), ", or open the link that ", h("code", {}, "longshore dashboard"), " prints."),
+      h("div", { class: "row" }, input, h("button", { class: "main" }, "Log in")), problem)];
+}
+
+const routes = [
+  [/^$/, pages.overview], [/^nodes\/([^/]+)$/, pages.node], [/^deployments\/([^/]+)\/([^/]+)$/, pages.deployment],
+  [/^replicas\/([^/]+)$/, pages.replica], [/^pending$/, pages.pending], [/^audit$/, pages.audit],
+];
+
+let drawing = 0;
+async function draw() {
+  const path = location.pathname.replace(/^\/ui\/?/, "").replace(/\/$/, "");
+  const turn = ++drawing;
+  let content;
+  try {
+    const [pattern, page] = routes.find(([pattern]) => pattern.test(path)) ?? [/^/, async () => [h("h1", {}, "There is nothing here"), h("p", {}, link("", "To the overview"))]];
+    content = await page(...(pattern.exec(path) ?? []).slice(1).map(decodeURIComponent));
+  } catch (error) {
+    if (error.status === 401) { stop(); content = login(); }
+    else content = [h("h1", {}, "That did not work"), h("p", { class: "error", role: "alert" }, error.message, error.hint ? ` (${error.hint})` : "")];
+  }
+  // A later question may have been answered first.
+  if (turn !== drawing) return;
+  const held = document.activeElement?.dataset?.key;
+  main.replaceChildren(...content.flat(3).filter(Boolean));
+  if (held) main.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
+  document.querySelector("nav").replaceChildren(...[["", "Overview"], ["pending", "Pending"], ["audit", "Audit"]].map(([to, text]) =>
+    h("a", { href: `/ui/${to}`, "aria-current": path === to ? "page" : null }, text)));
+  document.title = `${main.querySelector("h1")?.textContent ?? ""} · Longshore`;
+}
+
+let events = null, soon = null, poll = null;
+function later() {
+  if (soon) return;
+  soon = setTimeout(() => { soon = null; draw(); }, 150);
+}
+function stop() {
+  events?.close(); events = null;
+  clearInterval(poll); poll = null;
+  live.textContent = "";
+}
+function start() {
+  stop();
+  draw();
+  events = new EventSource("/v1/events");
+  events.onopen = () => { live.textContent = "live"; };
+  events.addEventListener("change", later);
+  events.addEventListener("resync", later);
+  // A token for a part of the cluster may not follow everything: then looking again has to do.
+  events.onerror = () => {
+    live.textContent = "reconnecting";
+    if (events?.readyState === EventSource.CLOSED) { live.textContent = "every 2 s"; events = null; poll ??= setInterval(draw, 2000); }
+  };
+}
+
+document.addEventListener("click", (event) => {
+  const to = event.target.closest?.("a[href^='/ui']");
+  if (!to || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  history.pushState(null, "", to.getAttribute("href"));
+  draw().then(() => main.focus({ preventScroll: true }));
+});
+addEventListener("popstate", draw);
+start();
