@@ -24,7 +24,7 @@ mod table;
 mod up;
 mod wait;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::exit::Exit;
 
@@ -60,6 +60,12 @@ enum Command {
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Print what a shell needs to complete commands.
+    #[command(after_help = "Examples:\n  longshore completions bash\n  longshore completions zsh")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     #[command(hide = true)]
     Hello(hello::Options),
     /// Stand between the daemon and a plain process; started by the daemon only.
@@ -87,6 +93,7 @@ fn main() -> std::process::ExitCode {
         Command::Dashboard(options) => cluster::dashboard(&options),
         Command::Restore(options) => cluster::restore(options),
         Command::Sim(command) => sim::run(command),
+        Command::Completions { shell } => completions(shell),
         Command::Hello(options) => hello::run(&options),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };
@@ -97,4 +104,11 @@ fn main() -> std::process::ExitCode {
             Exit::Trouble.into()
         }
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "longshore", &mut script);
+    print::print(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Success)
 }

@@ -26,6 +26,7 @@ use crate::{
 ///
 /// On a new folder it makes a cluster of one node. SIGTERM ends it, and nothing that it has started.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  longshore server --node n1")]
 pub(crate) struct Options {
     /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
     #[arg(long, value_name = "DIRECTORY")]

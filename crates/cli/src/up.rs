@@ -243,6 +243,10 @@ async fn stop(client: &Client, goal: &Goal) -> anyhow::Result<Exit> {
     if ended == Ended::Settled {
         print::note("stopped");
     }
+    let others = client.deployments().await?.into_iter().map(|deployment| deployment.name);
+    for name in others.filter(|name| *name != goal.deployment) {
+        print::note(&format!("{name} runs on, and the next `longshore up` or `longshore server` takes it over"));
+    }
     Ok(ended.told(goal))
 }
 

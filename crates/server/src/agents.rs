@@ -102,9 +102,16 @@ async fn introduce(link: Arc<Link>, agent: Arc<AgentHandle>, shared_by: u64) {
 fn share_of(mut survey: Survey, shared_by: u64) -> Survey {
     let capacity = &mut survey.capacity;
     capacity.cpu_millis /= shared_by;
-    capacity.memory_bytes /= shared_by;
-    capacity.disk_bytes = capacity.disk_bytes.map(|bytes| bytes / shared_by);
+    if shared_by > 1 {
+        capacity.memory_bytes = share(capacity.memory_bytes, shared_by);
+        capacity.disk_bytes = capacity.disk_bytes.map(|bytes| share(bytes, shared_by));
+    }
     survey
+}
+
+/// In whole mebibytes, which people can read.
+const fn share(bytes: u64, shared_by: u64) -> u64 {
+    (bytes / shared_by) >> 20 << 20
 }
 
 /// Every node this process stands for: those asked for, and those that have a folder already.
@@ -177,7 +184,8 @@ mod tests {
 
     #[test]
     fn nodes_of_one_machine_do_not_promise_it_twice() {
-        let capacity = Capacity { cpu_millis: 6000, memory_bytes: 9, disk_bytes: Some(30), ..Capacity::default() };
+        let capacity =
+            Capacity { cpu_millis: 6000, memory_bytes: 10 << 20, disk_bytes: Some(30 << 20), ..Capacity::default() };
         let survey = Survey {
             platform: Platform::new("linux", "amd64"),
             capacity,
@@ -186,6 +194,6 @@ mod tests {
             plugins: BTreeSet::new(),
         };
         let third = share_of(survey, 3).capacity;
-        assert_eq!((third.cpu_millis, third.memory_bytes, third.disk_bytes), (2000, 3, Some(10)));
+        assert_eq!((third.cpu_millis, third.memory_bytes, third.disk_bytes), (2000, 3 << 20, Some(10 << 20)));
     }
 }

@@ -56,12 +56,20 @@ impl Machine {
 
     /// A daemon without a terminal, of so many nodes.
     pub(crate) fn start_daemon(&mut self, nodes: u16) {
+        self.start_daemon_of("n", nodes);
+    }
+
+    /// The same, with a name for the first of them.
+    pub(crate) fn start_daemon_of(&mut self, node: &str, nodes: u16) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         let data = self.path("data");
-        command.args(["server", "--node", "n", "--nodes", &nodes.to_string(), "--data-dir", data.to_str().unwrap()]);
+        command.args(["server", "--node", node, "--nodes", &nodes.to_string(), "--data-dir", data.to_str().unwrap()]);
         self.prepare(&mut command);
         self.daemon = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        self.wait_for("a daemon that answers", || self.ask(&["node", "ls"]).status.success());
+        self.wait_for("all nodes", || {
+            let known: Option<Value> = serde_json::from_slice(&self.ask(&["node", "ls", "-o", "json"]).stdout).ok();
+            known.and_then(|known| Some(known.as_array()?.len())) == Some(usize::from(nodes))
+        });
     }
 
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
@@ -115,6 +123,20 @@ impl Machine {
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found
     }
+}
+
+/// A text without what differs between machines and runs: amounts, times, and the widths that follow from them.
+pub(crate) fn steady(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_unit = |at: usize| words.get(at).is_some_and(|word| matches!(*word, "MiB" | "GiB" | "TiB" | "bytes"));
+        let rest = (0..words.len()).filter(|at| !is_unit(*at));
+        let steady: Vec<&str> = rest.map(|at| if is_unit(at + 1) { "#" } else { words[at] }).collect();
+        out.push_str(&steady.join(" "));
+        out.push('\n');
+    }
+    out
 }
 
 impl Drop for Machine {

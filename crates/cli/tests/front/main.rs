@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
+mod commands;
 mod foresight;
 mod machine;
+mod readme;
 mod terminal;
 mod up;
