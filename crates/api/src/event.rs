@@ -81,6 +81,8 @@ impl Event {
             let node = crate::Node::from(&**node);
             (self.node, self.state) = (Some(node.name), Some(format!("{}/{}", node.intent, node.health)));
         } else if let model::Event::NodeGone(node)
+        | model::Event::NodeRemoved { node, .. }
+        | model::Event::NodeForgotten(node)
         | model::Event::FailureCounted { node, .. }
         | model::Event::AddressResting { node, .. } = event
         {
@@ -136,6 +138,8 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::Configured(_) => "configured",
         model::Event::NodeChanged(_) => "node_changed",
         model::Event::NodeGone(_) => "node_gone",
+        model::Event::NodeRemoved { .. } => "node_removed",
+        model::Event::NodeForgotten(_) => "node_forgotten",
         model::Event::EvacuationChanged(_) => "evacuation_changed",
         model::Event::GroupChanged { .. } => "service_changed",
         model::Event::GroupRolls { .. } => "service_rolls",

@@ -39,6 +39,7 @@ fn creation(spec: &ServiceSpec) -> Value {
         "ports": ports,
         "mounts": mounts,
         "networks": spec.networks,
+        "secrets_required": spec.secrets_required,
     });
     drop_empty(&mut value);
     value

@@ -230,7 +230,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "depends_on",
         |r, k, n| r.depends_on(k, n),
-        "list and mapping; a first start waits with `dependency_not_ready`",
+        "list and mapping; a first start waits with `dependency_not_ready`; `restart` is acted on when the other is updated or restarted",
     ),
     Rule::honoured("deploy", |r, k, n| r.deploy(k, n), "see the tables below"),
     Rule::warned("develop", "it concerns development on one machine"),

@@ -124,4 +124,11 @@ pub enum NodePlan {
     },
     /// Work is no longer taken off nodes that are down, or is again.
     Evacuation(Evacuation),
+    /// A node that was removed is no longer kept in the books.
+    Forget {
+        /// The node.
+        node: NodeName,
+        /// When it was removed; one of that name that was removed later is another one.
+        removed_at: Time,
+    },
 }

@@ -28,6 +28,15 @@ pub enum Event {
     NodeChanged(Arc<Node>),
     /// A node is gone for good.
     NodeGone(NodeName),
+    /// A node that is gone is still kept in the books; told after it went.
+    NodeRemoved {
+        /// Which.
+        node: NodeName,
+        /// When it went.
+        at: Time,
+    },
+    /// A node that was gone is no longer kept in the books.
+    NodeForgotten(NodeName),
     /// Work is no longer taken off nodes that are down, or is again.
     EvacuationChanged(Evacuation),
     /// A service is new, or its spec changed.
@@ -300,6 +309,8 @@ impl Event {
             Self::Configured(_)
             | Self::NodeChanged(_)
             | Self::NodeGone(_)
+            | Self::NodeRemoved { .. }
+            | Self::NodeForgotten(_)
             | Self::EvacuationChanged(_)
             | Self::AddressResting { .. }
             // Told anew it outlives the service it was about: the node it led to remembers it.

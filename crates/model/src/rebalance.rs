@@ -152,6 +152,19 @@ pub struct Move {
     pub weighed: Weighed,
 }
 
+/// A move that evening out would make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedMove {
+    /// The group.
+    pub group: GroupKey,
+    /// The slot.
+    pub slot: SlotKey,
+    /// Where it is.
+    pub from: NodeName,
+    /// Where it would go.
+    pub to: NodeName,
+}
+
 /// Whether a service's spread is to be evened out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

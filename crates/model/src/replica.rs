@@ -3,13 +3,20 @@
 //! Owns: what is planned and observed of a replica.
 //! Invariant: an observation belongs to one generation and attempt, and says nothing about any other.
 
-use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time, VolumeKey,
+    Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, ServiceName, SlotKey, Time,
+    VolumeKey,
     device::{DeviceRequest, TakenDevices},
+    making::Makings,
     rollout::Step,
     service::{Protocol, ServiceKind, SpecHash},
 };
@@ -193,9 +200,22 @@ pub struct Terms {
     /// How often its service had been restarted on purpose.
     #[serde(default)]
     pub restart_epoch: u32,
+    /// What the services it comes after, near or far, were made of when it was placed.
+    #[serde(default)]
+    pub made_after: Makings,
 }
 
 impl Terms {
+    /// Whether the services named, so far as they were known, were made as they are now.
+    pub fn was_made_after(&self, services: &BTreeSet<ServiceName>, now: &Makings) -> bool {
+        let same = |name: &ServiceName| match (self.made_after.get(name), now.get(name)) {
+            (Some(then), Some(now)) => then == now,
+            // One that was not there then, or is not any more, is nothing to be restarted after.
+            (None, _) | (_, None) => true,
+        };
+        services.iter().all(same)
+    }
+
     /// Memory that counts against the node.
     pub const fn memory_total(&self) -> u64 {
         self.memory_bytes.saturating_add(self.overhead_bytes)

@@ -5,11 +5,12 @@
 
 mod company;
 mod counts;
+pub(crate) mod making;
 
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    ClusterConfig, GroupKey, RevisionNumber, ServiceSpec, Terms, Time,
+    ClusterConfig, GroupKey, RevisionNumber, ServiceName, ServiceSpec, Terms, Time,
     replica::{HeldVolume, HostPort},
     service::PortMode,
 };
@@ -32,6 +33,8 @@ pub(crate) struct Ask {
     pub(crate) spec: Arc<ServiceSpec>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) terms: Arc<Terms>,
+    /// Services it is restarted after.
+    pub(crate) restarts_after: BTreeSet<ServiceName>,
     /// Memory needed plus one, to be compared with a lane's room.
     pub(crate) room: u64,
     /// How many slots of the service each node has, this pass included.
@@ -106,6 +109,7 @@ impl Ask {
             key: known.key.clone(),
             spec: Arc::clone(spec),
             rules,
+            restarts_after: making::restarts_after(view, &known.key, spec),
             room: terms.memory_total().saturating_add(1),
             terms,
             counts,
@@ -215,10 +219,6 @@ pub(crate) struct Avoiding {
 fn terms(view: &View, group: &Group, spec: &ServiceSpec, revision: RevisionNumber) -> Terms {
     let resources = &spec.resources;
     let config: &ClusterConfig = &view.config;
-    let secrets = spec.secrets_required.iter().filter_map(|name| {
-        let version = view.secrets.get(&(group.key.namespace.clone(), name.clone()))?;
-        Some((name.clone(), *version))
-    });
     Terms {
         revision,
         spec_hash: spec.spec_hash.clone(),
@@ -231,8 +231,9 @@ fn terms(view: &View, group: &Group, spec: &ServiceSpec, revision: RevisionNumbe
         device_requests: resources.device_requests.clone(),
         host_ports: host_ports(spec),
         volumes: volumes(spec),
-        secret_versions: secrets.collect(),
+        secret_versions: making::secrets(view, &group.key, spec),
         restart_epoch: group.restart_epoch,
+        made_after: making::now(view, &group.key, spec),
     }
 }
 

@@ -17,30 +17,82 @@ use crate::{
     ask::{Ask, Counts},
     feasibility::{Filter, Site},
     placement::Vacancy,
-    reconcile::{self, attempt::attempt, global, preempt, slots},
-    view::{NodeIx, View},
+    reconcile::{
+        self,
+        attempt::attempt,
+        global, preempt,
+        rollout::{self, Follows},
+        slots, steps,
+    },
+    view::{GroupIx, NodeIx, View},
 };
 
-/// Why slots of a group have no node, or not the one they have to move to, by the view as it is; empty where all have
-/// theirs, or could.
-pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
+/// Slots and why they are not where they should be.
+type Fate = (Vec<SlotKey>, Explanation);
+
+/// Why slots of a group have no node, or not the one they have to move to, or not the generation they have to change to,
+/// by the view as it is; empty where all have theirs, or could.
+pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<Fate> {
     view.advance(now);
     view.fleet.refresh();
     let Some(&ix) = view.group_ids.get(group) else { return Vec::new() };
-    let unplaced = reconcile::unplaced(view, ix, now);
-    let mut ask = Ask::new(view, ix, now, Counts::default());
-    let movers = if ask.spec.kind.is_per_node() { Vec::new() } else { slots::movers(view, &ask, now) };
-    if unplaced.is_empty() && movers.is_empty() {
+    let mut fates = misplaced(view, ix, now);
+    if view.rollout_of(group).is_some() {
+        keep_room_of_others(view, ix, now);
+        let mut ask = Ask::new(view, ix, now, Counts::default());
+        fates.extend(steps::hindered(view, &mut ask, now));
+        view.roll_back();
+    }
+    fates
+}
+
+/// Where others may be displaced, the room that is being made for them is not anybody's.
+fn keep_room_of_others(view: &mut View, group: GroupIx, now: Time) {
+    if view.config.preemption == Preemption::On {
+        preempt::keep_room_of_those_before(view, group, now);
+    }
+}
+
+/// Why slots have no node, or have to leave the one they have. A slot whose step in a rollout has not come is explained by
+/// the spec it had before.
+fn misplaced(view: &mut View, group: GroupIx, now: Time) -> Vec<Fate> {
+    let ask = Ask::new(view, group, now, Counts::default());
+    let held = Ask::held(view, &ask, now);
+    let batches = [Some(&ask), held.as_ref()].map(|own| own.map(|own| batch(view, (&ask, own), now)));
+    let [Some((unplaced, movers)), before] = batches else { return Vec::new() };
+    let (unplaced_before, movers_before) = before.unwrap_or_default();
+    if [&unplaced, &movers, &unplaced_before, &movers_before].iter().all(|batch| batch.is_empty()) {
         return Vec::new();
     }
-    if view.config.preemption == Preemption::On {
-        preempt::keep_room_of_those_before(view, ix, now);
+    keep_room_of_others(view, group, now);
+    let ask = Ask::new(view, group, now, Counts::default());
+    let mut fates = Vec::new();
+    if let Some(held) = Ask::held(view, &ask, now) {
+        fates.extend(of_batch(view, held, unplaced_before, movers_before));
     }
-    ask = Ask::new(view, ix, now, Counts::default());
+    fates.extend(of_batch(view, ask, unplaced, movers));
+    view.roll_back();
+    fates
+}
+
+/// Slots that follow one of the specs of a group and have no node, and such that run where they may not stay.
+fn batch(view: &View, (ask, own): (&Ask, &Ask), now: Time) -> (Vec<Vacancy>, Vec<Vacancy>) {
+    let known = view.group(ask.group);
+    let wanted = if std::ptr::eq(ask, own) { Follows::Target } else { Follows::Held };
+    let follows = |vacancy: &Vacancy| {
+        let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
+        slot.map_or(Follows::Target, |slot| rollout::follows(view, ask, slot)) == wanted
+    };
+    let mut unplaced = reconcile::unplaced(view, ask.group, now);
+    unplaced.retain(follows);
+    let mut movers = if ask.spec.kind.is_per_node() { Vec::new() } else { slots::movers(view, own, now) };
+    movers.retain(follows);
+    (unplaced, movers)
+}
+
+fn of_batch(view: &mut View, mut ask: Ask, unplaced: Vec<Vacancy>, movers: Vec<Vacancy>) -> Vec<Fate> {
     if ask.spec.kind.is_per_node() {
-        let fates = global::explain_each(view, &ask, unplaced);
-        view.roll_back();
-        return fates;
+        return global::explain_each(view, &ask, unplaced);
     }
     let (stuck, unplaced): (Vec<_>, Vec<_>) =
         unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
@@ -49,11 +101,12 @@ pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<(Vec<SlotKey
     batch.extend(movers);
     batch.sort_by(|a, b| a.slot.cmp(&b.slot));
     for vacancy in &batch {
-        ask.counts.remove_from(slots::counts_on(view, ix, &vacancy.slot));
+        ask.counts.remove_from(slots::counts_on(view, ask.group, &vacancy.slot));
     }
-    let mut held_back = attempt(view, &mut ask, batch).held_back;
-    view.roll_back();
-    held_back.push((stuck, slots::home_is_away(view, &ask)));
+    let mut held_back = if batch.is_empty() { Vec::new() } else { attempt(view, &mut ask, batch).held_back };
+    if !stuck.is_empty() {
+        held_back.push((stuck, slots::home_is_away(view, &ask)));
+    }
     let named = |vacancies: Vec<Vacancy>| vacancies.into_iter().map(|vacancy| vacancy.slot).collect();
     held_back.retain(|(vacancies, _)| !vacancies.is_empty());
     held_back.into_iter().map(|(vacancies, why)| (named(vacancies), why)).collect()

@@ -15,6 +15,7 @@
 
 mod address;
 mod ask;
+mod diff;
 mod explain;
 mod feasibility;
 mod lanes;
@@ -24,9 +25,13 @@ pub mod rebalance;
 mod reconcile;
 mod view;
 
+pub use diff::diff;
 pub use explain::{
     explain,
     placed::{Decision, Ranked, explain_placed},
 };
-pub use reconcile::plan;
+pub use reconcile::{
+    buckets::{Bucket, buckets},
+    plan,
+};
 pub use view::{View, occupancy::occupies};

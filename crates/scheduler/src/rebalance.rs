@@ -26,7 +26,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use longshore_model::{
     Node, NodeName, Plan, StateIndex, Time,
-    rebalance::{Pressure, Share},
+    rebalance::{PlannedMove, Pressure, Share},
 };
 
 use self::{ewma::Ewma, gates::TRIGGER, skips::Told};
@@ -123,6 +123,22 @@ impl Rebalancer {
         cycle
     }
 
+    /// The moves that evening out would make if it were asked for now, in order. The view is used up: give it one of its own,
+    /// made from the state.
+    pub fn preview(&self, mut view: View, now: Time) -> Vec<PlannedMove> {
+        view.advance(now);
+        view.fleet.refresh();
+        let fresh = self.fresh(&view, now);
+        even_out::preview(self, &mut view, &fresh, now)
+    }
+
+    /// The pressures that mean something.
+    fn fresh(&self, view: &View, now: Time) -> BTreeMap<NodeName, Pressure> {
+        let longest = view.config.node_status_interval * FRESH_INTERVALS;
+        let fresh = self.machines.iter().filter(|(_, machine)| now.since(machine.sampled_at) <= longest);
+        fresh.map(|(name, machine)| (name.clone(), machine.pressure())).collect()
+    }
+
     /// What one replica makes up of a machine.
     fn footprint_of(&self, view: &View, subject: &Subject, node: &Node) -> Pressure {
         if let Some(measured) = self.usage.get(subject) {
@@ -134,15 +150,10 @@ impl Rebalancer {
 
     /// Counts who is hot for how long; gives back the pressures that mean something.
     fn take_temperatures(&mut self, view: &View, now: Time) -> BTreeMap<NodeName, Pressure> {
-        let longest = view.config.node_status_interval * FRESH_INTERVALS;
-        let mut fresh = BTreeMap::new();
+        let fresh = self.fresh(view, now);
         for (name, machine) in &mut self.machines {
-            let is_fresh = now.since(machine.sampled_at) <= longest;
-            let is_hot = is_fresh && machine.pressure().composite() >= TRIGGER;
+            let is_hot = fresh.get(name).is_some_and(|pressure| pressure.composite() >= TRIGGER);
             machine.hot_cycles = if is_hot { machine.hot_cycles.saturating_add(1) } else { 0 };
-            if is_fresh {
-                fresh.insert(name.clone(), machine.pressure());
-            }
         }
         fresh
     }

@@ -14,6 +14,7 @@
 mod abort;
 pub(crate) mod absence;
 pub(crate) mod attempt;
+pub(crate) mod buckets;
 mod foresight;
 pub(crate) mod global;
 mod handover;
@@ -27,7 +28,7 @@ pub(crate) mod rollout;
 pub(crate) mod scale;
 mod second_look;
 pub(crate) mod slots;
-mod steps;
+pub(crate) mod steps;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -59,7 +60,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let (mut groups, nodes) = foresight::complete(view, changes, now);
     let deployments = rollout::conclude(view);
     abort::begin_nothing(view, &mut groups, &deployments);
-    let wake_at = next_wake(view).into_iter().chain(nodes::next_overdue(view, now)).min();
+    let wake_at = next_wake(view).into_iter().chain(nodes::next_change(view, now)).min();
     Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }
 
@@ -297,6 +298,7 @@ impl<'a> Pass<'a> {
         }
         suppose_told(self.view, ask.group, &self.items);
         let mut outcome = attempt::attempt(self.view, ask, vacancies);
+        slots::replace_as_made(self.view, ask, &mut outcome.placed);
         let moved = rollout::moved(self.view, ask, &outcome.placed);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
         self.items.extend(moved);

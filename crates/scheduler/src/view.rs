@@ -23,7 +23,7 @@ use std::{
 };
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, Evacuation, GroupKey, NamespaceName, SecretName, Time, command::Quota,
+    ClusterConfig, DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, SecretName, Time, command::Quota,
     config::Preemption,
 };
 
@@ -62,6 +62,8 @@ pub struct View {
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) usage: BTreeMap<NamespaceName, Usage>,
+    /// Nodes that are gone and still in the books, with the instant they went.
+    pub(crate) removed: BTreeMap<NodeName, Time>,
     /// Addresses given back, by the instant they were.
     pub(crate) resting: BTreeSet<(Time, NodeIx, u64)>,
     /// Groups something happened to since they were last decided.

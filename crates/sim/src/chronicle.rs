@@ -117,6 +117,8 @@ pub enum Kind {
     DrainBlocked,
     /// A node left the cluster.
     NodeRemoved,
+    /// Nothing is kept any more of a node that left.
+    NodeForgotten,
     /// An operator gave a node up.
     NodeLost,
     /// Too many nodes are gone at once to take work off them.
@@ -129,6 +131,8 @@ pub enum Kind {
     RebalanceMoved,
     /// A replica was left on a hot node.
     RebalanceSkipped,
+    /// Somebody asked which moves evening out would make, and this is one of them, or that there is none.
+    RebalancePlanned,
     /// A change begins.
     RolloutStarted,
     /// A slot has changed, or failed to.
@@ -181,12 +185,14 @@ impl Kind {
             Self::DrainTimeout => "drain_timeout",
             Self::DrainBlocked => "drain_blocked",
             Self::NodeRemoved => "node_removed",
+            Self::NodeForgotten => "node_forgotten",
             Self::NodeLost => "node_lost",
             Self::EvacuationPaused => "evacuation_paused",
             Self::EvacuationResumed => "evacuation_resumed",
             Self::LeaderChanged => "leader_changed",
             Self::RebalanceMoved => "rebalance_moved",
             Self::RebalanceSkipped => "rebalance_skipped",
+            Self::RebalancePlanned => "rebalance_planned",
             Self::RolloutStarted => "rollout_started",
             Self::RolloutStep => "rollout_step",
             Self::RolloutPaused => "rollout_paused",
@@ -293,6 +299,7 @@ impl Chronicle {
         match event {
             Event::NodeChanged(node) => self.node_changed(now, node),
             Event::NodeGone(node) => self.node_gone(now, node),
+            Event::NodeForgotten(node) => self.push(now, Kind::NodeForgotten).node = Some(node.clone()),
             Event::EvacuationChanged(evacuation) => self.evacuation_changed(now, evacuation),
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(now, namespace, deployment, rollout);
@@ -325,6 +332,7 @@ impl Chronicle {
             // A replica seen failed without a failure was given another chance by an apply: nothing happened to it.
             Event::Observed { .. }
             | Event::Configured(_)
+            | Event::NodeRemoved { .. }
             | Event::GroupChanged { .. }
             | Event::GroupRolls { .. }
             | Event::DeploymentGone { .. }

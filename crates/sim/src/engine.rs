@@ -218,6 +218,7 @@ impl<'s> Engine<'s> {
             Action::NewLeader => self.change_leader(),
             Action::Degrade(node) => self.degrade(node),
             Action::Press(node, load) => self.press(node, *load),
+            Action::Preview => self.preview(),
             Action::Befall(replica, mishap) => self.befall(replica, *mishap),
         }
     }

@@ -41,8 +41,8 @@ use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
-pub(crate) use self::ledger::Ledger;
 use self::ledger::{Changes, Tenants};
+pub(crate) use self::{ledger::Ledger, rebuilt::from_state};
 use crate::machine::Machine;
 
 /// A run that breaks a rule at every event would fill memory; the first cases are what anybody reads.

@@ -86,6 +86,8 @@ pub enum Action {
     Degrade(NodeName),
     /// A machine is as busy as that.
     Press(NodeName, Load),
+    /// Somebody asks which moves it would take to even out the services.
+    Preview,
     /// Something happens to a replica, named by its printed id.
     Befall(String, Mishap),
 }

@@ -28,6 +28,8 @@ pub struct Placed {
     pub replica: String,
     /// Where it is.
     pub node: String,
+    /// What it is to whoever decides about its group, as `untainted` or `migrating`.
+    pub bucket: &'static str,
     /// The strategy that compared.
     pub strategy: &'static str,
     /// Nodes looked at.
@@ -69,6 +71,7 @@ fn placed(replica: &str, decision: Decision) -> Placed {
     Placed {
         replica: replica.to_owned(),
         node: decision.node.to_string(),
+        bucket: decision.bucket.as_str(),
         strategy: decision.strategy.as_str(),
         nodes: decision.nodes,
         candidates: decision.candidates,

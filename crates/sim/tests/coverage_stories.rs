@@ -5,12 +5,12 @@
 use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use longshore_model::{
-    Attempt, Command, Event, Generation, GroupKey, GroupPlan, NamespaceName, Node, Observation, Placement, Plan,
-    PlanItem, ReplicaState, SlotIndex, SlotKey, Time,
+    Attempt, Command, Event, Generation, GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, Observation,
+    Placement, Plan, PlanItem, ReplicaState, SlotIndex, SlotKey, Time,
     replica::{Details, Wanted},
     units::GIB,
 };
-use longshore_scheduler::{View, explain, plan};
+use longshore_scheduler::{View, buckets, explain, plan};
 use longshore_sim::{Scenario, scenario::Action};
 use longshore_store::State;
 
@@ -182,4 +182,57 @@ deployments:
     }
     assert_eq!(decided.placements(), 1);
     assert_eq!(plan(&mut fresh, world.state.index(), world.now).groups, decided.groups);
+}
+
+/// The bucket of the one replica of a service.
+fn bucket(world: &mut World, service: &str) -> &'static str {
+    let sorted = buckets(&mut world.view, &group("shop", service), world.now);
+    let sorted: Vec<_> =
+        sorted.iter().flat_map(|(bucket, replicas)| replicas.iter().map(|_| bucket.as_str())).collect();
+    let [bucket] = sorted.as_slice() else { panic!("{service} has one replica, not {sorted:?}") };
+    bucket
+}
+
+#[test]
+fn every_replica_is_in_the_bucket_its_node_and_its_service_put_it_in() {
+    let on = |service: &str, node: &str, more: &str| {
+        format!(
+            "      {service}: {{ image: x, deploy: {{ placement: {{ constraints: [ \"node.hostname == {node}\" ] }}{more} }}\n"
+        )
+    };
+    let services = [
+        on("well", "a", " }"),
+        on("leaves", "b", " }"),
+        on("lost", "c", " }"),
+        on("away", "c", " }, x-longshore: { disconnect: { lost_after: 5m } }"),
+        on("done", "a", ", mode: replicated-job }"),
+        on(
+            "flaky",
+            "a",
+            ", restart_policy: { condition: none } }, x-longshore: { reschedule: { delay: 30s, unlimited: true } }",
+        ),
+    ];
+    let names = ["well", "leaves", "lost", "away", "done", "flaky"];
+    let nodes = ["a", "b", "c", "d"].map(|name| format!("  - {{ name: {name}, cpu: 8, memory: 16GiB }}\n"));
+    let (nodes, services) = (nodes.concat(), services.concat());
+    let mut world = World::of(&format!("nodes:\n{nodes}deployments:\n  shop: |\n    services:\n{services}"));
+    world.decide();
+    for service in names {
+        let state = match service {
+            "done" => ReplicaState::Completed,
+            "flaky" => ReplicaState::Failed,
+            _ => ReplicaState::Running,
+        };
+        world.see(&group("shop", service), &index(0), 0, state);
+    }
+    world.now = Time(10_000);
+    let (drain, down) = ((Intent::Draining, "b".into()), (Health::Down, "c".into()));
+    world.tell(Command::SetIntent { node: drain.1, intent: drain.0, at: world.now });
+    world.tell(Command::SetHealth { node: down.1, health: down.0, at: world.now });
+    let told = names.map(|service| bucket(&mut world, service));
+    assert_eq!(told, ["untainted", "migrating", "lost", "disconnecting", "ignored", "reschedule_later"]);
+    world.now = Time(311_000);
+    assert_eq!(["away", "flaky"].map(|service| bucket(&mut world, service)), ["expiring", "reschedule_now"]);
+    world.tell(Command::SetHealth { node: "c".into(), health: Health::Ready, at: world.now });
+    assert_eq!(["away", "lost"].map(|service| bucket(&mut world, service)), ["reconnecting", "reconnecting"]);
 }

@@ -68,6 +68,12 @@ impl State {
                     events.push(Event::EvacuationChanged(evacuation));
                 }
                 NodePlan::Evacuation(_) => {}
+                NodePlan::Forget { node, removed_at } => {
+                    if self.removed.get(&node).is_some_and(|known| known.removed_at == Some(removed_at)) {
+                        self.removed.remove(&node);
+                        events.push(Event::NodeForgotten(node));
+                    }
+                }
             }
         }
     }
@@ -128,5 +134,6 @@ impl State {
             group.collected.nodes.remove(name);
         }
         events.push(Event::NodeGone(name.clone()));
+        events.push(Event::NodeRemoved { node: name.clone(), at });
     }
 }

@@ -3,10 +3,10 @@
 //! Owns: the order of that story: settings and nodes first, then what depends on them.
 //! Invariant: a view fed with it knows what a view that followed every command knows.
 
-use std::{collections::BTreeMap, net::Ipv6Addr};
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
-    Attempt, Evacuation, Event, GroupKey, NodeName, ReplicaState, Slot, SlotKey, Time,
+    Attempt, Evacuation, Event, GroupKey, Node, NodeName, ReplicaState, Slot, SlotKey, Time,
     rebalance::EveningOut,
     replica::{Collected, Replica, Wanted},
 };
@@ -18,6 +18,10 @@ impl State {
     pub fn events(&self) -> Vec<Event> {
         let mut events = vec![Event::Configured(self.config.clone())];
         events.extend(self.nodes.values().cloned().map(Event::NodeChanged));
+        let removed = |(name, node): (&NodeName, &Arc<Node>)| {
+            Some(Event::NodeRemoved { node: name.clone(), at: node.removed_at? })
+        };
+        events.extend(self.removed.iter().filter_map(removed));
         if self.evacuation != Evacuation::Free {
             events.push(Event::EvacuationChanged(self.evacuation.clone()));
         }

@@ -8,8 +8,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
     DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, RevisionNumber, Rollout, RolloutNumber,
-    RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
+    RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Terms, Time,
     command::Steering,
+    making::{Making, comes_after},
     replica::{Replica, Slot, Wanted},
     rollout::{
         Held, Promoted, Rolling, RolloutChange, RolloutFailure, RolloutKind, Step, StepCount, StepKind, StepOutcome,
@@ -437,9 +438,22 @@ impl State {
                 .iter()
                 .any(|(name, version)| group.spec.secrets_required.contains(name) && secret(name) != Some(*version));
             let program = (&terms.spec_hash, terms.kind) == (&group.spec.spec_hash, group.spec.kind);
-            !program || rotated || terms.restart_epoch != group.restart_epoch
+            let restarted = terms.restart_epoch != group.restart_epoch || !self.is_made_after(key, group, terms);
+            !program || rotated || restarted
         };
         group.wanted == Wanted::Run && !group.spec.kind.is_job() && newest.is_some_and(differs)
+    }
+
+    /// Whether a replica was made when the services it is to be restarted after were what they are now.
+    fn is_made_after(&self, key: &GroupKey, group: &Group, terms: &Terms) -> bool {
+        let find = |name: &ServiceName| self.groups.get(&key.beside(name)).filter(|it| it.wanted == Wanted::Run);
+        let before = comes_after(&group.spec, |name| Some(&*find(name)?.spec), |dependency| dependency.restart);
+        let version = |secret: &SecretName| self.secrets.get(&(key.namespace.clone(), secret.clone())).copied();
+        let made = |name: &ServiceName| {
+            let other = find(name)?;
+            Some((name.clone(), Making::of(&other.spec, other.restart_epoch, version)))
+        };
+        terms.was_made_after(&before, &before.iter().filter_map(made).collect())
     }
 }
 

@@ -121,6 +121,8 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::Configured(_) => "configured",
             Event::NodeChanged(_) => "node changed",
             Event::NodeGone(_) => "node gone",
+            Event::NodeRemoved { .. } => "node removed",
+            Event::NodeForgotten(_) => "node forgotten",
             Event::GroupChanged { .. } => "group changed",
             Event::GroupUnwanted(_) => "group unwanted",
             Event::GroupGone(_) => "group gone",
@@ -303,7 +305,7 @@ fn a_lost_generation_occupies_its_node_until_it_is_seen_stopped() {
 fn a_node_that_is_removed_releases_everything_and_its_number_is_not_reused() {
     let (mut state, web) = shop();
     let events = state.apply(Command::SetIntent { node: "a".into(), intent: Intent::Removed, at: Time(9) }).unwrap();
-    assert_eq!(kinds(&events), ["released", "address resting", "node gone"]);
+    assert_eq!(kinds(&events), ["released", "address resting", "node gone", "node removed"]);
     assert_eq!(state.group(&web).unwrap().slots[&slot(0)].newest, Generation(1));
     state.apply(Command::Join(Box::new(node("a")))).unwrap();
     assert_eq!(state.node(&"a".into()).unwrap().number, NodeNumber(3));

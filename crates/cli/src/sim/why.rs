@@ -24,8 +24,10 @@ pub(super) fn draw(why: &Why) -> String {
 }
 
 fn table(placed: &Placed) -> String {
-    let Placed { replica, node, strategy, nodes, candidates, refused, best } = placed;
-    let mut out = format!("{replica} is on {node}: {strategy}, {candidates} of {nodes} nodes fit\n");
+    let Placed { replica, node, bucket, strategy, nodes, candidates, refused, best } = placed;
+    // What is where it should be need not be told so.
+    let bucket = if *bucket == "untainted" { String::new() } else { format!(" ({bucket})") };
+    let mut out = format!("{replica} is on {node}{bucket}: {strategy}, {candidates} of {nodes} nodes fit\n");
     if !refused.is_empty() {
         let counts: Vec<String> = refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
         let _ = writeln!(out, "refused: {}", counts.join(", "));

@@ -6,7 +6,10 @@
 //! Owns: the keys shown. They are those of the strategies' table, in its order.
 //! Invariant: the view is the same after as before, and the first of the best is what a decision now would choose.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use longshore_model::{GroupKey, NodeName, Reason, SlotKey, Strategy, Time};
 
@@ -16,6 +19,7 @@ use crate::{
     feasibility::Filter,
     placement::affinity,
     ranking::{self, Term, targets::Targets},
+    reconcile::buckets::{self, Bucket},
     view::{NodeIx, View, classes},
 };
 
@@ -27,6 +31,8 @@ const SHOWN: usize = 5;
 pub struct Decision {
     /// Where it is.
     pub node: NodeName,
+    /// What it is to whoever decides about its group.
+    pub bucket: Bucket,
     /// The strategy that compared.
     pub strategy: Strategy,
     /// Nodes looked at.
@@ -57,14 +63,16 @@ pub fn explain_placed(view: &mut View, group: &GroupKey, slot: &SlotKey, now: Ti
     let known = view.group(ix);
     let replica = known.slots[known.slot_at(slot).ok()?].current()?.clone();
     let mut ask = Ask::new(view, ix, now, Counts::default());
+    let held = &known.slots[known.slot_at(slot).ok()?];
+    let bucket = buckets::of(view, &ask, (held, &replica), &BTreeSet::new(), now);
     ask.counts.remove_from(Some(replica.node));
     view.set_aside(ix, slot, &replica);
-    let decision = decide(view, &ask, replica.node);
+    let decision = decide(view, &ask, replica.node, bucket);
     view.restore(ix, slot, &replica);
     Some(decision)
 }
 
-fn decide(view: &View, ask: &Ask, chosen: NodeIx) -> Decision {
+fn decide(view: &View, ask: &Ask, chosen: NodeIx, bucket: Bucket) -> Decision {
     let filters: Vec<&'static Filter> = ask.filters().collect();
     let nodes: Vec<NodeIx> = view.fleet.in_order().collect();
     let mut refused = BTreeMap::new();
@@ -81,6 +89,7 @@ fn decide(view: &View, ask: &Ask, chosen: NodeIx) -> Decision {
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Decision {
         node: view.fleet.node(chosen).name.clone(),
+        bucket,
         strategy: ask.spec.placement.strategy,
         nodes: number(nodes.len()),
         candidates: number(fitting.len()),

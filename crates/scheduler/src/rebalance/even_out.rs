@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    GroupPlan, NodeName, Placement, PlanItem, ReplicaState, Strategy, Time,
-    rebalance::{EveningOut, MoveCause, Pressure, Weighed},
-    replica::Wanted,
+    Assignment, Attempt, Event, Generation, GroupPlan, NodeName, Placement, PlanItem, ReplicaState, Strategy, Time,
+    rebalance::{EveningOut, MoveCause, PlannedMove, Pressure, Weighed},
+    replica::{Details, Wanted},
 };
 
 use super::{
@@ -46,7 +46,7 @@ pub(super) fn even_out(
     asked.sort_by(|a, b| view.order(*a, *b));
     for group in asked {
         let mut ask = Ask::new(view, group, now, Counts::default());
-        let outcome = Evening { rebalancer, fresh, now }.look(view, &mut ask);
+        let outcome = Evening { rebalancer, fresh, now, rest: Rest::Counts }.look(view, &mut ask);
         let (terms, key) = (Arc::clone(&ask.terms), ask.key);
         let item = match outcome {
             Outcome::NotYet => continue,
@@ -66,10 +66,74 @@ fn is_asked(view: &View, group: GroupIx) -> bool {
     known.evening_out == EveningOut::Asked && known.wanted == Wanted::Run
 }
 
+/// The moves it would take to even out every service that allows it, one after the other, were nothing else to happen. The
+/// view is left as if they had been made.
+pub(super) fn preview(
+    rebalancer: &Rebalancer,
+    view: &mut View,
+    fresh: &BTreeMap<NodeName, Pressure>,
+    now: Time,
+) -> Vec<PlannedMove> {
+    let wanted = view.group_ids.values().copied().filter(|group| view.group(*group).wanted == Wanted::Run);
+    let mut groups: Vec<GroupIx> = wanted.collect();
+    groups.sort_by(|a, b| view.order(*a, *b));
+    let evening = Evening { rebalancer, fresh, now, rest: Rest::IsOver };
+    let mut moves = Vec::new();
+    for group in groups {
+        // Each move makes the spread more even, so this ends by itself; the bound only keeps a mistake from looping.
+        for _ in 0..=view.group(group).slots.len() {
+            let mut ask = Ask::new(view, group, now, Counts::default());
+            let Outcome::Moves(placement) = evening.look(view, &mut ask) else { break };
+            moves.extend(make(view, &ask, *placement, now));
+        }
+    }
+    moves
+}
+
+/// Takes a move for made: the new generation runs, the old one is gone.
+fn make(view: &mut View, ask: &Ask, placement: Placement, now: Time) -> Option<PlannedMove> {
+    let from = slots::node_of(view, ask.group, &placement.slot)?;
+    let from = view.fleet.node(from).name.clone();
+    let (group, slot, generation, to) = (ask.key.clone(), placement.slot, placement.generation, placement.node);
+    let assignment = Assignment {
+        node: to.clone(),
+        address: placement.address,
+        placed_at: now,
+        terms: Arc::clone(&ask.terms),
+        devices: placement.devices,
+    };
+    let old = Generation(generation.0.saturating_sub(1));
+    let runs = Event::Observed {
+        group: group.clone(),
+        slot: slot.clone(),
+        generation,
+        attempt: Attempt(0),
+        state: ReplicaState::Running,
+        code: None,
+        details: Details::new(),
+        failures: 0,
+        at: now,
+        rival: None,
+    };
+    view.apply(&Event::Placed { group: group.clone(), slot: slot.clone(), generation, assignment });
+    view.apply(&runs);
+    view.apply(&Event::Released { group: group.clone(), slot: slot.clone(), generation: old, at: now });
+    view.fleet.refresh();
+    Some(PlannedMove { group, slot, from, to })
+}
+
+/// Whether a replica that was moved lately is left alone for a while.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    Counts,
+    IsOver,
+}
+
 struct Evening<'a> {
     rebalancer: &'a Rebalancer,
     fresh: &'a BTreeMap<NodeName, Pressure>,
     now: Time,
+    rest: Rest,
 }
 
 impl Evening<'_> {
@@ -96,7 +160,8 @@ impl Evening<'_> {
         let Some((slot, generation)) = candidates::slots_on(view, ask, src).pop() else { return Outcome::Even };
         let known = view.group(ask.group);
         let Ok(at) = known.slot_at(&slot) else { return Outcome::Even };
-        let rests = known.slots[at].moved_at.is_some_and(|moved| self.now.since(moved) < REPLICA_COOLDOWN);
+        let moved_at = known.slots[at].moved_at.filter(|_| self.rest == Rest::Counts);
+        let rests = moved_at.is_some_and(|moved| self.now.since(moved) < REPLICA_COOLDOWN);
         let vacancy = slots::next_generation(&known.slots[at]);
         ask.take_back(src);
         let found = by_strategy(view, ask, vacancy);

@@ -128,7 +128,7 @@ fn place_held(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
 }
 
 /// Replicas whose spec changed, on nodes that take work.
-fn outdated(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<SlotKey> {
+pub(super) fn outdated(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<SlotKey> {
     let view = &*pass.view;
     // What is told to stop in this turn, so that an older one counts again, is decided about when it has been.
     let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(slots::stopped).collect();

@@ -1,6 +1,7 @@
-//! What is decided about nodes themselves: how a drain stands, and whether work is taken off nodes that are down.
+//! What is decided about nodes themselves: how a drain stands, whether work is taken off nodes that are down, and for how
+//! long the books keep what was removed.
 //!
-//! Owns: when a drain is done, blocked or overdue, and saying that evacuation is paused.
+//! Owns: when a drain is done, blocked or overdue, saying that evacuation is paused, and forgetting.
 //! Must not touch: who moves where; by the time a drain is judged the groups have had their turns.
 
 use longshore_model::{
@@ -25,18 +26,31 @@ pub(super) fn decide(view: &mut View, now: Time) -> Vec<NodePlan> {
     let mut plans: Vec<NodePlan> = drained.into_iter().filter_map(|node| judge(view, node, now)).collect();
     plans.sort_by(|a, b| name(a).cmp(&name(b)));
     plans.extend(evacuation(view, now).map(NodePlan::Evacuation));
+    let outdated = view.removed.iter().filter(|(_, at)| kept_until(view, **at) <= now);
+    plans.extend(outdated.map(|(node, at)| NodePlan::Forget { node: node.clone(), removed_at: *at }));
     plans
+}
+
+/// Until when a node that went at an instant is still in the books.
+fn kept_until(view: &View, removed_at: Time) -> Time {
+    removed_at.after(view.config.gc_nodes)
+}
+
+/// The next instant at which something about nodes changes by itself.
+pub(super) fn next_change(view: &View, now: Time) -> Option<Time> {
+    let forgotten = view.removed.values().map(|at| kept_until(view, *at)).filter(|at| *at > now).min();
+    next_overdue(view, now).into_iter().chain(forgotten).min()
 }
 
 fn name(plan: &NodePlan) -> Option<&longshore_model::NodeName> {
     match plan {
-        NodePlan::Drain { node, .. } => Some(node),
+        NodePlan::Drain { node, .. } | NodePlan::Forget { node, .. } => Some(node),
         NodePlan::Evacuation(_) => None,
     }
 }
 
 /// The next instant at which a drain is overdue.
-pub(super) fn next_overdue(view: &View, now: Time) -> Option<Time> {
+fn next_overdue(view: &View, now: Time) -> Option<Time> {
     let drains = view.fleet.drained.iter().filter_map(|node| view.fleet.node(*node).drain.as_ref());
     let pending = drains.filter(|drain| drain.outcome == DrainOutcome::UnderWay);
     pending.map(|drain| overdue_at(view, drain)).filter(|at| *at > now).min()

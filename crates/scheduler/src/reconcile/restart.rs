@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use longshore_model::{Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, Time, service::RestartCondition};
+use longshore_model::{
+    Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time, service::RestartCondition,
+};
 
 use super::{
     Pass, handover,
@@ -99,11 +101,16 @@ fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
         // Never to be restarted is to have used up all restarts, but nobody gave it up: it says how it ended.
         RestartCondition::None => return moves(reschedule::next(group, slot, replica), now).unwrap_or(Due::Nothing),
     }
-    if replica.failures >= policy.max_attempts.unwrap_or(DEFAULT_MAX_FAILURES) {
+    if is_exhausted(&group.spec, replica) {
         return moves(reschedule::next(group, slot, replica), now).unwrap_or(Due::GiveUp);
     }
     let at = replica.since.after(policy.delay.unwrap_or_else(|| pause(replica.failures)));
     if at <= now { Due::Restart } else { Due::Later(at) }
+}
+
+/// Whether a replica has failed as often in a row as it may.
+pub(super) fn is_exhausted(spec: &ServiceSpec, replica: &Replica) -> bool {
+    replica.failures >= spec.restart.max_attempts.unwrap_or(DEFAULT_MAX_FAILURES)
 }
 
 fn moves(next: Next, now: Time) -> Option<Due> {

@@ -6,21 +6,28 @@
 //!
 //! Owns: validity of an existing placement. Must not touch: the choice of the next node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, PlanItem, Reason, RuntimeCode, SlotKey, Time, service::ServiceSpec,
+    Explanation, Generation, Health, Placement, PlanItem, Reason, RuntimeCode, SlotKey, Terms, Time,
+    service::ServiceSpec,
 };
 use smallvec::SmallVec;
 
 use super::{
-    Pass, absence, handover, jobs,
+    Pass, absence,
+    buckets::{self, Bucket},
+    handover, jobs,
     rollout::{self, Follows, Part},
     steps::blocks_successor,
 };
 use crate::{
-    ask::Ask,
+    ask::{Ask, making},
     explain,
+    feasibility::gates::dependencies,
     placement::Vacancy,
     view::{
         GroupIx, NodeIx, View,
@@ -152,6 +159,22 @@ pub(super) fn needs(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKe
     needs
 }
 
+/// What is replaced while a service it is to be restarted after is not made anew yet is restarted after it all the same: it
+/// counts as made when the one it replaces was.
+pub(super) fn replace_as_made(view: &View, ask: &Ask, placed: &mut [Placement]) {
+    if ask.restarts_after.is_empty() || dependencies::unmet(view, &ask.key, &ask.spec).is_none() {
+        return;
+    }
+    let known = view.group(ask.group);
+    for placement in placed {
+        let last = known.slot_at(&placement.slot).ok().and_then(|at| known.slots[at].replicas.last());
+        if let Some(last) = last.filter(|last| !last.terms.was_made_after(&ask.restarts_after, &ask.terms.made_after)) {
+            let made_after = last.terms.made_after.clone();
+            placement.terms = Some(Arc::new(Terms { made_after, ..Terms::clone(&ask.terms) }));
+        }
+    }
+}
+
 /// Slots that need another node and could not change on the way: they get another of what they had.
 pub(super) fn left_behind(pass: &Pass<'_>, ask: &mut Ask, leaving: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
     let stepped = |slot: &SlotKey| {
@@ -214,39 +237,27 @@ fn need(view: &View, ask: &Ask, slot: &Slot, given_up: &BTreeSet<&SlotKey>, now:
     let Some(replica) = slot.current() else {
         return if may_have_successor(view, &ask.spec, slot) { Need::Place } else { Need::Nothing };
     };
-    if jobs::is_job(ask.spec.kind) && jobs::has_ended(view.group(ask.group), replica) {
-        return Need::Nothing;
-    }
-    if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
-        // Given up means given up, also when its node is lost: only another spec, or the next apply, tries again. With a node
-        // that leaves for good the record of its failures leaves too.
-        if handover::is_leaving_with_its_node(view, ask, replica) {
-            return Need::Place;
+    let updated = || if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
+    match buckets::of(view, ask, (slot, replica), given_up, now) {
+        Bucket::Lost | Bucket::Disconnecting | Bucket::Expiring if ask.spec.is_stateful() => Need::WaitForHome,
+        Bucket::Disconnecting if absence::is_held(view, &ask.spec, replica, now) => Need::Nothing,
+        Bucket::Lost | Bucket::Disconnecting | Bucket::Expiring | Bucket::Migrating => Need::Place,
+        Bucket::Ignored if jobs::is_job(ask.spec.kind) && jobs::has_ended(view.group(ask.group), replica) => {
+            Need::Nothing
         }
-        return if is_outdated(ask, replica) { Need::Update } else { Need::Nothing };
+        // Given up means given up, also when its node is lost: only another spec, or the next apply, tries again.
+        Bucket::Ignored
+        | Bucket::Reconnecting
+        | Bucket::RescheduleNow
+        | Bucket::RescheduleLater
+        | Bucket::Untainted => updated(),
     }
-    let node = view.fleet.node(replica.node);
-    if node.health == Health::Down || node.intent == Intent::Removed {
-        return match ask.spec.is_stateful() {
-            true => Need::WaitForHome,
-            false if absence::is_held(view, &ask.spec, replica, now) => Need::Nothing,
-            false => Need::Place,
-        };
-    }
-    // A job is left to end where it runs: moving it would be to run it twice.
-    if !jobs::is_job(ask.spec.kind) && handover::must_leave(view, ask, replica) {
-        return Need::Place;
-    }
-    if is_outdated(ask, replica) { Need::Update } else { Need::Nothing }
 }
 
-/// Whether a generation was made from another spec, to another end, with other secrets, or before a restart was asked for.
+/// Whether a generation was made from another spec, to another end, with other secrets, or before a restart was asked for,
+/// of itself or of a service it is to be restarted after.
 pub(crate) fn is_outdated(ask: &Ask, replica: &Replica) -> bool {
-    let (old, new) = (&replica.terms, &ask.terms);
-    // Work that ends is not done once more for another version of a secret.
-    let secrets = jobs::is_job(new.kind) || old.secret_versions == new.secret_versions;
-    let made = (&old.spec_hash, old.kind, old.restart_epoch) == (&new.spec_hash, new.kind, new.restart_epoch);
-    !(made && secrets)
+    !making::is_made_of(&replica.terms, &ask.terms, &ask.restarts_after)
 }
 
 /// Whether a slot without a generation that shall run can get its next one now, or waits for the old one to stop. One on

@@ -10,19 +10,20 @@ use std::{
 };
 
 use longshore_model::{
-    PlanItem, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
+    Explanation, PlanItem, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::Wanted,
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder},
 };
 
 use super::{
-    Pass, attempt,
+    Pass, attempt, global,
     rollout::{self, Part},
-    slots,
+    scale, slots,
 };
 use crate::{
     ask::Ask,
+    explain,
     feasibility::gates::{self, Gate, dependencies},
     placement,
     view::{
@@ -287,6 +288,59 @@ fn stop_first(pass: &mut Pass<'_>, part: &Part, slot: &Slot) {
     pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
 }
 
+/// Slots whose turn it is to change and that no node takes as they shall become, each with the reason. The view may be left
+/// with what others were given on the way.
+pub(crate) fn hindered(view: &mut View, ask: &mut Ask, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
+    let Some(part) = Part::of(view, ask).filter(Part::may_step) else { return Vec::new() };
+    let closed = scale::surplus(view, view.group(ask.group));
+    let mut pass = Pass::new(view, now);
+    let (outdated, leaving) = if ask.spec.kind.is_per_node() {
+        (global::outdated(&pass, ask, &closed), BTreeSet::new())
+    } else {
+        let needs = slots::needs(&mut pass, ask, &closed);
+        (needs.outdated, needs.leaving)
+    };
+    if outdated.is_empty() || rollout::is_broken(&pass, ask, &part, &closed) {
+        return Vec::new();
+    }
+    let due = due(&mut pass, ask, &part, (&outdated, &leaving), &closed);
+    let unmet = dependencies::unmet(pass.view, &ask.key, &ask.spec).filter(|_| !part.goes_back());
+    if let Some(refusal) = unmet {
+        return vec![(due, explain::gated(pass.view, refusal))];
+    }
+    // One that already leaves its node is explained as any other that has to move.
+    let due = due.into_iter().filter(|slot| !leaving.contains(slot));
+    due.filter_map(|slot| Some((vec![slot.clone()], hindrance(&mut pass, ask, &part, &slot)?))).collect()
+}
+
+/// Why a slot cannot change now, if it cannot.
+fn hindrance(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) -> Option<Explanation> {
+    let known = pass.view.group(ask.group);
+    let slot = known.slots[known.slot_at(key).ok()?].clone();
+    let node = slot.current()?.node;
+    if old_goes_first(ask, part) {
+        return without_its_last(pass.view, ask, &slot, Elsewhere::Too);
+    }
+    if start_first(pass, ask, part, &slot, node) {
+        return None;
+    }
+    let since = pass.view.group(ask.group).rolling.no_room_since;
+    if since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now) || !serves(&slot) {
+        return without_its_last(pass.view, ask, &slot, Elsewhere::Not);
+    }
+    ask.counts.remove_from(Some(node));
+    let why = nowhere(pass.view, ask);
+    ask.counts.add(node);
+    Some(why)
+}
+
+fn nowhere(view: &View, ask: &Ask) -> Explanation {
+    match gates::check(view, ask, 1) {
+        Gate::Shut(refusal) | Gate::Partly { refusal, .. } => explain::gated(view, refusal),
+        Gate::Open => explain::nowhere(view, ask),
+    }
+}
+
 /// Where room is looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
@@ -296,20 +350,45 @@ enum Elsewhere {
 
 /// Whether the next generation of a slot would have a node if its last one were gone.
 fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> bool {
-    let Some(node) = slot.current().map(|replica| replica.node) else { return false };
+    with_last_gone(view, ask, slot, |view, ask, node| fits(view, ask, node, elsewhere)).unwrap_or(false)
+}
+
+/// Why the next generation of a slot would have no node if its last one were gone.
+fn without_its_last(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> Option<Explanation> {
+    let why = |view: &View, ask: &Ask, node: NodeIx| {
+        (!fits(view, ask, node, elsewhere)).then(|| match gates::check(view, ask, 1) {
+            Gate::Open if elsewhere == Elsewhere::Not => explain::at_node(view, ask, node),
+            Gate::Open | Gate::Shut(_) | Gate::Partly { .. } => nowhere(view, ask),
+        })
+    };
+    with_last_gone(view, ask, slot, why).flatten()
+}
+
+/// Looks at the cluster as if what a slot has were gone.
+fn with_last_gone<T>(
+    view: &mut View,
+    ask: &mut Ask,
+    slot: &Slot,
+    look: impl FnOnce(&View, &Ask, NodeIx) -> T,
+) -> Option<T> {
+    let node = slot.current().map(|replica| replica.node)?;
     let gone: Vec<Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).cloned().collect();
     for replica in &gone {
         view.save_load(replica.node);
         view.set_aside(ask.group, &slot.key, replica);
     }
     ask.counts.remove_from(Some(node));
-    let open = matches!(gates::check(view, ask, 1), Gate::Open);
-    let fits = open && (ask.accepts(view, node) || elsewhere == Elsewhere::Too && fits_somewhere(view, ask));
+    let seen = look(view, ask, node);
     ask.counts.add(node);
     for replica in gone.iter().rev() {
         view.restore(ask.group, &slot.key, replica);
     }
-    fits
+    Some(seen)
+}
+
+fn fits(view: &View, ask: &Ask, node: NodeIx, elsewhere: Elsewhere) -> bool {
+    let open = matches!(gates::check(view, ask, 1), Gate::Open);
+    open && (ask.accepts(view, node) || elsewhere == Elsewhere::Too && fits_somewhere(view, ask))
 }
 
 fn fits_somewhere(view: &View, ask: &Ask) -> bool {

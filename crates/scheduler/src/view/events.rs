@@ -35,6 +35,8 @@ impl View {
             Event::Configured(config) => self.configure(config),
             Event::NodeChanged(node) => self.node_changed(node),
             Event::NodeGone(name) => self.node_gone(name),
+            Event::NodeRemoved { node, at } => _ = self.removed.insert(node.clone(), *at),
+            Event::NodeForgotten(node) => _ = self.removed.remove(node),
             Event::EvacuationChanged(evacuation) => self.evacuation = evacuation.clone(),
             Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rolling } => {
                 self.group_changed(group, *revision, spec, *next_index);
@@ -135,6 +137,7 @@ impl View {
     }
 
     fn node_changed(&mut self, node: &Arc<Node>) {
+        self.removed.remove(&node.name);
         let ix = self.fleet.put(node, &self.config);
         self.dirty.extend(self.fleet.tenants[ix.at()].keys());
         self.dirty.extend(&self.per_node);

@@ -5,7 +5,7 @@
 
 use longshore_model::{
     DeploymentName, GroupKey, NodeName, ServiceName, SlotKey, Time,
-    rebalance::{Move, Share, Weighed},
+    rebalance::{Move, PlannedMove, Share, Weighed},
 };
 use longshore_scheduler::rebalance::Skip;
 use serde::{Serialize, Serializer};
@@ -90,6 +90,20 @@ impl Chronicle {
         let entry = self.push_replica(now, Kind::RebalanceMoved, &made.group, &made.slot, made.generation);
         entry.from = Some(made.weighed.src.clone());
         entry.rebalance = Some(Payload::new(&made.weighed, Some((&made.group, &made.slot))));
+    }
+
+    /// The moves that evening out would make.
+    pub(crate) fn previewed(&mut self, now: Time, moves: &[PlannedMove]) {
+        for PlannedMove { group, slot, from, to } in moves {
+            let entry = self.push(now, Kind::RebalancePlanned);
+            entry.replica = Some(slot.printed(group));
+            entry.from = Some(from.clone());
+            entry.node = Some(to.clone());
+        }
+        if moves.is_empty() {
+            let entry = self.push(now, Kind::RebalancePlanned);
+            entry.message = Some("every service is as even as it can be".to_owned());
+        }
     }
 
     /// The rebalancer left a replica where it is. Seen again, the entry it has counts on.

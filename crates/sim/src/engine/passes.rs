@@ -88,7 +88,7 @@ impl Engine<'_> {
                 let drain = self.state.node(node).and_then(|node| node.drain.as_ref());
                 drain.is_some_and(|drain| drain.then == AfterDrain::Remove)
             }
-            NodePlan::Drain { .. } | NodePlan::Evacuation(_) => false,
+            NodePlan::Drain { .. } | NodePlan::Evacuation(_) | NodePlan::Forget { .. } => false,
         };
         let turns = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
         turns || plan.nodes.iter().any(leaves)

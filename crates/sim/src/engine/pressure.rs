@@ -98,6 +98,13 @@ impl Engine<'_> {
         }
     }
 
+    /// The moves that evening out would make are told, and none is made.
+    pub(super) fn preview(&mut self) {
+        let view = invariants::from_state(&self.state);
+        let moves = self.rebalancer.preview(view, self.clock());
+        self.chronicle.previewed(self.now, &moves);
+    }
+
     /// What the replicas with a process make up of each machine.
     fn footprints(&self) -> BTreeMap<NodeName, Pressure> {
         let mut sums: BTreeMap<NodeName, Pressure> = BTreeMap::new();

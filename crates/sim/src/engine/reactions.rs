@@ -35,6 +35,8 @@ impl Engine<'_> {
                 self.order(&id, |machine, _, spec, now, out| machine.restart(id.clone(), *attempt, spec, now, out));
             }
             Event::Configured(_)
+            | Event::NodeRemoved { .. }
+            | Event::NodeForgotten(_)
             | Event::EvacuationChanged(_)
             | Event::GroupChanged { .. }
             | Event::GroupRolls { .. }

@@ -118,15 +118,11 @@ impl Ledger {
                 }
             }
             Event::SlotOpened { group, slot, .. } => self.opened(group, slot),
-            Event::GroupGone(group) => {
-                // A deployment that is gone for good starts to count anew; one that stays does not.
-                if state.deployment(&group.namespace, &group.deployment).is_none() {
-                    self.highest
-                        .retain(|key, _| (&key.namespace, &key.deployment) != (&group.namespace, &group.deployment));
-                }
-            }
+            Event::GroupGone(group) => self.forgotten(group, state),
             Event::Rebalanced(made) => self.touched.moved.extend(self.moves.take(made, state)),
             Event::NodeGone(_)
+            | Event::NodeRemoved { .. }
+            | Event::NodeForgotten(_)
             | Event::EvacuationChanged(_)
             | Event::Configured(_)
             | Event::GroupChanged { .. }
@@ -148,6 +144,13 @@ impl Ledger {
             | Event::Collected { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
+        }
+    }
+
+    /// A deployment that is gone for good starts to count anew; one that stays does not.
+    fn forgotten(&mut self, group: &GroupKey, state: &State) {
+        if state.deployment(&group.namespace, &group.deployment).is_none() {
+            self.highest.retain(|key, _| (&key.namespace, &key.deployment) != (&group.namespace, &group.deployment));
         }
     }
 

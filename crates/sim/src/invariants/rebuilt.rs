@@ -28,7 +28,7 @@ pub(super) fn check(state: &State, followed: &mut View, now: Time) -> Vec<String
 }
 
 /// What a leader knows who has nothing but the state.
-pub(super) fn from_state(state: &State) -> View {
+pub(crate) fn from_state(state: &State) -> View {
     let mut view = View::default();
     for event in state.events() {
         view.apply(&event);

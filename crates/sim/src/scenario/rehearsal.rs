@@ -25,7 +25,7 @@ pub(super) fn rehearse(scenario: &Scenario) -> Result<(), Diagnostics> {
                 command => state.apply(command.clone()).map(drop),
             },
             // Which replicas there will be is not known before the run; a leader can always change.
-            Action::Befall(..) | Action::NewLeader => Ok(()),
+            Action::Befall(..) | Action::NewLeader | Action::Preview => Ok(()),
             Action::Fail(node)
             | Action::Return(node)
             | Action::Isolate(node)

@@ -287,7 +287,18 @@ fn read_leader(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     Some(vec![(value.place.clone(), Action::NewLeader)])
 }
 
+/// Whether moves are to be made, or only told.
+#[derive(Clone, Copy)]
+enum Asked {
+    Done,
+    Shown,
+}
+
 fn read_rebalance(value: &Yaml, problems: &mut Diagnostics) -> Actions {
-    problems.choice(value, "`rebalance`", &[("apply", ())])?;
-    Some(vec![ask(&value.place, Command::EvenOut)])
+    let asked = problems.choice(value, "`rebalance`", &[("apply", Asked::Done), ("plan", Asked::Shown)])?;
+    let action = match asked {
+        Asked::Done => Action::Ask(Box::new(Command::EvenOut)),
+        Asked::Shown => Action::Preview,
+    };
+    Some(vec![(value.place.clone(), action)])
 }

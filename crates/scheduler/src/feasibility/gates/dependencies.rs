@@ -1,7 +1,7 @@
 //! Services that come first: whether what a service waits for is there.
 //!
-//! Only what was seen of a dependency's present spec counts. What an older generation did says nothing about the one that
-//! is wanted now, so a service that is applied anew is waited for anew.
+//! Only what was seen of a dependency as it is wanted now counts. What an older generation did says nothing about the one
+//! that is wanted now, so a service that is applied anew, or restarted, is waited for anew.
 //!
 //! Owns: when a dependency is met. Must not touch: who is held back; a restart or a replacement of what was lost never is.
 
@@ -12,7 +12,7 @@ use longshore_model::{
 };
 
 use crate::{
-    ask::Ask,
+    ask::{Ask, making},
     placement::Vacancy,
     reconcile::{jobs::is_job, scale},
     view::{
@@ -47,7 +47,7 @@ fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
     let none = slots.peek().is_none();
     let mut there = 0;
     for slot in slots {
-        if !holds(dependency.condition, group, slot) {
+        if !holds(view, dependency.condition, group, slot) {
             return false;
         }
         there += 1;
@@ -66,11 +66,10 @@ fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
     well && done.saturating_add(there) >= expected
 }
 
-fn holds(condition: DependencyCondition, group: &Group, slot: &Slot) -> bool {
+fn holds(view: &View, condition: DependencyCondition, group: &Group, slot: &Slot) -> bool {
     let Some(replica) = slot.current() else { return false };
-    let up_to_date = (&replica.terms.spec_hash, replica.terms.kind) == (&group.spec.spec_hash, group.spec.kind);
     let state = replica.state;
-    up_to_date
+    making::is_made_as_wanted(view, group, &replica.terms)
         && match condition {
             DependencyCondition::ServiceStarted => match state {
                 ReplicaState::Starting | ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Completed => {
