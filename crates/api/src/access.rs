@@ -70,6 +70,9 @@ pub struct TokenRow {
 pub struct SecretRequest {
     /// What is in it.
     pub contents: String,
+    /// The only deployment that may use it; every one of the namespace unless named.
+    #[serde(default)]
+    pub deployment: Option<String>,
 }
 
 impl std::fmt::Debug for SecretRequest {
@@ -83,6 +86,28 @@ impl std::fmt::Debug for SecretRequest {
 pub struct SecretStored {
     /// Which.
     pub version: u64,
+}
+
+/// A secret, as much of it as may be seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRow {
+    /// Scope.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its newest version.
+    pub version: u64,
+    /// The only deployment that may use it, where there is one.
+    pub deployment: Option<String>,
+    /// Services that need it, each as `deployment/service`.
+    pub used_by: Vec<String>,
+}
+
+/// Another of the cluster's keys seals from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRotated {
+    /// Its number.
+    pub key: u32,
 }
 
 /// The control plane.

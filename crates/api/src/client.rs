@@ -20,9 +20,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope,
-    JoinTokenRequest, LabelRequest, LoginLink, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica,
-    RollbackRequest, ScaleRequest, SecretRequest, SecretStored, Token, TokenRequest, TokenRow, WhatIf, WhatIfRequest,
-    Why, tls,
+    JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica,
+    RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest, TokenRow, WhatIf,
+    WhatIfRequest, Why, tls,
 };
 
 /// Where a daemon listens.
@@ -235,9 +235,30 @@ impl Client {
     }
 
     /// A secret gets another version.
-    pub async fn put_secret(&self, namespace: &str, name: &str, contents: String) -> Result<SecretStored, ClientError> {
+    pub async fn put_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        request: &SecretRequest,
+    ) -> Result<SecretStored, ClientError> {
         let path = format!("/v1/secrets/{}?namespace={}", encoded(name), encoded(namespace));
-        self.ask(Method::PUT, &path, Some(&SecretRequest { contents })).await
+        self.ask(Method::PUT, &path, Some(request)).await
+    }
+
+    /// All secrets, as much of them as may be seen.
+    pub async fn secrets(&self) -> Result<Vec<SecretRow>, ClientError> {
+        self.ask(Method::GET, "/v1/secrets", NOTHING).await
+    }
+
+    /// Removes a secret that nothing needs.
+    pub async fn remove_secret(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        let path = format!("/v1/secrets/{}?namespace={}", encoded(name), encoded(namespace));
+        self.ask(Method::DELETE, &path, NOTHING).await
+    }
+
+    /// Has another of the cluster's keys seal.
+    pub async fn rotate_key(&self) -> Result<KeyRotated, ClientError> {
+        self.ask(Method::POST, "/v1/cluster/rotate-key", NOTHING).await
     }
 
     /// Everything replicated, in bytes that a restore takes.

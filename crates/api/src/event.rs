@@ -167,6 +167,7 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::VolumeMade(_) => "volume_made",
         model::Event::VolumeGone(_) => "volume_gone",
         model::Event::SecretSet { .. } => "secret_set",
+        model::Event::SecretGone { .. } => "secret_gone",
         model::Event::QuotaSet { .. } => "quota_set",
         model::Event::AccessChanged => "access_changed",
     }

@@ -19,8 +19,8 @@ mod token;
 mod why;
 
 pub use access::{
-    ClusterStatus, JoinTokenRequest, LoginLink, LoginRequest, MemberRow, NewToken, SecretRequest, SecretStored,
-    TokenRequest, TokenRow,
+    ClusterStatus, JoinTokenRequest, KeyRotated, LoginLink, LoginRequest, MemberRow, NewToken, SecretRequest,
+    SecretRow, SecretStored, TokenRequest, TokenRow,
 };
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint};

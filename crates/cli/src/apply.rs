@@ -7,7 +7,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use clap::Args;
 use longshore_api::{AppliedManifest, ApplyRequest, Changed};
-use longshore_compose::{Files, Loaded, Request, files::ReadError};
+use longshore_compose::{Files, Loaded, Request, files::ReadError, scope::Content};
 
 use crate::{
     exit::Exit,
@@ -68,13 +68,31 @@ pub(crate) struct Judged {
 pub(crate) fn judge(manifest: Manifest, namespace: &str) -> anyhow::Result<Option<Judged>> {
     let request = Request { namespace: Some(namespace.to_owned()), ..manifest.request()? };
     let files = Recorded::default();
-    Ok(match longshore_compose::load(&request, &files) {
-        Ok(loaded) => Some(Judged { request: to_send(request, files.read.into_inner()), loaded }),
+    let loaded = match longshore_compose::load(&request, &files) {
+        Ok(loaded) => loaded,
         Err(problems) => {
             complain(&problems);
-            None
+            return Ok(None);
         }
-    })
+    };
+    if let Err(missing) = bring_along(&loaded, &files) {
+        print::note(&missing);
+        return Ok(None);
+    }
+    Ok(Some(Judged { request: to_send(request, files.read.into_inner()), loaded }))
+}
+
+/// Reads what secrets and configs hold that are files beside the manifest, so that it is sent along.
+fn bring_along(loaded: &Loaded, files: &Recorded) -> Result<(), String> {
+    for declared in loaded.secrets.values().chain(loaded.configs.values()) {
+        if let Content::File(path) = &declared.content {
+            files.read(path).map_err(|error| {
+                let (place, hint) = (&declared.place, error.hint());
+                format!("{place}: error: the file `{path}` of `{}` {error}\n\nhint: {hint}", declared.name)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn to_send(request: Request, texts: BTreeMap<String, String>) -> ApplyRequest {

@@ -12,7 +12,9 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind, TokenRequest, TokenRow};
+use longshore_api::{
+    ClusterStatus, JoinTokenRequest, SecretRequest, SecretRow, Token, TokenKind, TokenRequest, TokenRow,
+};
 use longshore_model::access::Power;
 use longshore_server::{BegunAgain, JoinConfig, Joined};
 
@@ -60,6 +62,13 @@ pub(crate) enum Command {
         /// Where the daemon keeps everything; as for `longshore server` unless given.
         #[arg(long, value_name = "DIRECTORY")]
         data_dir: Option<PathBuf>,
+    },
+    /// Have another key seal all secrets, and forget the one before. Do so after a server was removed.
+    ///
+    /// Example: longshore cluster rotate-key
+    RotateKey {
+        #[command(flatten)]
+        connection: Connection,
     },
     /// Join a cluster: the token becomes this node's place in it. `longshore server` does the rest.
     ///
@@ -116,6 +125,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             );
             Ok(Exit::Success)
         }
+        Command::RotateKey { connection } => remote::ask(&connection, async |client| {
+            let rotated = client.rotate_key().await?;
+            remote::show(&connection, &rotated, |rotated| format!("key {} seals from now on\n", rotated.key))
+        }),
         Command::Join(options) => join(options),
         Command::Recover { data_dir } => {
             let folder = data_dir.unwrap_or_else(place::data_dir);
@@ -279,16 +292,57 @@ pub(crate) enum SecretCommand {
         /// Its namespace.
         #[arg(long, value_name = "NAME", default_value = "default")]
         namespace: String,
+        /// The only deployment that may use it; every one of the namespace unless given.
+        #[arg(long, value_name = "NAME")]
+        deployment: Option<String>,
+    },
+    /// List secrets, and who needs them; never what is in them.
+    ///
+    /// Example: longshore secret ls
+    Ls {
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Remove a secret that nothing needs.
+    ///
+    /// Example: longshore secret rm db-pass
+    Rm {
+        #[command(flatten)]
+        connection: Connection,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        namespace: String,
     },
 }
 
 pub(crate) fn secret(command: SecretCommand) -> anyhow::Result<Exit> {
-    let SecretCommand::Put { connection, name, file, namespace } = command;
-    let contents = read(file.as_deref()).context("the secret cannot be read")?;
-    remote::ask(&connection, async |client| {
-        let stored = client.put_secret(&namespace, &name, contents).await?;
-        remote::show(&connection, &stored, |stored| format!("{name} has version {}\n", stored.version))
-    })
+    match command {
+        SecretCommand::Put { connection, name, file, namespace, deployment } => {
+            let contents = read(file.as_deref()).context("the secret cannot be read")?;
+            let request = SecretRequest { contents, deployment };
+            remote::ask(&connection, async |client| {
+                let stored = client.put_secret(&namespace, &name, &request).await?;
+                remote::show(&connection, &stored, |stored| format!("{name} has version {}\n", stored.version))
+            })
+        }
+        SecretCommand::Ls { connection } => remote::ask(&connection, async |client| {
+            remote::show(&connection, &client.secrets().await?, |rows| draw_secrets(rows))
+        }),
+        SecretCommand::Rm { connection, name, namespace } => {
+            remote::change(&connection, async |client| client.remove_secret(&namespace, &name).await)
+        }
+    }
+}
+
+fn draw_secrets(secrets: &[SecretRow]) -> String {
+    let rows = secrets.iter().map(|secret| {
+        let name = format!("{}/{}", secret.namespace, secret.name);
+        let owner = secret.deployment.clone().unwrap_or_default();
+        vec![name, secret.version.to_string(), owner, secret.used_by.join(", ")]
+    });
+    table::draw(&["SECRET", "VERSION", "ONLY FOR", "NEEDED BY"], &rows.collect::<Vec<_>>())
 }
 
 /// Write everything the cluster knows to a file.

@@ -42,6 +42,23 @@ impl fmt::Debug for Sealed {
     }
 }
 
+/// What is sealed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SealedThing {
+    /// The authority's key.
+    Authority,
+    /// A version of a secret.
+    Secret {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Its name.
+        name: SecretName,
+        /// Its version.
+        version: u64,
+    },
+}
+
 /// A node's place in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
@@ -235,6 +252,28 @@ pub enum AccessCommand {
         version: u64,
         /// What is in it.
         contents: Sealed,
+        /// The only deployment that may use it; every one of the namespace unless named.
+        #[serde(default)]
+        deployment: Option<DeploymentName>,
+    },
+    /// A secret is removed, with all that was in it.
+    RemoveSecret {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Its name.
+        name: SecretName,
+    },
+    /// From now on this one of the cluster's keys seals. Every server has it before anybody says so.
+    UseKey {
+        /// Its number.
+        key: u32,
+    },
+    /// Something is sealed with a newer key.
+    Reseal {
+        /// What.
+        what: SealedThing,
+        /// The same, sealed anew.
+        sealed: Sealed,
     },
     /// A token opens nothing any more.
     RevokeToken {

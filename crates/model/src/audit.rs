@@ -85,6 +85,10 @@ pub enum AuditAction {
     ServiceRestarted,
     /// A secret got a version.
     SecretPut,
+    /// A secret was removed.
+    SecretRemoved,
+    /// Another of the cluster's keys seals from now on.
+    KeyRotated,
     /// A namespace got a ceiling.
     QuotaSet,
     /// Services are to be evened out over the nodes.
@@ -124,6 +128,8 @@ impl AuditAction {
             Self::RolloutSteered => "rollout_steered",
             Self::ServiceRestarted => "service_restarted",
             Self::SecretPut => "secret_put",
+            Self::SecretRemoved => "secret_removed",
+            Self::KeyRotated => "key_rotated",
             Self::QuotaSet => "quota_set",
             Self::EvenOutAsked => "even_out_asked",
             Self::ClusterFounded => "cluster_founded",

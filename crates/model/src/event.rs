@@ -249,6 +249,13 @@ pub enum Event {
         /// Its version.
         version: u64,
     },
+    /// A secret is gone.
+    SecretGone {
+        /// Scope.
+        namespace: NamespaceName,
+        /// Its name.
+        name: SecretName,
+    },
     /// Who belongs to the cluster, or may ask it for something, is not who it was.
     AccessChanged,
     /// A namespace has a ceiling.
@@ -318,6 +325,7 @@ impl Event {
             | Self::VolumeMade(_)
             | Self::VolumeGone(_)
             | Self::SecretSet { .. }
+            | Self::SecretGone { .. }
             | Self::AccessChanged
             | Self::QuotaSet { .. } => Subject::Cluster,
         }

@@ -17,7 +17,7 @@ use crate::{
     http::{self, Desk},
     hub::{Hub, ServeError},
     identity::IdentityError,
-    leader,
+    keys, leader,
     peer::Calls,
     place::Serving,
     tls,
@@ -142,7 +142,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// A running daemon. Dropping it without [`shut_down`](Self::shut_down) leaves its tasks to the runtime.
 pub struct Daemon {
     hub: Arc<Hub>,
-    stores: JoinHandle<()>,
+    loops: Vec<JoinHandle<()>>,
     doors: Vec<JoinHandle<()>>,
     closing: watch::Sender<bool>,
     socket: PathBuf,
@@ -171,16 +171,18 @@ impl Daemon {
             founding::put_on_record(&hub, &store).await?;
         }
         hub.agents.start(&hub, &config)?;
-        let stores = tokio::spawn(follow_stores(Arc::clone(&hub)));
-        Ok(Self { hub, stores, doors, closing, socket: config.socket })
+        let loops = vec![tokio::spawn(follow_stores(Arc::clone(&hub))), tokio::spawn(keys::keep(Arc::clone(&hub)))];
+        Ok(Self { hub, loops, doors, closing, socket: config.socket })
     }
 
     /// Ends the daemon, and nothing that runs on the node. What was acknowledged is on disk already.
     pub async fn shut_down(self) {
         let _ = fs::remove_file(&self.socket);
         self.closing.send_replace(true);
-        self.stores.abort();
-        let _ = self.stores.await;
+        for task in self.loops {
+            task.abort();
+            let _ = task.await;
+        }
         self.hub.agents.shut_down();
         self.hub.close().await;
         for mut door in self.doors {

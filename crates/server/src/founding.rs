@@ -27,6 +27,8 @@ use crate::{
 
 /// The first member of a cluster; others are counted on from it.
 const FIRST_MEMBER: MemberId = MemberId(1);
+/// The key a cluster is founded with.
+const FIRST_KEY: u32 = 1;
 /// Time a cluster of one has to elect itself.
 const ELECTION: Duration = Duration::from_secs(15);
 
@@ -104,8 +106,10 @@ pub(crate) async fn put_on_record(hub: &Hub, store: &Replicated) -> Result<(), S
     }
     let identity = hub.folder.identity()?.ok_or_else(|| StartError::NoIdentity(place.node.clone()))?;
     let vault = hub.vault().ok_or_else(|| StartError::NoIdentity(place.node.clone()))?;
-    let authority =
-        Authority { certificate: identity.authority.to_vec(), key: vault.seal(AUTHORITY_PURPOSE, &authority_key)? };
+    let authority = Authority {
+        certificate: identity.authority.to_vec(),
+        key: vault.seal(FIRST_KEY, AUTHORITY_PURPOSE, &authority_key)?,
+    };
     let seat = Seat {
         member: place.member,
         address,

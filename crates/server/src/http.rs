@@ -11,11 +11,14 @@ mod events;
 mod extract;
 mod foresight;
 mod framing;
+mod metrics;
 mod nodes;
+mod openapi;
 mod peers;
 mod probes;
 mod questions;
 mod refusal;
+mod secrets;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -81,7 +84,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .merge(of_admins().route_layer(middleware::from_fn(caller::admins)))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
     let figures = Router::new()
-        .route("/metrics", get(probes::metrics))
+        .route("/metrics", get(metrics::metrics))
         .route_layer(middleware::from_fn(caller::everywhere))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit_by_what_is_known));
     let open = Router::new().route("/healthz", get(probes::alive)).route("/readyz", get(probes::ready));
@@ -104,6 +107,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
 /// Answered for as much as the caller's token is for.
 fn in_scope() -> Router<Arc<Desk>> {
     Router::new()
+        .route("/v1/openapi.json", get(openapi::describe))
         .route("/v1/deployments", get(deployments::list))
         .route("/v1/deployments/{name}", get(deployments::get))
         .route("/v1/replicas", get(questions::replicas))
@@ -113,15 +117,14 @@ fn in_scope() -> Router<Arc<Desk>> {
 }
 
 fn of_deployers() -> Router<Arc<Desk>> {
-    let service = "/v1/deployments/{name}/services/{service}";
     Router::new()
         .route("/v1/plan", post(foresight::plan))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
         .route("/v1/deployments/{name}/{word}", post(deployments::steer))
-        .route(&format!("{service}/scale"), post(deployments::scale))
-        .route(&format!("{service}/restart"), post(deployments::restart))
+        .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
+        .route("/v1/deployments/{name}/services/{service}/restart", post(deployments::restart))
 }
 
 fn of_the_whole() -> Router<Arc<Desk>> {
@@ -132,6 +135,7 @@ fn of_the_whole() -> Router<Arc<Desk>> {
         .route("/v1/audit", get(questions::audit))
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))
+        .route("/v1/secrets", get(secrets::list))
 }
 
 fn of_admins() -> Router<Arc<Desk>> {
@@ -143,7 +147,8 @@ fn of_admins() -> Router<Arc<Desk>> {
         .route("/v1/join-tokens", post(access::join_token))
         .route("/v1/tokens", get(access::tokens).post(access::issue))
         .route("/v1/tokens/{id}", delete(access::revoke))
-        .route("/v1/secrets/{name}", put(access::store_secret))
+        .route("/v1/secrets/{name}", put(secrets::put).delete(secrets::remove))
+        .route("/v1/cluster/rotate-key", post(access::rotate_key))
         .route("/v1/backup", get(probes::backup))
 }
 

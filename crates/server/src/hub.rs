@@ -79,6 +79,21 @@ impl Hub {
         lock(&self.vault).clone()
     }
 
+    /// Takes keys in or gives them up: on disk first, so that nothing is ever sealed with a key that a restart forgets.
+    pub(crate) fn change_vault<E: From<FolderError>>(
+        &self,
+        change: impl FnOnce(&Vault) -> Result<Vault, E>,
+    ) -> Result<Vault, E> {
+        let mut vault = lock(&self.vault);
+        let before = vault.clone().unwrap_or_else(Vault::empty);
+        let changed = change(&before)?;
+        if changed != before {
+            self.folder.keep_vault(&changed)?;
+            *vault = Some(changed.clone());
+        }
+        Ok(changed)
+    }
+
     /// The store, on a node that keeps the log.
     pub(crate) fn store(&self) -> Option<Replicated> {
         self.store.borrow().clone()

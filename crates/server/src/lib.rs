@@ -26,6 +26,7 @@ mod http;
 mod hub;
 mod identity;
 mod joining;
+mod keys;
 mod leader;
 mod limit;
 mod link;

@@ -6,6 +6,7 @@
 //!                                                             what a node has, whom it asks, what it does, sees, may read
 //! anybody   ─▶ /peer/vouch                                    is somebody else still a server
 //! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
+//! servers   ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
 //! newcomers ─▶ /join                                          a token for a certificate
 //! ```
 //!

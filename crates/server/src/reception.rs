@@ -168,6 +168,9 @@ pub(crate) async fn file(
     let replica = replica.filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.terms.secret_versions.get(&wanted.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
+    if !state.access().may_use(namespace, &key.group.deployment, &wanted.name) {
+        return Err(not_yours());
+    }
     let sealed = state.access().contents(namespace, &wanted.name, version);
     let sealed = sealed.ok_or_else(|| ReceptionError::NoContents(wanted.name.to_string()))?;
     let vault = hub.vault().ok_or(ReceptionError::NotFounded)?;

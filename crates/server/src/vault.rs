@@ -3,7 +3,10 @@
 //! Owns: sealing, opening, and randomness.
 //! Must not touch: what is sealed. Invariant: what was sealed for one thing does not open as another.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use longshore_model::access::{Digest, Sealed};
 use ring::{
@@ -19,6 +22,9 @@ pub(crate) enum VaultError {
     /// The system gave no randomness.
     #[error("the system gives no randomness")]
     NoRandomness,
+    /// Two keys have the same number.
+    #[error("there is another key {0} of the cluster")]
+    OtherKey(u32),
     /// It was sealed with a key that is not here.
     #[error("key {0} of the cluster is not on this node")]
     NoKey(u32),
@@ -27,7 +33,7 @@ pub(crate) enum VaultError {
     Damaged,
 }
 
-/// Keys by number; the highest seals, all of them open.
+/// Keys by number. Which of them seals is replicated, so that nobody seals what another could not open.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Vault {
     keys: BTreeMap<u32, String>,
@@ -45,9 +51,42 @@ impl Vault {
         Ok(Self { keys: BTreeMap::from([(1, random_hex(32)?)]) })
     }
 
-    /// Seals something, for a purpose that must be named again to open it.
-    pub(crate) fn seal(&self, purpose: &str, plain: &[u8]) -> Result<Sealed, VaultError> {
-        let (&number, key) = self.keys.last_key_value().ok_or(VaultError::NoKey(0))?;
+    /// A vault with one new key.
+    pub(crate) fn with_key(number: u32) -> Result<Self, VaultError> {
+        Ok(Self { keys: BTreeMap::from([(number, random_hex(32)?)]) })
+    }
+
+    /// A vault without keys.
+    pub(crate) const fn empty() -> Self {
+        Self { keys: BTreeMap::new() }
+    }
+
+    /// Numbers of the keys that are here.
+    pub(crate) fn numbers(&self) -> BTreeSet<u32> {
+        self.keys.keys().copied().collect()
+    }
+
+    /// This vault with the keys of another. A number is one key for ever.
+    pub(crate) fn with(&self, other: &Self) -> Result<Self, VaultError> {
+        let mut keys = self.keys.clone();
+        for (number, key) in &other.keys {
+            let kept = keys.entry(*number).or_insert_with(|| key.clone());
+            if !same(kept.as_bytes(), key.as_bytes()) {
+                return Err(VaultError::OtherKey(*number));
+            }
+        }
+        Ok(Self { keys })
+    }
+
+    /// This vault without some of its keys.
+    pub(crate) fn without(&self, dropped: &BTreeSet<u32>) -> Self {
+        let keys = self.keys.iter().filter(|(number, _)| !dropped.contains(number));
+        Self { keys: keys.map(|(number, key)| (*number, key.clone())).collect() }
+    }
+
+    /// Seals something with a key, for a purpose that must be named again to open it.
+    pub(crate) fn seal(&self, number: u32, purpose: &str, plain: &[u8]) -> Result<Sealed, VaultError> {
+        let key = self.keys.get(&number).ok_or(VaultError::NoKey(number))?;
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).map_err(|_| VaultError::NoRandomness)?;
         let mut bytes = plain.to_vec();
@@ -109,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_for_its_own_purpose_only() {
         let vault = Vault::new().unwrap();
-        let sealed = vault.seal("secret/default/db-pass/1", b"hunter2").unwrap();
+        let sealed = vault.seal(1, "secret/default/db-pass/1", b"hunter2").unwrap();
         assert_eq!(vault.open("secret/default/db-pass/1", &sealed), Ok(b"hunter2".to_vec()));
         assert_eq!(vault.open("secret/default/db-pass/2", &sealed), Err(VaultError::Damaged));
         assert_eq!(Vault::new().unwrap().open("secret/default/db-pass/1", &sealed), Err(VaultError::Damaged));
@@ -128,5 +167,18 @@ mod tests {
         let vault = Vault::new().unwrap();
         assert_eq!(vault.open("x", &Sealed { key: 1, bytes: vec![1, 2] }), Err(VaultError::Damaged));
         assert_eq!(format!("{vault:?}"), "Vault(1 keys)");
+    }
+
+    #[test]
+    fn a_number_is_one_key_for_ever() {
+        let (first, second) = (Vault::new().unwrap(), Vault::with_key(2).unwrap());
+        let both = first.with(&second).unwrap();
+        assert_eq!(both.numbers(), [1, 2].into());
+        assert_eq!(both.with(&Vault::with_key(2).unwrap()), Err(VaultError::OtherKey(2)));
+        assert_eq!(both.without(&[1].into()), second);
+        let sealed = both.seal(2, "x", b"hunter2").unwrap();
+        assert_eq!(second.open("x", &sealed), Ok(b"hunter2".to_vec()));
+        assert_eq!(first.open("x", &sealed), Err(VaultError::NoKey(2)));
+        assert_eq!(first.seal(2, "x", b"hunter2").unwrap_err(), VaultError::NoKey(2));
     }
 }

@@ -349,6 +349,7 @@ impl Chronicle {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::SecretGone { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
         }

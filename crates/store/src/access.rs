@@ -10,8 +10,9 @@ use std::{
 };
 
 use longshore_model::{
-    Event, MemberId, NamespaceName, NodeName, SecretName, Time,
-    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, Seat, SeatPart, TokenId},
+    DeploymentName, Event, GroupKey, MemberId, NamespaceName, NodeName, SecretName, Time,
+    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, SealedThing, Seat, SeatPart, TokenId},
+    replica::Wanted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,14 @@ pub struct Access {
     grants: BTreeMap<TokenId, JoinGrant>,
     tokens: BTreeMap<TokenId, AccessToken>,
     contents: BTreeMap<(NamespaceName, SecretName), BTreeMap<u64, Arc<Sealed>>>,
+    /// Secrets that only one deployment may use.
+    owners: BTreeMap<(NamespaceName, SecretName), DeploymentName>,
+    /// The cluster's key that seals; the first until another is named.
+    sealing_key: Option<u32>,
 }
+
+/// The key a cluster is founded with.
+const FIRST_KEY: u32 = 1;
 
 impl Access {
     /// The cluster's authority, once it is founded.
@@ -87,6 +95,33 @@ impl Access {
     pub fn contents(&self, namespace: &NamespaceName, name: &SecretName, version: u64) -> Option<&Arc<Sealed>> {
         self.contents.get(&(namespace.clone(), name.clone()))?.get(&version)
     }
+
+    /// The only deployment that may use a secret, where there is one.
+    pub fn owner(&self, namespace: &NamespaceName, name: &SecretName) -> Option<&DeploymentName> {
+        self.owners.get(&(namespace.clone(), name.clone()))
+    }
+
+    /// Whether a deployment may use a secret.
+    pub fn may_use(&self, namespace: &NamespaceName, deployment: &DeploymentName, name: &SecretName) -> bool {
+        self.owner(namespace, name).is_none_or(|owner| owner == deployment)
+    }
+
+    /// The cluster's key that seals.
+    pub fn sealing_key(&self) -> u32 {
+        self.sealing_key.unwrap_or(FIRST_KEY)
+    }
+
+    /// Everything sealed.
+    pub fn sealed(&self) -> impl Iterator<Item = (SealedThing, &Sealed)> {
+        let authority = self.authority.iter().map(|authority| (SealedThing::Authority, &authority.key));
+        let secrets = self.contents.iter().flat_map(|((namespace, name), versions)| {
+            versions.iter().map(|(version, sealed)| {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                (SealedThing::Secret { namespace, name, version: *version }, &**sealed)
+            })
+        });
+        authority.chain(secrets)
+    }
 }
 
 impl State {
@@ -120,19 +155,104 @@ impl State {
                 self.access_mut().tokens.remove(&id);
                 Ok(vec![Event::AccessChanged])
             }
-            AccessCommand::StoreSecret { namespace, name, version, contents } => {
-                let events = self.put_secret(namespace.clone(), name.clone(), version)?;
-                // The same version twice is the same secret: what is in it does not change behind its number.
-                if !events.is_empty() {
-                    let kept = self.access_mut().contents.entry((namespace, name)).or_default();
-                    kept.insert(version, Arc::new(contents));
-                    while kept.len() > VERSIONS_KEPT {
-                        kept.pop_first();
-                    }
+            AccessCommand::StoreSecret { namespace, name, version, contents, deployment } => {
+                self.store_secret((namespace, name), version, contents, deployment)
+            }
+            AccessCommand::RemoveSecret { namespace, name } => self.remove_secret((namespace, name)),
+            AccessCommand::UseKey { key } => {
+                // Never back: what is sealed with an older key is on its way to be sealed anew.
+                if key <= self.access.sealing_key() {
+                    return Ok(Vec::new());
                 }
-                Ok(events)
+                self.access_mut().sealing_key = Some(key);
+                Ok(vec![Event::AccessChanged])
+            }
+            AccessCommand::Reseal { what, sealed } => Ok(self.reseal(&what, sealed)),
+        }
+    }
+
+    fn store_secret(
+        &mut self,
+        key: (NamespaceName, SecretName),
+        version: u64,
+        contents: Sealed,
+        deployment: Option<DeploymentName>,
+    ) -> Result<Vec<Event>, CommandError> {
+        // Whoever sealed it has not heard yet; the older key may be forgotten any moment.
+        if contents.key < self.access.sealing_key() {
+            return Err(CommandError::KeyOutdated(contents.key));
+        }
+        if let Some(deployment) = &deployment
+            && self.secrets.contains_key(&key)
+            && self.access.owners.get(&key) != Some(deployment)
+        {
+            return Err(CommandError::SecretNotYours { name: key.1, deployment: deployment.clone() });
+        }
+        let events = self.put_secret(key.0.clone(), key.1.clone(), version)?;
+        // The same version twice is the same secret: what is in it does not change behind its number.
+        if !events.is_empty() {
+            let access = self.access_mut();
+            access.owners.extend(deployment.map(|deployment| (key.clone(), deployment)));
+            let kept = access.contents.entry(key).or_default();
+            kept.insert(version, Arc::new(contents));
+            while kept.len() > VERSIONS_KEPT {
+                kept.pop_first();
             }
         }
+        Ok(events)
+    }
+
+    fn remove_secret(&mut self, key: (NamespaceName, SecretName)) -> Result<Vec<Event>, CommandError> {
+        if !self.secrets.contains_key(&key) {
+            return Err(CommandError::UnknownSecret(key.1));
+        }
+        let user = self.users_of_secret(&key.0, &key.1).next().cloned();
+        if let Some(group) = user {
+            return Err(CommandError::SecretInUse { group, name: key.1 });
+        }
+        self.secrets.remove(&key);
+        let access = self.access_mut();
+        access.contents.remove(&key);
+        access.owners.remove(&key);
+        Ok(vec![Event::SecretGone { namespace: key.0, name: key.1 }])
+    }
+
+    fn reseal(&mut self, what: &SealedThing, sealed: Sealed) -> Vec<Event> {
+        let newer = |kept: &Sealed| kept.key < sealed.key;
+        match what {
+            SealedThing::Authority => {
+                if let Some(authority) = &mut self.access_mut().authority
+                    && newer(&authority.key)
+                {
+                    authority.key = sealed;
+                    return vec![Event::AccessChanged];
+                }
+            }
+            SealedThing::Secret { namespace, name, version } => {
+                let versions = self.access_mut().contents.get_mut(&(namespace.clone(), name.clone()));
+                // One that was removed meanwhile stays removed.
+                if let Some(kept) = versions.and_then(|versions| versions.get_mut(version))
+                    && newer(kept)
+                {
+                    *kept = Arc::new(sealed);
+                    return vec![Event::AccessChanged];
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Services that need a secret.
+    pub fn users_of_secret(&self, namespace: &NamespaceName, name: &SecretName) -> impl Iterator<Item = &GroupKey> {
+        let wanted = self.groups.iter().filter(|(_, group)| group.wanted == Wanted::Run);
+        let users = wanted
+            .filter(move |(key, group)| key.namespace == *namespace && group.spec.secrets_required.contains(name));
+        users.map(|(key, _)| key)
+    }
+
+    /// Every secret and its version.
+    pub fn secrets(&self) -> impl Iterator<Item = (&NamespaceName, &SecretName, u64)> {
+        self.secrets.iter().map(|((namespace, name), version)| (namespace, name, *version))
     }
 
     fn access_mut(&mut self) -> &mut Access {

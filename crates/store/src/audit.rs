@@ -31,15 +31,15 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
         Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
-        Command::Access(command) => access(command),
+        Command::Access(command) => return access(command),
         // A node that says what it has after a restart is no news to people.
         Command::Commit(_) | Command::Observe(_) | Command::Refresh { .. } => return None,
     };
     Some((action, subject))
 }
 
-fn access(command: &AccessCommand) -> (AuditAction, String) {
-    match command {
+fn access(command: &AccessCommand) -> Option<(AuditAction, String)> {
+    let (action, subject) = match command {
         AccessCommand::Found { node, .. } => (AuditAction::ClusterFounded, node.to_string()),
         AccessCommand::BeginAgain { node, .. } => (AuditAction::ClusterBeganAgain, node.to_string()),
         AccessCommand::GrantJoin { id, .. } => (AuditAction::JoinGranted, id.to_string()),
@@ -48,7 +48,12 @@ fn access(command: &AccessCommand) -> (AuditAction, String) {
         AccessCommand::IssueToken { id, token } => (AuditAction::TokenIssued, format!("{} ({id})", token.name)),
         AccessCommand::RevokeToken { id } => (AuditAction::TokenRevoked, id.to_string()),
         AccessCommand::StoreSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
-    }
+        AccessCommand::RemoveSecret { namespace, name } => (AuditAction::SecretRemoved, scoped(namespace, name)),
+        AccessCommand::UseKey { key } => (AuditAction::KeyRotated, key.to_string()),
+        // What follows from another key was asked for with it.
+        AccessCommand::Reseal { .. } => return None,
+    };
+    Some((action, subject))
 }
 
 fn scoped(namespace: &NamespaceName, name: &impl fmt::Display) -> String {

@@ -59,6 +59,10 @@ impl State {
         let groups = keyed(namespace, deployment, &spec);
         for (key, service) in &groups {
             conflicts::volumes_allow(&key.service, service, service.replicas)?;
+            let mut needed = service.secrets_required.iter();
+            if let Some(name) = needed.find(|name| !self.access().may_use(namespace, deployment, name)) {
+                return Err(CommandError::SecretNotYours { name: name.clone(), deployment: deployment.clone() });
+            }
         }
         conflicts::ingress_ports_are_free(self, &groups)?;
         conflicts::printed_ids_stay_apart(self, &groups)?;

@@ -100,6 +100,28 @@ pub enum CommandError {
         /// The version asked for.
         asked: u64,
     },
+    /// No secret of that name.
+    #[error("there is no secret `{0}`")]
+    UnknownSecret(SecretName),
+    /// A service needs it.
+    #[error("service `{}` of deployment `{}` needs secret `{name}`", .group.service, .group.deployment)]
+    SecretInUse {
+        /// The secret.
+        name: SecretName,
+        /// Who needs it.
+        group: GroupKey,
+    },
+    /// It is another deployment's, or everybody's.
+    #[error("secret `{name}` is not one of deployment `{deployment}`")]
+    SecretNotYours {
+        /// The secret.
+        name: SecretName,
+        /// Who wanted it.
+        deployment: DeploymentName,
+    },
+    /// It was sealed with a key that is no longer used.
+    #[error("it was sealed with key {0}, which is no longer used")]
+    KeyOutdated(u32),
     /// The token lets nobody in: there is no such token, its secret part is another, or it was used.
     #[error("the join token is not valid")]
     JoinTokenInvalid,
@@ -150,6 +172,10 @@ impl CommandError {
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::PrintedIdTaken { .. } => "printed_id_taken",
             Self::SecretStepsBack { .. } => "secret_steps_back",
+            Self::UnknownSecret(_) => "unknown_secret",
+            Self::SecretInUse { .. } => "secret_in_use",
+            Self::SecretNotYours { .. } => "secret_not_yours",
+            Self::KeyOutdated(_) => "key_outdated",
             Self::JoinTokenInvalid => "join_token_invalid",
             Self::JoinTokenExpired => "join_token_expired",
             Self::AlreadyFounded => "already_founded",
@@ -182,6 +208,10 @@ impl CommandError {
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
             | Self::PrintedIdTaken { .. }
+            | Self::UnknownSecret(_)
+            | Self::SecretInUse { .. }
+            | Self::SecretNotYours { .. }
+            | Self::KeyOutdated(_)
             | Self::JoinTokenInvalid
             | Self::JoinTokenExpired
             | Self::AlreadyFounded
@@ -209,10 +239,13 @@ impl CommandError {
             }
             Self::PrintedIdTaken { .. } => "rename the service or the deployment",
             Self::SecretStepsBack { .. } => "use a higher version",
+            Self::UnknownSecret(_) => "`longshore secret ls` lists them",
+            Self::SecretInUse { .. } => "apply the deployment without it first, or remove the deployment",
+            Self::SecretNotYours { .. } => "use one of another name, or have an admin store it for this deployment",
             Self::JoinTokenInvalid | Self::JoinTokenExpired => "make a new one with `longshore cluster token`",
             Self::AlreadyFounded => "join it instead",
             Self::UnknownToken(_) => "`longshore token ls` lists them",
-            Self::DuplicateToken(_) => "ask once more",
+            Self::DuplicateToken(_) | Self::KeyOutdated(_) => "ask once more",
             Self::QuotaExceeded { .. } => "raise the quota, or scale something else of the namespace down",
         }
     }

@@ -143,6 +143,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::VolumeMade(_) => "volume made",
             Event::VolumeGone(_) => "volume gone",
             Event::SecretSet { .. } => "secret set",
+            Event::SecretGone { .. } => "secret gone",
             Event::AccessChanged => "access changed",
             Event::QuotaSet { .. } => "quota set",
             Event::Rescheduled { .. } => "rescheduled",

@@ -3,10 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
+mod described;
 mod doors;
 mod joins;
 mod limits;
 mod planted;
 mod rig;
+mod secrets;
 mod tokens;
 mod wire;

@@ -22,6 +22,13 @@ fn holders(folder: &Path, needle: &str) -> Vec<String> {
     found.collect()
 }
 
+/// Whether a folder holds these bytes anywhere.
+pub(crate) fn is_held(folder: &Path, needle: &str) -> bool {
+    let on_disk = holders(folder, needle).into_iter();
+    // What is shown to replicas is in memory.
+    on_disk.filter(|path| !path.contains("/agent/secrets/")).count() > 0
+}
+
 #[test]
 fn nothing_secret_is_in_logs_audit_answers_or_on_disk() {
     let cluster = Cluster::with_worker();

@@ -122,3 +122,39 @@ fn a_server_that_has_slept_neither_honours_what_was_revoked_nor_refuses_what_was
         assert!(again.status == 200 || again.status == 503, "{again:?}");
     }
 }
+
+#[test]
+fn a_session_of_a_browser_ends_with_the_token_it_came_from() {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    let token = node.token(&["ops", "--role", "admin"]);
+    let said = |line: &str, more: &str, body: &str| {
+        let length = body.len();
+        let head = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}Content-Length: {length}\r\n\r\n");
+        ask(node, format!("{head}{body}").as_bytes()).unwrap()
+    };
+    let cookie = |answer: &crate::wire::Answer| {
+        let line = answer.head.lines().find(|line| line.to_lowercase().starts_with("set-cookie: ")).unwrap();
+        assert!(line.contains("HttpOnly; SameSite=Strict") && line.contains("; Secure"), "{line}");
+        format!("Cookie: {}\r\n", line["set-cookie: ".len()..].split(';').next().unwrap())
+    };
+    let link = said("POST /v1/login-links", &format!("Authorization: Bearer {token}\r\n"), "");
+    let link: serde_json::Value = serde_json::from_str(&link.body).unwrap();
+    let follow = format!("GET {}", link["path"].as_str().unwrap());
+    let by_link = cookie(&said(&follow, "", ""));
+    assert_eq!(said(&follow, "", "").code(), "unauthenticated", "a link is good once");
+    let by_token = cookie(&said("POST /ui/login", "", &format!("{{\"token\":\"{token}\"}}")));
+    for session in [&by_link, &by_token] {
+        assert_eq!(said("GET /v1/nodes", session, "").status, 200);
+        // A form on somebody else's page sends the cookie, and cannot send the header.
+        assert_eq!(said("POST /v1/join-tokens", session, "{}").code(), "unauthenticated");
+    }
+    let huge = said("POST /ui/login", "", &" ".repeat(5000));
+    assert_eq!(huge.code(), "request_too_large", "a stranger is not listened to for long");
+    let odd = said("POST /ui/login", "", "\"hunter2\"");
+    assert!(odd.code() == "request_invalid" && !odd.body.contains("hunter2"), "{}", odd.body);
+    node.told(&["token", "rm", &part(&token, 2)]);
+    for session in [&by_link, &by_token] {
+        assert_eq!(said("GET /v1/nodes", session, "").code(), "unauthenticated");
+    }
+}

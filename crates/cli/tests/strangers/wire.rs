@@ -27,6 +27,7 @@ pub(crate) type Encrypted = StreamOwned<ClientConnection, TcpStream>;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
@@ -35,7 +36,7 @@ impl Answer {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(Self { status, body: body.to_owned() })
+        Some(Self { status, head: head.to_owned(), body: body.to_owned() })
     }
 
     pub(crate) fn code(&self) -> String {

@@ -10,7 +10,7 @@ use longshore_model::{
     ServiceSpec, SlotIndex, SlotKey, Time,
     rebalance::{EveningOut, Move},
     replica::{Collected, Details, Rescheduled, Wanted},
-    rollout::Rolling,
+    rollout::{Rolling, Step},
 };
 
 use super::{
@@ -50,11 +50,7 @@ impl View {
             Event::DeploymentGone { namespace, deployment } => {
                 self.rollouts.remove(&(namespace.clone(), deployment.clone()));
             }
-            Event::SlotStepped { group, slot, step } => self.in_group(group, |known| {
-                if let Some(slot) = known.slot_mut(slot) {
-                    slot.step = Some(*step);
-                }
-            }),
+            Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
             Event::GroupUnwanted(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
@@ -93,6 +89,9 @@ impl View {
                 self.secrets.insert((namespace.clone(), name.clone()), *version);
                 self.room_appeared = RoomAppeared::Yes;
             }
+            Event::SecretGone { namespace, name } => {
+                self.secrets.remove(&(namespace.clone(), name.clone()));
+            }
             // Who may ask has no say in where anything runs.
             Event::AccessChanged => {}
             Event::QuotaSet { namespace, quota } => {
@@ -100,6 +99,14 @@ impl View {
                 self.room_appeared = RoomAppeared::Yes;
             }
         }
+    }
+
+    fn slot_stepped(&mut self, group: &GroupKey, slot: &SlotKey, step: Step) {
+        self.in_group(group, |known| {
+            if let Some(slot) = known.slot_mut(slot) {
+                slot.step = Some(step);
+            }
+        });
     }
 
     fn rescheduled(&mut self, group: &GroupKey, slot: &SlotKey, moves: &[Rescheduled]) {

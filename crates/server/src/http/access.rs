@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State, http::StatusCode};
 use longshore_api::{
-    Changed, ClusterStatus, JoinTokenRequest, MemberRow, NewToken, Pin, SecretRequest, SecretStored, Token, TokenKind,
-    TokenRequest, TokenRow,
+    Changed, ClusterStatus, JoinTokenRequest, KeyRotated, MemberRow, NewToken, Pin, Token, TokenKind, TokenRequest,
+    TokenRow,
 };
 use longshore_model::{
-    Command, NamespaceName, RequestCode, SecretName,
+    Command, NamespaceName, RequestCode,
     access::{AccessCommand, AccessToken, SeatPart, TokenId, TokenScope},
 };
 use longshore_store::replicated::Part;
@@ -16,12 +16,13 @@ use longshore_store::replicated::Part;
 use super::{
     Answer, Desk, Refusal,
     caller::Caller,
-    deployments::Scope,
-    extract::{Asked, Body, Named, Quiet, invalid},
+    extract::{Body, Named, invalid},
 };
 use crate::{
-    clock, names,
-    reception::{self, ReceptionError, secret_purpose},
+    clock,
+    keys::{self, KeyError},
+    names,
+    reception::{self, ReceptionError},
     vault::{digest_of, random_hex},
 };
 
@@ -84,45 +85,16 @@ pub(super) async fn revoke(State(desk): State<Arc<Desk>>, caller: Caller, Named(
     desk.change(caller, Command::Access(Box::new(command))).await
 }
 
-/// Largest secret: each of its versions goes into every server's memory.
-const LARGEST_SECRET: usize = 512 * 1024;
-/// Tries to store a secret that others store at the same time.
-const TRIES: usize = 10;
-
-pub(super) async fn store_secret(
-    State(desk): State<Arc<Desk>>,
-    caller: Caller,
-    Named(name): Named<String>,
-    Asked(scope): Asked<Scope>,
-    Quiet(request): Quiet<SecretRequest>,
-) -> Answer<SecretStored> {
-    let (namespace, name) = (scope.name(), SecretName::from(name.as_str()));
-    plain(namespace.as_str()).and_then(|()| plain(name.as_str()))?;
-    if request.contents.len() > LARGEST_SECRET {
-        let message = format!("a secret is at most {LARGEST_SECRET} bytes");
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, RequestCode::RequestTooLarge, message));
-    }
-    for _ in 0..TRIES {
-        let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
-        let state = desk.store()?.read().await?.state;
-        let version = state.secret_version(&namespace, &name).unwrap_or(0) + 1;
-        let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
-        let contents = vault.seal(&purpose, request.contents.as_bytes()).map_err(ReceptionError::from)?;
-        let (namespace, name) = (namespace.clone(), name.clone());
-        let command = AccessCommand::StoreSecret { namespace, name, version, contents };
-        // Unchanged is a version that somebody else has just given to something else.
-        if let (Changed::Yes, _) = desk.carry_out(caller.clone(), Command::Access(Box::new(command))).await? {
-            return Ok(Json(SecretStored { version }));
-        }
-    }
-    let message = "others store this secret at the same time";
-    Err(Refusal::new(StatusCode::CONFLICT, RequestCode::NotReady, message))
-}
-
 /// Refuses names that would be mistaken for something else.
-fn plain(name: &str) -> Result<(), Refusal> {
+pub(super) fn plain(name: &str) -> Result<(), Refusal> {
     let message = || format!("a name is plain text of up to {} bytes, without `/`", names::LONGEST);
     if names::is_usable(name) { Ok(()) } else { Err(invalid(message())) }
+}
+
+/// Another key seals from now on.
+pub(super) async fn rotate_key(State(desk): State<Arc<Desk>>, caller: Caller) -> Answer<KeyRotated> {
+    let key = keys::rotate(&desk.hub, &desk.store()?, caller.actor).await?;
+    Ok(Json(KeyRotated { key }))
 }
 
 pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStatus> {
@@ -148,6 +120,21 @@ pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStat
         log_entry: status.last_entry,
         members: state.access().seats().map(row).collect(),
     }))
+}
+
+impl From<KeyError> for Refusal {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Reception(error) => error.into(),
+            KeyError::NotEverywhere { .. } => {
+                let refusal = Self::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string());
+                refusal.with("hint", "bring the server back or remove it, and ask again; nothing has changed")
+            }
+            KeyError::Vault(_) | KeyError::Folder(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error.to_string())
+            }
+        }
+    }
 }
 
 impl From<ReceptionError> for Refusal {

@@ -198,6 +198,14 @@ pub(super) fn stranger() -> Refusal {
 }
 
 impl Admission {
+    /// The token that let them in, where one did.
+    pub(super) fn token(&self) -> Option<&Token> {
+        match &self.proof {
+            Proof::User(_) => None,
+            Proof::Token(token) => Some(token),
+        }
+    }
+
     fn has(&self, power: Power) -> Result<(), Refusal> {
         if self.power >= power {
             return Ok(());

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use super::{
     Answer, Desk, Refusal,
     caller::{Admission, Knowledge, by_token, stranger},
-    extract::Body,
+    extract::{Largest, Quiet},
 };
 use crate::{
     doors::Peer,
@@ -39,6 +39,8 @@ const OURS: &str = "x-longshore";
 const SESSION: Duration = Duration::from_hours(12);
 /// How long a link is good for.
 const LINK: Duration = Duration::from_mins(1);
+/// Largest request of somebody who has yet to log in: a token, with room.
+const LARGEST_LOGIN: usize = 4096;
 /// Sessions kept at once; the oldest make room.
 const MOST_SESSIONS: usize = 1000;
 
@@ -114,7 +116,11 @@ pub(super) async fn by_session(
     }
     match proof {
         Proof::Token(token) => by_token(desk, &token, by).await,
-        Proof::Link(who) => Ok(Some(who)),
+        // A link is worth what whoever asked for it is worth, also later.
+        Proof::Link(who) => match who.token() {
+            Some(token) => by_token(desk, token, by).await,
+            None => Ok(Some(who)),
+        },
     }
 }
 
@@ -135,6 +141,7 @@ pub(super) fn router() -> Router<Arc<Desk>> {
         .route("/ui/icon.svg", get(async || file("image/svg+xml", include_str!("../dashboard/icon.svg"))))
         .route("/ui/login", get(follow_link).post(log_in))
         .route("/ui/logout", post(log_out))
+        .layer(Extension(Largest(LARGEST_LOGIN)))
         .layer(middleware::from_fn(guarded))
 }
 
@@ -165,7 +172,7 @@ async fn guarded(request: Request, next: Next) -> Response {
 async fn log_in(
     State(desk): State<Arc<Desk>>,
     Extension(peer): Extension<Peer>,
-    Body(request): Body<LoginRequest>,
+    Quiet(request): Quiet<LoginRequest>,
 ) -> Result<Response, Refusal> {
     let token = Token::of_kind(TokenKind::Operator, &request.token)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, error.to_string()))?;

@@ -14,6 +14,7 @@ use super::{
     Answer, Desk, Refusal,
     caller::Caller,
     extract::{Asked, Body, Named},
+    secrets,
 };
 use crate::{clock, rows};
 
@@ -58,9 +59,11 @@ pub(super) async fn apply(
     Body(request): Body<ApplyRequest>,
 ) -> Answer<AppliedManifest> {
     let nodes = desk.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
+    let files = Memory(request.texts.clone());
     let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
+    caller.within(&loaded.namespace, &loaded.deployment)?;
+    secrets::bring_along(&desk, &caller, &loaded, &files).await?;
     let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
-    caller.within(&namespace, &deployment)?;
     let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
     let (changed, index) = desk.carry_out(caller, command).await?;
     let state = desk.store()?.read().await?.state;
@@ -93,13 +96,14 @@ pub(super) fn resolve(
         nodes: Some(nodes),
         namespace: request.namespace,
     };
-    longshore_compose::load(&request, &files).map_err(|problems| {
+    let loaded = longshore_compose::load(&request, &files).map_err(|problems| {
         let found = problems.iter().map(|problem| serde_json::to_value(problem).unwrap_or_default());
         let found: Vec<serde_json::Value> = found.collect();
         let refusal =
             Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, RequestCode::ManifestInvalid, problems.to_string());
         refusal.with("problems", found)
-    })
+    });
+    loaded.map(secrets::require_brought)
 }
 
 pub(super) async fn remove(

@@ -14,7 +14,7 @@ use longshore_model::{
     node::Survey,
 };
 
-use super::{Answer, Desk, Refusal, caller::Caller, deployments::resolve, extract::Body};
+use super::{Answer, Desk, Refusal, caller::Caller, deployments::resolve, extract::Body, secrets};
 use crate::{clock, forecast, foresee, reception};
 
 pub(super) async fn plan(
@@ -24,12 +24,14 @@ pub(super) async fn plan(
 ) -> Answer<ManifestPlan> {
     let state = desk.store()?.read().await?.state;
     let answer = tokio::task::block_in_place(|| {
-        let Loaded { deployment, namespace, spec, warnings, .. } = resolve(request, names(&state))?;
-        caller.within(&namespace, &deployment)?;
+        let loaded = resolve(request, names(&state))?;
+        caller.within(&loaded.namespace, &loaded.deployment)?;
+        let mut commands = secrets::supposed(&state, &loaded);
+        let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
         let about = forecast::About { namespace: &namespace, deployment: &deployment };
         let (namespace, deployment) = (namespace.clone(), deployment.clone());
-        let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
-        let future = foresee::after(&state, vec![command], clock::now())?;
+        commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        let future = foresee::after(&state, commands, clock::now())?;
         let warnings = warnings.iter().map(ToString::to_string).collect();
         let mut plan = forecast::plan(&state, &future, &about, warnings);
         // Who is let in for a part of the cluster learns nothing of the rest.
@@ -74,7 +76,9 @@ fn supposed(state: &longshore_store::State, request: WhatIfRequest, at: Time) ->
         commands.push(Command::Scale { group, replicas: count.replicas });
     }
     if let Some(manifest) = apply {
-        let Loaded { deployment, namespace, spec, .. } = resolve(*manifest, names(state))?;
+        let loaded = resolve(*manifest, names(state))?;
+        commands.extend(secrets::supposed(state, &loaded));
+        let Loaded { deployment, namespace, spec, .. } = loaded;
         commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
     }
     Ok(commands)

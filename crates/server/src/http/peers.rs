@@ -33,6 +33,7 @@ use super::{
 use crate::{
     doors::Peer,
     hub::Leader,
+    keys,
     link::{self, Link},
     peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unpack},
     reception, tls,
@@ -52,6 +53,8 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/raft", post(raft))
         .route("/peer/promote", post(promote))
         .route("/peer/demote", post(demote))
+        .route("/peer/keys", post(take_keys))
+        .route("/peer/keys/fetch", post(give_keys))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -149,6 +152,16 @@ async fn promote(
     }
     let served = desk.hub.serve(member, vault).await;
     served.map(|_| Vec::new()).map_err(|error| failed(&error))
+}
+
+async fn take_keys(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
+    desk.store()?;
+    write(&keys::take(&desk.hub, &read(&message)?).map_err(|error| failed(&error))?)
+}
+
+async fn give_keys(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
+    desk.store()?;
+    write(&keys::some(&desk.hub, &read(&message)?))
 }
 
 /// Whether another server says that a node has left: the one that left would say that it has not. The only server there

@@ -47,6 +47,11 @@ impl Refusal {
         Self { after: After::HangsUp, ..self }
     }
 
+    /// Its code.
+    pub(super) fn code(&self) -> &str {
+        &self.envelope.code
+    }
+
     /// Too much was asked.
     pub(super) fn too_often(TooOften(wait): TooOften, message: &str) -> Self {
         let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, RequestCode::TooManyRequests, message);
@@ -90,7 +95,9 @@ impl From<CommandError> for Refusal {
             | CommandError::UnknownDeployment(_)
             | CommandError::UnknownService { .. }
             | CommandError::UnknownRevision { .. }
+            | CommandError::UnknownSecret(_)
             | CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
+            CommandError::SecretNotYours { .. } => StatusCode::FORBIDDEN,
             CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
             CommandError::AlreadyFounded
             | CommandError::DuplicateToken(_)
@@ -103,6 +110,8 @@ impl From<CommandError> for Refusal {
             | CommandError::IngressPortTaken { .. }
             | CommandError::PrintedIdTaken { .. }
             | CommandError::SecretStepsBack { .. }
+            | CommandError::SecretInUse { .. }
+            | CommandError::KeyOutdated(_)
             | CommandError::QuotaExceeded { .. } => StatusCode::CONFLICT,
         };
         let mut envelope = Envelope::new(error.code(), error.to_string()).with("hint", error.hint());

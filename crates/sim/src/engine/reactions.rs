@@ -61,6 +61,7 @@ impl Engine<'_> {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::SecretGone { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
         }

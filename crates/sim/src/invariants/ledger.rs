@@ -79,9 +79,7 @@ impl Ledger {
     /// Writes down what an event says of occupancy.
     pub(crate) fn take(&mut self, event: &Event, state: &State) {
         match event {
-            Event::NodeChanged(node) => {
-                self.touched.nodes.insert(node.name.clone());
-            }
+            Event::NodeChanged(node) => drop(self.touched.nodes.insert(node.name.clone())),
             Event::Placed { group, slot, generation, assignment } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
                 self.touched.changes.retried.extend(super::rolled_back::check_retry(state, group, slot, assignment));
@@ -140,6 +138,7 @@ impl Ledger {
             | Event::VolumeMade(_)
             | Event::VolumeGone(_)
             | Event::SecretSet { .. }
+            | Event::SecretGone { .. }
             | Event::Rescheduled { .. }
             | Event::Collected { .. }
             | Event::AccessChanged

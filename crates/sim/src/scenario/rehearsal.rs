@@ -70,6 +70,10 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::IngressPortTaken { .. }
         | CommandError::PrintedIdTaken { .. }
         | CommandError::SecretStepsBack { .. }
+        | CommandError::UnknownSecret(_)
+        | CommandError::SecretInUse { .. }
+        | CommandError::SecretNotYours { .. }
+        | CommandError::KeyOutdated(_)
         | CommandError::JoinTokenInvalid
         | CommandError::JoinTokenExpired
         | CommandError::AlreadyFounded

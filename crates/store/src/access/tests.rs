@@ -130,7 +130,7 @@ fn older_versions_of_a_secret_stay_for_those_who_run_with_them() {
         let contents = Sealed { key: 1, bytes: vec![version] };
         let (namespace, name) = ("default".into(), "db-pass".into());
         let version = u64::from(version);
-        tell(&mut state, AccessCommand::StoreSecret { namespace, name, version, contents }).unwrap();
+        tell(&mut state, AccessCommand::StoreSecret { namespace, name, version, contents, deployment: None }).unwrap();
     }
     let kept = |version| state.access().contents(&"default".into(), &"db-pass".into(), version).is_some();
     assert_eq!([2, 3, 12].map(kept), [false, true, true]);
@@ -139,6 +139,7 @@ fn older_versions_of_a_secret_stay_for_those_who_run_with_them() {
         name: "db-pass".into(),
         version: 12,
         contents: Sealed { key: 1, bytes: vec![99] },
+        deployment: None,
     };
     assert_eq!(tell(&mut state, rewritten), Ok(vec![]));
     assert_eq!(state.access().contents(&"default".into(), &"db-pass".into(), 12).unwrap().bytes, [12]);
@@ -158,4 +159,62 @@ fn a_cluster_that_begins_again_has_one_server_and_keeps_its_workers() {
     assert_eq!((seated, access.incarnation()), (vec!["n1", "n3"], 1));
     assert_eq!(access.seat(&"n1".into()).unwrap().member, MemberId(4));
     assert!(access.is_unseated(&"f-n2-1".into()) && !access.is_unseated(&seat.fingerprint));
+}
+
+fn sealed(key: u32, byte: u8) -> Sealed {
+    Sealed { key, bytes: vec![byte] }
+}
+
+fn store(name: &str, version: u64, contents: Sealed, deployment: Option<&str>) -> AccessCommand {
+    let (namespace, deployment) = ("default".into(), deployment.map(Into::into));
+    AccessCommand::StoreSecret { namespace, name: name.into(), version, contents, deployment }
+}
+
+#[test]
+fn a_newer_key_is_used_from_one_moment_on_and_what_is_sealed_follows_piece_by_piece() {
+    let mut state = founded();
+    tell(&mut state, store("db-pass", 1, sealed(1, 1), None)).unwrap();
+    tell(&mut state, store("db-pass", 2, sealed(1, 2), None)).unwrap();
+    assert_eq!(state.access().sealing_key(), 1);
+    tell(&mut state, AccessCommand::UseKey { key: 3 }).unwrap();
+    assert_eq!(tell(&mut state, AccessCommand::UseKey { key: 2 }), Ok(vec![]), "it never goes back");
+    let late = store("db-pass", 3, sealed(1, 3), None);
+    assert_eq!(tell(&mut state, late), Err(CommandError::KeyOutdated(1)), "sealed by somebody who has not heard");
+
+    let things: Vec<SealedThing> = state.access().sealed().map(|(thing, _)| thing).collect();
+    assert_eq!(things.len(), 3);
+    for what in things.clone() {
+        let again = AccessCommand::Reseal { what: what.clone(), sealed: sealed(3, 9) };
+        assert_eq!(tell(&mut state, again.clone()), Ok(vec![Event::AccessChanged]));
+        assert_eq!(tell(&mut state, again), Ok(vec![]), "another leader was faster");
+        let older = AccessCommand::Reseal { what, sealed: sealed(2, 8) };
+        assert_eq!(tell(&mut state, older), Ok(vec![]), "an older key is never taken");
+    }
+    assert!(state.access().sealed().all(|(_, sealed)| (sealed.key, sealed.bytes[0]) == (3, 9)));
+    tell(&mut state, AccessCommand::RemoveSecret { namespace: "default".into(), name: "db-pass".into() }).unwrap();
+    for what in things.into_iter().skip(1) {
+        let gone = AccessCommand::Reseal { what, sealed: sealed(4, 9) };
+        assert_eq!(tell(&mut state, gone), Ok(vec![]), "what was removed does not come back");
+    }
+}
+
+#[test]
+fn a_secret_of_one_deployment_is_nobody_elses() {
+    let mut state = founded();
+    tell(&mut state, store("shop_key", 1, sealed(1, 1), Some("shop"))).unwrap();
+    tell(&mut state, store("shared", 1, sealed(1, 1), None)).unwrap();
+    for (name, version) in [("shop_key", 2), ("shared", 2)] {
+        let (name, deployment) = (SecretName::from(name), DeploymentName::from("blog"));
+        let refused = CommandError::SecretNotYours { name: name.clone(), deployment };
+        assert_eq!(tell(&mut state, store(name.as_str(), version, sealed(1, 2), Some("blog"))), Err(refused));
+    }
+    tell(&mut state, store("shop_key", 2, sealed(1, 2), None)).unwrap();
+    let (namespace, key) = ("default".into(), "shop_key".into());
+    assert!(state.access().may_use(&namespace, &"shop".into(), &key), "an admin may change it and it stays the shop's");
+    assert!(!state.access().may_use(&namespace, &"blog".into(), &key));
+    let remove = |name: &str| AccessCommand::RemoveSecret { namespace: "default".into(), name: name.into() };
+    let gone = Event::SecretGone { namespace: "default".into(), name: "shop_key".into() };
+    assert_eq!(tell(&mut state, remove("shop_key")), Ok(vec![gone]));
+    assert_eq!(tell(&mut state, remove("shop_key")), Err(CommandError::UnknownSecret("shop_key".into())));
+    assert!(state.access().may_use(&namespace, &"blog".into(), &key));
 }

@@ -100,7 +100,7 @@ fn access() -> Vec<Command> {
         AccessCommand::GrantJoin { id: "t1".into(), grant },
         admit,
         AccessCommand::IssueToken { id: "o1".into(), token },
-        AccessCommand::StoreSecret { namespace, name, version: 1, contents: sealed() },
+        AccessCommand::StoreSecret { namespace, name, version: 1, contents: sealed(), deployment: None },
         AccessCommand::Relocate { node: "b".into(), address: "10.0.0.3:7474".to_owned() },
     ];
     commands.map(|command| Command::Access(Box::new(command))).into()
