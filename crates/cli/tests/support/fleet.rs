@@ -298,15 +298,18 @@ impl Engine {
 
     /// Ids and start times of all that runs.
     pub(crate) fn running(&self) -> Vec<String> {
-        let ids = self.docker(&["ps", "-q", "--no-trunc"]);
-        let ids: Vec<&str> = ids.lines().collect();
-        if ids.is_empty() {
-            return Vec::new();
-        }
-        let started = self.docker(&[&["inspect", "-f", "{{.Id}} {{.State.StartedAt}}"], &ids[..]].concat());
-        let mut started: Vec<String> = started.lines().map(str::to_owned).collect();
-        started.sort();
-        started
+        // What ends between the two questions is asked about no more: then both are asked again.
+        eventually("the engine lists what runs", || {
+            let ids = self.docker(&["ps", "-q", "--no-trunc"]);
+            let ids: Vec<&str> = ids.lines().collect();
+            if ids.is_empty() {
+                return Some(Vec::new());
+            }
+            let output = self.try_docker(&[&["inspect", "-f", "{{.Id}} {{.State.StartedAt}}"], &ids[..]].concat());
+            let mut started: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+            started.sort();
+            output.status.success().then_some(started)
+        })
     }
 }
 
