@@ -140,6 +140,10 @@ impl Ask {
     /// Whether a node of an accepted class can take one more.
     pub(crate) fn fits(&self, view: &View, node: NodeIx) -> bool {
         let site = Site::of_node(view, node);
+        debug_assert!(
+            self.per_class.iter().all(|filter| (filter.check)(self, &site)),
+            "a filter judged a class by something its nodes do not share: its scope has to be `Scope::Node`"
+        );
         self.per_node.iter().all(|filter| (filter.check)(self, &site))
     }
 

@@ -57,11 +57,13 @@ use crate::{
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     let changes = pass(view, now);
-    let (mut groups, nodes) = foresight::complete(view, changes, now);
+    let (groups, nodes) = foresight::complete(view, changes, now);
     let deployments = rollout::conclude(view);
-    abort::begin_nothing(view, &mut groups, &deployments);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_change(view, now)).min();
-    Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
+    let mut plan = Plan { made_from, made_at: now, groups, nodes, deployments, wake_at };
+    view.promised = plan.placements();
+    abort::begin_nothing(view, &mut plan.groups, &plan.deployments);
+    plan
 }
 
 /// Decides once about every group that is due, the most important first.

@@ -176,12 +176,13 @@ impl View {
         spec: &Arc<ServiceSpec>,
         next_index: SlotIndex,
     ) {
-        let ix = self.group_ids.get(key).copied().unwrap_or_else(|| self.add_group(key, spec));
         if self.fleet.classes.add_interest(&spec.placement) == Split::Anew {
             self.fleet.lay_out_again();
         }
+        let known = self.group_ids.get(key).copied();
+        let ix = known.unwrap_or_else(|| self.add_group(key, spec));
         let old = Arc::clone(&self.group(ix).spec);
-        if self.group(ix).wanted == Wanted::Run && self.group(ix).revision != RevisionNumber(0) {
+        if known.is_some() {
             self.fleet.classes.drop_interest(&old.placement);
         }
         self.unwatch(ix, key, &old);
@@ -248,7 +249,6 @@ impl View {
         let Some(&ix) = self.group_ids.get(key) else { return };
         if self.group(ix).wanted == Wanted::Run {
             let spec = Arc::clone(&self.group(ix).spec);
-            self.fleet.classes.drop_interest(&spec.placement);
             self.unwatch(ix, key, &spec);
             self.depend_no_longer(ix, key, &spec);
         }
@@ -266,6 +266,8 @@ impl View {
         if let Some(group) = self.groups[ix.at()].take() {
             self.unwatch(ix, key, &group.spec);
             self.depend_no_longer(ix, key, &group.spec);
+            // Not before: what is being removed is still explained, by labels that nobody else may ask about.
+            self.fleet.classes.drop_interest(&group.spec.placement);
             if let Some(held) = group.rolling.held {
                 self.fleet.classes.drop_interest(&held.spec.placement);
             }
@@ -338,6 +340,7 @@ impl View {
         known.newest = known.newest.max(generation);
         known.waiting = None;
         known.replicas.push(replica.clone());
+        self.promised = self.promised.saturating_sub(1);
         let host = address::host(assignment.address);
         if self.fleet.addresses[node.at()].mark(host) == address::Before::Taken {
             // Its rest was over for whoever decided this, and must not end later for a view that was not asked.

@@ -1,6 +1,7 @@
 //! What the properties once found, as stories.
 
 mod quotas;
+mod rollouts;
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,0 +1,64 @@
+//! What the properties once found where a manifest changes or goes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use longshore_model::{Attribute, Constraint, Node, Operator, Reason, ServiceSpec};
+
+use super::{Step, World, cluster, fail, group_key, large, node_name, placements, plain_node, reason, web};
+
+#[test]
+fn what_an_aborted_rollout_does_not_begin_leaves_its_room_to_whoever_waits() {
+    let mut world = cluster(1);
+    let mut rolled = ServiceSpec { replicas: 2, ..large() };
+    rolled.update.parallelism = 0;
+    world.apply("blog", &Vec::new());
+    world.apply("blog", &web(rolled));
+    world.apply("shop", &web(large()));
+    world.act(&Step::Decide);
+    assert_eq!(reason(&world, "shop"), Some(Reason::NoCapacityMemory));
+    world.join(1, &plain_node());
+    world.act(&Step::Wait(Duration::from_mins(1)));
+    let (plan, _) = world.decide();
+    assert_eq!((plan.deployments.len(), plan.placements()), (1, 0), "{plan:#?}");
+    let (plan, _) = world.decide();
+    assert_eq!(placements(&plan, &group_key("shop", "web")).into_values().collect::<Vec<_>>(), [node_name(1)]);
+}
+
+#[test]
+fn a_plan_that_is_never_committed_keeps_nobody_waiting() {
+    let mut world = cluster(1);
+    world.apply("blog", &web(large()));
+    world.apply("shop", &web(large()));
+    world.decide();
+    world.join(1, &plain_node());
+    world.apply("blog", &web(ServiceSpec { replicas: 2, ..large() }));
+    assert_eq!(placements(&world.plan(), &group_key("blog", "web")).len(), 1);
+    world.apply("blog", &web(large()));
+    assert_eq!(placements(&world.decide().0, &group_key("shop", "web")).len(), 1);
+}
+
+/// A plain node in a zone.
+fn in_zone(zone: &str) -> Node {
+    Node { labels: BTreeMap::from([("zone".to_owned(), zone.to_owned())]), ..plain_node() }
+}
+
+#[test]
+fn what_is_being_removed_is_still_explained_by_the_labels_it_asks_about() {
+    let mut world = World::default();
+    world.join(0, &in_zone("a"));
+    let mut spec = ServiceSpec::default();
+    spec.placement.constraints = vec![Constraint {
+        attribute: Attribute::Label("zone".to_owned()),
+        operator: Operator::Equal,
+        value: "a".to_owned(),
+    }];
+    world.apply("shop", &web(spec));
+    world.decide();
+    world.act(&Step::Remove(1));
+    world.join(1, &in_zone("b"));
+    world.join(2, &in_zone("b"));
+    fail(&mut world, 0);
+    let why = world.explain(&group_key("shop", "web"));
+    let reasons: Vec<Reason> = why.into_iter().map(|(_, why)| why.reason).collect();
+    assert_eq!(reasons, [Reason::ConstraintUnsatisfied]);
+}
