@@ -36,7 +36,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, GroupPlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption, replica::Wanted,
+    Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption,
+    replica::Wanted,
 };
 
 use self::{
@@ -56,14 +57,23 @@ use crate::{
 
 /// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
-    let changes = pass(view, now);
-    let (groups, nodes) = foresight::complete(view, changes, now);
+    let outstanding = view.outstanding();
+    let (mut groups, mut nodes) = decide(view, now);
+    if view.falls_short(&groups, &outstanding) {
+        view.dirty.extend(&view.waiting);
+        (groups, nodes) = decide(view, now);
+    }
+    view.promise(&groups);
     let deployments = rollout::conclude(view);
+    abort::begin_nothing(view, &mut groups, &deployments);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_change(view, now)).min();
-    let mut plan = Plan { made_from, made_at: now, groups, nodes, deployments, wake_at };
-    view.promised = plan.placements();
-    abort::begin_nothing(view, &mut plan.groups, &plan.deployments);
-    plan
+    Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
+}
+
+/// Decides about every group that is due, then about whatever follows from that.
+fn decide(view: &mut View, now: Time) -> (Vec<GroupPlan>, Vec<NodePlan>) {
+    let changes = pass(view, now);
+    foresight::complete(view, changes, now)
 }
 
 /// Decides once about every group that is due, the most important first.

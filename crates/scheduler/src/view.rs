@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod groups;
 pub(crate) mod ladder;
 pub(crate) mod occupancy;
+mod promises;
 pub(crate) mod reservation;
 pub(crate) mod rollouts;
 mod supposed;
@@ -84,8 +85,8 @@ pub struct View {
     pub(crate) rollouts_due: BTreeSet<(NamespaceName, DeploymentName)>,
     /// Whether room may have appeared somewhere, so that what waits is tried again.
     pub(crate) room_appeared: RoomAppeared,
-    /// How many placements of the last plan have not been heard of yet.
-    pub(crate) promised: usize,
+    /// Groups that the last plan gave nodes to while others waited.
+    pub(crate) promised: Vec<GroupIx>,
     /// Whether work is taken off nodes that are down, as last told.
     pub(crate) evacuation: Evacuation,
     /// Whether evacuation was held back when the view was last advanced.
@@ -135,7 +136,6 @@ impl View {
             self.room_appeared = RoomAppeared::Yes;
         }
         self.notice_brake();
-        self.notice_broken_promises();
         while let Some(&(at, group)) = self.alarms.first()
             && at <= now
         {
@@ -151,14 +151,6 @@ impl View {
             self.dirty.extend(&self.waiting);
         }
         self.dirty.retain(|group| self.groups[group.at()].is_some());
-    }
-
-    /// Whoever waits was answered as if all that the last plan placed were there. What of it never came about, because it was
-    /// not committed or turned out to be for nothing, left its room to others.
-    fn notice_broken_promises(&mut self) {
-        if std::mem::take(&mut self.promised) > 0 {
-            self.room_appeared = RoomAppeared::Yes;
-        }
     }
 
     /// What is on nodes that are gone is looked at again when evacuation stops or may go on.

@@ -58,7 +58,7 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
     let entangled = !view.quotas.is_empty() || view.config.preemption == Preemption::On || !view.watchers.is_empty();
     // With the last replica that leaves a drain is done.
     let entangled = entangled || !view.fleet.drained.is_empty();
-    let counts = |item: &PlanItem| match item {
+    let counts = |part: &GroupPlan, item: &PlanItem| match item {
         PlanItem::Stop { .. }
         | PlanItem::Reschedule { .. }
         | PlanItem::Collect { .. }
@@ -69,13 +69,12 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
         | PlanItem::GiveUp { .. } => true,
         // Whoever shares the volume now knows where to go.
         PlanItem::Place(placement) => !placement.new_volumes.is_empty(),
-        PlanItem::Open(_)
-        | PlanItem::Wait(_)
-        | PlanItem::Close(_)
-        | PlanItem::Restart { .. }
-        | PlanItem::EvenedOut => false,
+        // What starts again is not there for those that come after it.
+        PlanItem::Restart { .. } => view.dependents.contains_key(&part.group),
+        PlanItem::Open(_) | PlanItem::Wait(_) | PlanItem::Close(_) | PlanItem::EvenedOut => false,
     };
-    !changes.is_empty() && (entangled || changes.iter().flat_map(|part| &part.items).any(counts))
+    let counts = |part: &GroupPlan| part.items.iter().any(|item| counts(part, item));
+    !changes.is_empty() && (entangled || changes.iter().any(counts))
 }
 
 /// Adds changes of a group to those it has. Of two answers to one slot the last is right.

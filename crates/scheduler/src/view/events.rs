@@ -240,6 +240,7 @@ impl View {
             rolling: Rolling::default(),
             failures: std::collections::BTreeMap::new(),
             evening_out: EveningOut::Idle,
+            promised: 0,
         }));
         self.group_ids.insert(key.clone(), ix);
         ix
@@ -264,6 +265,9 @@ impl View {
         self.release_all(ix, |_, _| true);
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
+            if group.promised > 0 {
+                self.room_appeared = RoomAppeared::Yes;
+            }
             self.unwatch(ix, key, &group.spec);
             self.depend_no_longer(ix, key, &group.spec);
             // Not before: what is being removed is still explained, by labels that nobody else may ask about.
@@ -340,7 +344,8 @@ impl View {
         known.newest = known.newest.max(generation);
         known.waiting = None;
         known.replicas.push(replica.clone());
-        self.promised = self.promised.saturating_sub(1);
+        let group = self.group_mut(ix);
+        group.promised = group.promised.saturating_sub(1);
         let host = address::host(assignment.address);
         if self.fleet.addresses[node.at()].mark(host) == address::Before::Taken {
             // Its rest was over for whoever decided this, and must not end later for a view that was not asked.

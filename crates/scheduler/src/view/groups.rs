@@ -41,6 +41,8 @@ pub(crate) struct Group {
     pub(crate) failures: BTreeMap<NodeIx, Vec<Time>>,
     /// Whether its spread is to be evened out.
     pub(crate) evening_out: EveningOut,
+    /// Placements of the last plan that were not heard of since, noted where others waited.
+    pub(crate) promised: u32,
 }
 
 /// One place in the count.

@@ -6,7 +6,10 @@
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Health, Intent, Node, ReplicaState, ServiceSpec, command::Quota, config::Preemption, units::MIB,
+    Health, Intent, Node, ReplicaState, ServiceSpec,
+    command::{Quota, Steering},
+    config::Preemption,
+    units::MIB,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Strategy};
 
@@ -34,6 +37,11 @@ pub(super) enum Step {
     Apply(usize, Manifest),
     Scale(usize, usize, u32),
     Remove(usize),
+    /// Back to the manifest before, or to one by its number.
+    Rollback(usize, Option<u64>),
+    Steer(usize, Steering),
+    Restart(usize, usize),
+    EvenOut,
     Secret(usize, u64),
     Quota(Quota),
     /// One replica, chosen by a number, is seen in a state.
@@ -132,9 +140,21 @@ fn of_operators() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (0..DEPLOYMENTS.len(), 0..SERVICES.len(), replicas).prop_map(|(d, s, n)| Step::Scale(d, s, n)),
         1 => (0..DEPLOYMENTS.len()).prop_map(Step::Remove),
+        3 => of_rollouts(),
+        1 => Just(Step::EvenOut),
         2 => (0..SECRETS.len(), 1_u64..4).prop_map(|(name, version)| Step::Secret(name, version)),
         1 => quota(),
         1 => settings(),
+    ]
+}
+
+/// What operators say about changes.
+fn of_rollouts() -> impl Strategy<Value = Step> {
+    let words = vec![Steering::Pause, Steering::Resume, Steering::Resume, Steering::Promote, Steering::Promote];
+    prop_oneof![
+        2 => (0..DEPLOYMENTS.len(), option::of(1_u64..5)).prop_map(|(d, to)| Step::Rollback(d, to)),
+        3 => (0..DEPLOYMENTS.len(), select(words)).prop_map(|(d, word)| Step::Steer(d, word)),
+        2 => (0..DEPLOYMENTS.len(), 0..SERVICES.len()).prop_map(|(d, s)| Step::Restart(d, s)),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! What the properties once found, as stories.
 
+mod dependencies;
 mod quotas;
 mod rollouts;
 

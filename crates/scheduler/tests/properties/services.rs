@@ -3,20 +3,25 @@
 //! Owns: what a manifest can ask of the scheduler. Most services ask for little: those that ask for everything fit
 //! nowhere and prove nothing.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use longshore_model::{
     Attribute, Driver, GroupKey, NamespaceName, NodeName, PlacementSpec, Platform, PoolName, SecretName, ServiceKind,
-    ServiceSpec, Strategy as PlacementStrategy, VolumeKey, VolumeName,
+    ServiceName, ServiceSpec, Strategy as PlacementStrategy, VolumeKey, VolumeName,
     service::{
-        Access, Affinity, Batching, Companion, DistinctHosts, DistinctProperty, Mount, MountSource, PoolWanted, Port,
-        PortMode, Protocol, Resources, RestartCondition, RestartPolicy, SpecHash, Strength, UpdateOrder, UpdatePolicy,
+        Access, Affinity, Batching, Canary, Companion, DelayFunction, Dependency, DependencyCondition, DistinctHosts,
+        DistinctProperty, FailureAction, Mount, MountSource, PoolWanted, Port, PortMode, Promotion, Protocol,
+        Reschedule, Resources, RestartCondition, RestartPolicy, SpecHash, Strength, UpdateOrder, UpdatePolicy,
     },
     units::MIB,
     volume::Sharing,
 };
 use proptest::{
-    collection::{btree_set, vec},
+    collection::{btree_map, btree_set, vec},
     option,
     prelude::*,
     sample::{select, subsequence},
@@ -35,8 +40,10 @@ pub(super) fn group_key(deployment: &str, service: &str) -> GroupKey {
 
 /// Any service at all.
 pub(super) fn service() -> impl Strategy<Value = Arc<ServiceSpec>> {
-    (placement(), resources(), attachments(), life()).prop_map(|(placement, resources, attachments, life)| {
+    let asked = (placement(), resources(), attachments());
+    (asked, life(), course()).prop_map(|((placement, resources, attachments), life, course)| {
         let (ports, mounts, secrets_required) = attachments;
+        let (rollback, canary, reschedule, max_concurrent, depends_on) = course;
         let (kind, replicas, priority, driver, update, restart, version) = life;
         let kind = if placement.strategy == PlacementStrategy::Global { kind.1 } else { kind.0 };
         Arc::new(ServiceSpec {
@@ -51,6 +58,11 @@ pub(super) fn service() -> impl Strategy<Value = Arc<ServiceSpec>> {
             priority,
             update,
             restart,
+            rollback,
+            canary,
+            reschedule,
+            max_concurrent,
+            depends_on,
             spec_hash: SpecHash(format!("v{version}").into()),
             ..ServiceSpec::default()
         })
@@ -62,6 +74,8 @@ pub(super) fn counted() -> impl Strategy<Value = Arc<ServiceSpec>> {
     service().prop_map(|mut spec| {
         let plain = Arc::make_mut(&mut spec);
         plain.kind = ServiceKind::Service;
+        (plain.reschedule, plain.max_concurrent, plain.canary) = Default::default();
+        plain.depends_on.clear();
         let placement = &mut plain.placement;
         if matches!(placement.strategy, PlacementStrategy::Global | PlacementStrategy::Binpack) {
             placement.strategy = PlacementStrategy::Spread;
@@ -222,7 +236,53 @@ fn life() -> impl Strategy<Value = Life> {
 
 fn update() -> impl Strategy<Value = UpdatePolicy> {
     let order = select(vec![None, None, Some(UpdateOrder::StartFirst), Some(UpdateOrder::StopFirst)]);
-    (0_u32..3, order).prop_map(|(parallelism, order)| UpdatePolicy { parallelism, order, ..UpdatePolicy::default() })
+    let action =
+        select(vec![FailureAction::Rollback, FailureAction::Rollback, FailureAction::Pause, FailureAction::Continue]);
+    let seconds = |most: u64| (0..most).prop_map(Duration::from_secs);
+    let ratio = select(vec![0_u32, 0, 300_000, 1_000_000]);
+    let pace = (0_u32..3, option::weighted(0.2, seconds(10)), select(vec![0_u64, 5, 5, 20]));
+    (pace, order, action, ratio).prop_map(|((parallelism, delay, monitor), order, failure_action, ratio)| {
+        UpdatePolicy {
+            parallelism,
+            delay: delay.unwrap_or_default(),
+            order,
+            monitor: Duration::from_secs(monitor),
+            failure_action,
+            max_failure_ratio_millionths: ratio,
+            step_timeout: None,
+        }
+    })
+}
+
+type Course = (Option<UpdatePolicy>, Canary, Option<Reschedule>, Option<u32>, BTreeMap<ServiceName, Dependency>);
+
+/// How it goes back, tries first, moves when it fails, takes turns, and whom it comes after.
+fn course() -> impl Strategy<Value = Course> {
+    let canary = (1_u32..3, select(vec![Promotion::Manual, Promotion::Automatic]))
+        .prop_map(|(count, promotion)| Canary { count, promotion });
+    let function = select(vec![DelayFunction::Constant, DelayFunction::Exponential, DelayFunction::Fibonacci]);
+    let reschedule = (option::of(0_u32..3), 0_u64..20, function).prop_map(|(attempts, delay, delay_function)| {
+        let delay = Duration::from_secs(delay);
+        Reschedule { attempts, delay, delay_function, ..Reschedule::default() }
+    });
+    let condition = select(vec![
+        DependencyCondition::ServiceStarted,
+        DependencyCondition::ServiceHealthy,
+        DependencyCondition::ServiceCompletedSuccessfully,
+    ]);
+    let dependency = (condition, any::<bool>(), any::<bool>()).prop_map(|(condition, restart, required)| Dependency {
+        condition,
+        restart,
+        required,
+    });
+    let depends_on = btree_map(select(SERVICES.to_vec()).prop_map(ServiceName::from), dependency, 1..3);
+    (
+        rarely(update()),
+        rarely(canary).prop_map(Option::unwrap_or_default),
+        rarely(reschedule),
+        rarely(1_u32..3),
+        rarely(depends_on).prop_map(Option::unwrap_or_default),
+    )
 }
 
 fn restart() -> impl Strategy<Value = RestartPolicy> {

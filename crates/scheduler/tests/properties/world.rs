@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, ClusterConfig, Command, DeploymentSpec, Event, Explanation, Generation, GroupKey, GroupPlan,
-    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, RuntimeCode,
-    SlotIndex, SlotKey, Terms, Time,
+    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, RevisionNumber,
+    RuntimeCode, ServiceName, ServiceSpec, SlotIndex, SlotKey, Terms, Time,
     node::UseDegraded,
     replica::{Details, Wanted},
 };
@@ -180,6 +180,20 @@ impl World {
                 Command::Scale { group, replicas: *replicas }
             }
             Step::Remove(deployment) => Command::Remove { namespace, deployment: DEPLOYMENTS[*deployment].into() },
+            Step::Rollback(deployment, to) => Command::Rollback {
+                namespace,
+                deployment: DEPLOYMENTS[*deployment].into(),
+                to: to.map(RevisionNumber),
+                at: self.now,
+            },
+            Step::Steer(deployment, word) => {
+                Command::Steer { namespace, deployment: DEPLOYMENTS[*deployment].into(), word: *word, at: self.now }
+            }
+            Step::Restart(deployment, service) => {
+                let group = group_key(DEPLOYMENTS[*deployment], SERVICES[*service]);
+                Command::Restart { group, at: self.now }
+            }
+            Step::EvenOut => Command::EvenOut,
             Step::Secret(name, version) => {
                 Command::PutSecret { namespace, name: SECRETS[*name].into(), version: *version }
             }
@@ -220,7 +234,13 @@ impl World {
 }
 
 fn apply(deployment: &str, manifest: &Manifest) -> Command {
-    let services = manifest.iter().map(|(service, spec)| (SERVICES[*service].into(), Arc::clone(&spec.0))).collect();
+    // A service depends only on those before it by name: no reader lets a circle through.
+    let services = manifest.iter().map(|(service, spec)| {
+        let (name, mut spec) = (ServiceName::from(SERVICES[*service]), ServiceSpec::clone(&spec.0));
+        spec.depends_on.retain(|other, _| *other < name);
+        (name, Arc::new(spec))
+    });
+    let services = services.collect();
     Command::Apply {
         namespace: NamespaceName::default_namespace(),
         deployment: deployment.into(),

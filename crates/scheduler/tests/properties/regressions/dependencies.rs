@@ -1,0 +1,25 @@
+//! What the properties once found where a service comes after another.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Driver, Reason, ReplicaState, ServiceSpec,
+    service::{Dependency, DependencyCondition},
+};
+
+use super::{Aim, Step, Terse, cluster, reason};
+
+#[test]
+fn whoever_waits_for_a_service_hears_in_the_same_plan_that_it_starts_again() {
+    let mut world = cluster(1);
+    let after = Dependency { condition: DependencyCondition::ServiceStarted, restart: false, required: true };
+    let depends_on = [("db".into(), after)].into();
+    let web = ServiceSpec { driver: Driver::Exec, depends_on, ..ServiceSpec::default() };
+    world.apply("shop", &vec![(0, Terse(Arc::new(ServiceSpec::default()))), (2, Terse(Arc::new(web)))]);
+    world.decide();
+    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    world.decide();
+    assert_eq!(reason(&world, "shop"), Some(Reason::DependencyNotReady));
+    let again = world.plan();
+    assert!(again.is_empty(), "{again:#?}");
+}
