@@ -25,7 +25,7 @@ help:
 	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
 	@echo "make verify  the same; identical to what CI runs"
 	@echo "make bench   the bars for speed and memory, and an instruction count"
-	@echo "make soak    two hundred replicas on one engine, twenty leaders killed in a row, members starved of their disk"
+	@echo "make soak    two hundred replicas on one engine, leaders killed in a row, starved disks, 20,000 made-up clusters"
 	@echo "make fix     format and apply lint suggestions (the only target that writes)"
 
 # What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
@@ -98,11 +98,14 @@ fix: setup
 	@cargo fmt --all
 
 # What takes minutes: 200 replicas on one engine, with what that costs; leaders killed twenty times in a row, voters killed
-# under load, disks that are full.
+# under load, disks that are full; and 20,000 clusters drawn from seeds, where the tests have 300. FUZZ_SEEDS names others.
+FUZZ_SEEDS ?= 0..20000
 soak: setup-test
 	@cargo test --release --package longshore-agent --test node -- --heavy
 	@LONGSHORE_LEADERS_KILLED=20 cargo test --release --package longshore-cli --test trouble -- --nocapture --test-threads 1
 	@cargo test --release --package longshore-store --features replicated --test processes -- --heavy
+	@cargo build --quiet --release --package longshore-cli
+	@$(LONGSHORE) sim fuzz --seeds $(FUZZ_SEEDS)
 
 setup-bench: setup
 	$(call need,valgrind,valgrind)

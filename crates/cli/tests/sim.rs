@@ -195,3 +195,19 @@ fn a_range_without_seeds_is_refused_with_2() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("write it like `0..300`"), "{range}");
     }
 }
+
+#[test]
+fn a_cluster_that_must_come_to_rest_and_does_not_exits_with_3_and_says_which_rule() {
+    let restless = r#"
+nodes: [ { name: a, cpu: 1, memory: 1GiB } ]
+images: { "ends:1": { exits: 1, after: 10s } }
+deployments: { shop: "services: { web: { image: 'ends:1' } }" }
+until: 20s
+settle: 4m
+"#;
+    let file = Scratch::new("restless.yaml", restless.as_bytes());
+    let output = longshore(&["sim", "run", &file.0.to_string_lossy(), "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(object["violations"][0]["invariant"], "quiet");
+}

@@ -93,6 +93,8 @@ pub(crate) struct Engine<'s> {
     inbox: VecDeque<Command>,
     debounce: Debounce,
     wake_at: Option<Time>,
+    /// Who goes on after something has happened.
+    succession: Succession,
     /// What befalls messages; nothing where they are reliable.
     network: Option<Network>,
     /// How far the leader's clock is ahead.
@@ -105,21 +107,36 @@ pub(crate) struct Engine<'s> {
     stats: Stats,
 }
 
+/// Who goes on after something has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Succession {
+    /// Whoever it was, unless the scenario says otherwise.
+    Settled,
+    /// Each time somebody who knows the state and nothing else.
+    AtEveryEvent,
+}
+
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario) -> Report {
-    Engine::at_the_end_of(scenario).finish()
+    Engine::at_the_end_of(scenario, Succession::Settled).finish()
+}
+
+/// Runs a scenario to its end with a new leader after every event: all that is decided is decided from the replicated state.
+/// What no leader writes down (beats, load, when it meant to look again) is handed over, so that both runs see the same.
+pub fn run_with_new_leaders(scenario: &Scenario) -> Report {
+    Engine::at_the_end_of(scenario, Succession::AtEveryEvent).finish()
 }
 
 /// Runs a scenario to its end and asks why a replica is where it is then; nothing where there is no such replica.
 pub fn run_and_ask(scenario: &Scenario, replica: &str) -> (Report, Option<Why>) {
-    let mut engine = Engine::at_the_end_of(scenario);
+    let mut engine = Engine::at_the_end_of(scenario, Succession::Settled);
     let why = why::of(&engine.state, &mut engine.view, engine.now, replica);
     (engine.finish(), why)
 }
 
 impl<'s> Engine<'s> {
-    fn at_the_end_of(scenario: &'s Scenario) -> Self {
-        let mut engine = Self::new(scenario);
+    fn at_the_end_of(scenario: &'s Scenario, succession: Succession) -> Self {
+        let mut engine = Self { succession, ..Self::new(scenario) };
         engine.found();
         engine.first_round();
         engine.run_until(scenario.until);
@@ -154,6 +171,7 @@ impl<'s> Engine<'s> {
             inbox: VecDeque::new(),
             debounce: Debounce::default(),
             wake_at: None,
+            succession: Succession::Settled,
             network: scenario.faults.as_ref().map(Network::new),
             skew: Duration::ZERO,
             last_plan: Time::default(),
@@ -194,6 +212,9 @@ impl<'s> Engine<'s> {
         }
         if self.state.index() != before {
             self.perhaps_change_leader();
+            if self.succession == Succession::AtEveryEvent {
+                self.forget_all_but_the_state();
+            }
         }
     }
 

@@ -139,7 +139,7 @@ impl Ledger {
             }
         }
         for (group, slot, rollout) in &changes.stepped {
-            if let Some(message) = stepped::check(state, group, slot, *rollout) {
+            if let Some(message) = stepped::check(state, group, slot, *rollout, now) {
                 violations.add(now, stepped::NAME, message);
             }
         }

@@ -15,7 +15,7 @@ pub mod report;
 pub mod scenario;
 pub mod why;
 
-pub use engine::{run, run_and_ask};
+pub use engine::{run, run_and_ask, run_with_new_leaders};
 pub use invariants::Violation;
 pub use report::Report;
 pub use scenario::Scenario;

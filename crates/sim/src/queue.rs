@@ -1,6 +1,7 @@
 //! What happens next.
 //!
-//! Owns: the order of things to come: by time, and at one instant in the order they were put in.
+//! Owns: the order of things to come: by time, and at one instant in the order they were put in; what is to see all that
+//! happens at an instant comes after it.
 //! Invariant: the same insertions give the same order, whatever the machine.
 
 use std::collections::BTreeMap;
@@ -10,8 +11,15 @@ use longshore_model::Time;
 /// Things to come.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    items: BTreeMap<(Time, u64), T>,
+    items: BTreeMap<(Time, Rank, u64), T>,
     inserted: u64,
+}
+
+/// Whether something sees what else happens at its instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    InTurn,
+    Last,
 }
 
 impl<T> Queue<T> {
@@ -20,7 +28,16 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&mut self, at: Time, item: T) {
-        self.items.insert((at, self.inserted), item);
+        self.insert(at, Rank::InTurn, item);
+    }
+
+    /// Comes after everything else of its instant.
+    pub(crate) fn push_last(&mut self, at: Time, item: T) {
+        self.insert(at, Rank::Last, item);
+    }
+
+    fn insert(&mut self, at: Time, rank: Rank, item: T) {
+        self.items.insert((at, rank, self.inserted), item);
         self.inserted += 1;
     }
 
@@ -30,7 +47,7 @@ impl<T> Queue<T> {
         if first.key().0 > until {
             return None;
         }
-        let ((at, _), item) = first.remove_entry();
+        let ((at, _, _), item) = first.remove_entry();
         Some((at, item))
     }
 }
@@ -47,5 +64,15 @@ mod tests {
         }
         let order: Vec<&str> = std::iter::from_fn(|| queue.pop_until(Time(2))).map(|(_, name)| name).collect();
         assert_eq!(order, ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn what_comes_last_at_an_instant_does_so_whenever_it_was_put_in() {
+        let mut queue = Queue::new();
+        queue.push_last(Time(1), "decide");
+        queue.push(Time(1), "happen");
+        queue.push(Time(2), "later");
+        let order: Vec<&str> = std::iter::from_fn(|| queue.pop_until(Time(2))).map(|(_, name)| name).collect();
+        assert_eq!(order, ["happen", "decide", "later"]);
     }
 }

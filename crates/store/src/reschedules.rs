@@ -28,10 +28,11 @@ impl State {
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        let slot = group.slots.get_mut(slot_key).filter(|slot| slot.newest == generation);
-        let newest = slot.and_then(|slot| slot.replicas.last_mut());
+        // Not the newest there ever was: one that came back from a lost node may have outlived its replacement.
+        let slot = group.slots.get_mut(slot_key);
+        let current = slot.and_then(|slot| slot.replicas.iter_mut().rev().find(|it| it.wanted == Wanted::Run));
         let (Some(replica), Some(policy)) =
-            (newest.filter(|replica| replica.wanted == Wanted::Run), &group.spec.reschedule)
+            (current.filter(|replica| replica.generation == generation), &group.spec.reschedule)
         else {
             return;
         };

@@ -97,7 +97,12 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
     summary.seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
     let shown = if options.json { serde_json::to_string(&summary)? + "\n" } else { in_words(&summary) };
     print::print(&shown)?;
-    Ok(if summary.failures.is_empty() { Exit::Success } else { Exit::Violation })
+    Ok(exit(&summary))
+}
+
+/// A seed that fails broke a rule.
+fn exit(summary: &Summary) -> Exit {
+    if summary.failures.is_empty() { Exit::Success } else { Exit::Violation }
 }
 
 fn as_drawn(seed: u64, failure: Failure) -> Failed {
@@ -154,5 +159,40 @@ impl Progress {
         if self.shown.take().is_some() {
             let _ = write!(io::stderr(), "\r\u{1b}[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No seed fails that is known of, so one is made up.
+    fn failed() -> Summary {
+        let scenario = "nodes:\n  - { name: a, cpu: 1, memory: 1GiB }\nuntil: 20s\nsettle: 4m\n".to_owned();
+        let (rule, message) = ("quiet".to_owned(), "at 260000 ms: something was still decided".to_owned());
+        let failures = vec![Failed { seed: 7, rule, message, scenario }];
+        Summary { seeds: 8, events: 900, passes: 300, seconds: 1.5, failures }
+    }
+
+    #[test]
+    fn a_seed_that_fails_is_shown_as_a_scenario_file_that_can_be_kept_and_run() {
+        let text = in_words(&failed());
+        assert!(longshore_sim::Scenario::parse("kept.yaml", &text).is_ok(), "{text}");
+        insta::assert_snapshot!(text, @r"
+        # seed 7 breaks `quiet`
+        # at 260000 ms: something was still decided
+        nodes:
+          - { name: a, cpu: 1, memory: 1GiB }
+        until: 20s
+        settle: 4m
+
+        # 8 seeds, 900 events, 300 passes in 1.5 s: 1 failed
+        ");
+    }
+
+    #[test]
+    fn a_seed_that_fails_exits_with_3_and_none_with_0() {
+        assert_eq!(exit(&failed()), Exit::Violation);
+        assert_eq!(exit(&Summary::default()), Exit::Success);
     }
 }

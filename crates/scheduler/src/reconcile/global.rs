@@ -169,15 +169,12 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
     let group = view.group(ask.group);
     let is_done = |slot: &Slot| slot.current().is_some_and(|replica| jobs::has_ended(group, replica));
     // Until its step has come a replica is waited for as it was before the rollout.
-    let waited_by = |slot: &Slot| match (rollout::follows(view, ask, slot), &group.rolling.held) {
-        (Follows::Held, Some(held)) => Arc::clone(&held.spec),
-        (Follows::Held | Follows::Target, _) => Arc::clone(&ask.spec),
-    };
+    let waited_by = |slot: &Slot| rollout::spec_of(view, ask, slot);
     let stays = |name: &NodeName, slot: &Slot| {
         view.fleet.by_name.get(name).is_some_and(|node| {
             // What has ended is shown until it is collected, whatever becomes of the node.
             let done = jobs::is_job(ask.spec.kind) && is_done(slot);
-            done || (is_there(view, &waited_by(slot), *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
+            done || (is_there(view, waited_by(slot), *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
         })
     };
     let gone: BTreeSet<SlotKey> = view

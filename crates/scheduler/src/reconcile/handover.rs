@@ -53,16 +53,17 @@ pub(super) fn settle(pass: &mut Pass<'_>, ask: &Ask) {
         if calm && slot.replicas.len() < 2 {
             continue;
         }
+        let spec = rollout::spec_of(pass.view, ask, slot);
         let stop = |generation: Generation| PlanItem::Stop { slot: slot.key.clone(), generation };
         for replica in slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
             // Which of the two it follows may change meanwhile; to look once too often is no harm.
             let specs = known.rolling.held.iter().map(|held| &held.spec).chain([&known.spec]);
             wakes.extend(specs.filter_map(|spec| absence::next_change(pass.view, spec, replica, pass.now)));
         }
-        if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, &known.spec, job, pass.now)) {
+        if let Some(job) = slot.current().filter(|job| is_out_of_time(pass.view, spec, job, pass.now)) {
             stops.push(stop(job.generation));
         }
-        let (loser, at) = losers(pass.view, ask, slot, monitor, pass.now);
+        let (loser, at) = losers(pass.view, (ask, spec), slot, monitor, pass.now);
         stops.extend(loser.into_iter().map(stop));
         wakes.extend(at);
     }
@@ -73,7 +74,13 @@ pub(super) fn settle(pass: &mut Pass<'_>, ask: &Ask) {
 }
 
 /// The generations of a slot that go, and when to look again.
-fn losers(view: &View, ask: &Ask, slot: &Slot, monitor: Duration, now: Time) -> (Vec<Generation>, Option<Time>) {
+fn losers(
+    view: &View,
+    (ask, spec): (&Ask, &ServiceSpec),
+    slot: &Slot,
+    monitor: Duration,
+    now: Time,
+) -> (Vec<Generation>, Option<Time>) {
     let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
     let Some(newest) = running.pop() else { return (Vec::new(), None) };
     let (mut going, mut wake) = (Vec::new(), None);
@@ -82,7 +89,7 @@ fn losers(view: &View, ask: &Ask, slot: &Slot, monitor: Duration, now: Time) -> 
         if slots::is_outdated(ask, newest) && !slots::is_outdated(ask, older) && is_up(view, older) {
             continue;
         }
-        match fate(view, &ask.spec, older, (newest, monitor), now) {
+        match fate(view, spec, older, (newest, monitor), now) {
             Fate::Stays(None) => {}
             Fate::Stays(Some(at)) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
             Fate::Goes => going.push(older.generation),

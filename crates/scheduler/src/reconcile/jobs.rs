@@ -105,6 +105,15 @@ pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
     ended.collect()
 }
 
+/// How many more replicas of a group may be at work: as many as there are, unless it is a job of which only some may be at once.
+/// One that failed and is to be started again is not at work until it is.
+pub(super) fn turns_left(group: &Group) -> usize {
+    let Some(most) = group.spec.max_concurrent.filter(|_| is_job(group.spec.kind)) else { return usize::MAX };
+    let rests = |replica: &Replica| has_ended(group, replica) || replica.state == ReplicaState::Failed;
+    let at_work = group.wanted_slots().filter(|slot| slot.current().is_none_or(|replica| !rests(replica))).count();
+    (most as usize).saturating_sub(at_work)
+}
+
 /// As many vacancies as may be under way beside what is. What has no turn yet and no generation to show is closed: its
 /// place is opened again when its turn comes.
 pub(super) fn in_turn<T>(

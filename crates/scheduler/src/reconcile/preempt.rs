@@ -11,8 +11,8 @@
 //! of the first victim to stop while the second is still stopping, and the newcomer would displace for ever. Nobody is
 //! placed here: room is free only when victims are seen to have stopped, and then the most important comes first.
 //!
-//! Owns: the choice of victims. Never stateful ones, never of a priority less than ten below, never more than needed,
-//! fewest and lowest first; and the room kept. Both are worked out from the view alone, so that the next pass, with
+//! Owns: the choice of victims. Never stateful ones, never of a priority less than ten below, never what the newcomer
+//! depends on, never more than needed, fewest and lowest first; and the room kept. Both are worked out from the view alone, so that the next pass, with
 //! the victims stopping, keeps the same room and finds no others.
 //! Invariant: taking any victim back would leave the newcomer without room.
 
@@ -30,7 +30,7 @@ use longshore_model::{
 use super::{attempt::attempt, slots};
 use crate::{
     ask::{Ask, Counts},
-    feasibility,
+    feasibility::{self, gates::dependencies},
     placement::Vacancy,
     view::{
         GroupIx, NodeIx, View,
@@ -351,7 +351,10 @@ fn displaceable(view: &View, ask: &Ask, node: NodeIx) -> Vec<Victim> {
     // What somebody as important as the newcomer needs is decided before it, and would only come back.
     let newcomer = view.most_important_in_need(ask.group);
     let comes_after = |other: GroupIx| view.order(newcomer, view.most_important_in_need(other)) == Ordering::Less;
+    // What the newcomer depends on would take away, by going, the very reason for which it may come.
+    let needed_first = dependencies::all_of(view, &ask.key, &ask.spec);
     let others = view.fleet.tenants[node.at()].keys().copied().filter(|other| comes_after(*other));
+    let others = others.filter(|other| !needed_first.contains(&view.group(*other).key));
     let mut found: Vec<Victim> = others.flat_map(|group| on_node(view, group, ask, node)).collect();
     let needed = ask.terms.memory_total();
     found.sort_by_cached_key(|victim| {

@@ -24,13 +24,18 @@ pub(super) enum Proof {
 /// A generation has proved itself once it was seen running for the monitor time, on a node that is heard of: a node that
 /// missed its beats may have lost it.
 pub(super) fn proof(view: &View, replica: &Replica, monitor: Duration, now: Time) -> Proof {
-    let heard_of = match view.fleet.node(replica.node).health {
-        Health::Ready | Health::Degraded => true,
-        Health::Suspect | Health::Down => false,
-    };
-    if replica.state != ReplicaState::Running || !heard_of {
+    if !is_seen_running(view, replica) {
         return Proof::Missing;
     }
     let at = replica.since.after(monitor);
     if at <= now { Proof::Given } else { Proof::At(at) }
+}
+
+/// Whether a generation runs on a node that is heard of.
+pub(super) fn is_seen_running(view: &View, replica: &Replica) -> bool {
+    let heard_of = match view.fleet.node(replica.node).health {
+        Health::Ready | Health::Degraded => true,
+        Health::Suspect | Health::Down => false,
+    };
+    replica.state == ReplicaState::Running && heard_of
 }

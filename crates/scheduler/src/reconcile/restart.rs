@@ -10,7 +10,7 @@ use longshore_model::{
 };
 
 use super::{
-    Pass, handover,
+    Pass, handover, jobs,
     reschedule::{self, Next},
 };
 use crate::view::{
@@ -41,6 +41,7 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     let mut items = Vec::new();
     let mut wake_at = None;
     let mut leaving = Vec::new();
+    let mut turns = jobs::turns_left(known);
     for slot in known.wanted_slots() {
         let Some(replica) = slot.current() else { continue };
         match due(known, slot, replica, pass.now) {
@@ -50,7 +51,12 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
             }
             // Nobody there would hear it: it is replaced elsewhere, or started again once its node is back.
             Due::Restart if pass.view.fleet.is_down(replica.node) => {}
-            Due::Restart => items.push(restart(slot, replica)),
+            // What was forgiven comes back in its turn, like anything else of a job.
+            Due::Restart if replica.state == ReplicaState::Failed && turns == 0 => {}
+            Due::Restart => {
+                turns -= usize::from(replica.state == ReplicaState::Failed);
+                items.push(restart(slot, replica));
+            }
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
             Due::Reschedule(delay) => {
                 let (slot, generation) = (slot.key.clone(), replica.generation);

@@ -21,7 +21,7 @@ use longshore_model::{
 
 use super::{
     Pass,
-    proof::{Proof, proof},
+    proof::{Proof, is_seen_running, proof},
     slots,
 };
 use crate::{
@@ -116,6 +116,15 @@ pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
     let on_target = rolling.held.is_none() || stepped || is_there || slot.newest.0 == 0 || free;
     if on_target { Follows::Target } else { Follows::Held }
+}
+
+/// The spec a slot follows.
+pub(super) fn spec_of<'v>(view: &'v View, ask: &Ask, slot: &Slot) -> &'v Arc<ServiceSpec> {
+    let known = view.group(ask.group);
+    match (follows(view, ask, slot), &known.rolling.held) {
+        (Follows::Held, Some(held)) => &held.spec,
+        (Follows::Held, None) | (Follows::Target, _) => &known.spec,
+    }
 }
 
 /// How long a new generation of a group must run before it counts.
@@ -217,8 +226,8 @@ pub(super) fn revive(pass: &mut Pass<'_>, ask: &Ask) {
             continue;
         }
         let fits = |replica: &&Replica| {
-            let runs = replica.wanted == Wanted::Run && replica.state == ReplicaState::Running;
-            runs && !slots::is_outdated(ask, replica) && !pass.view.fleet.is_down(replica.node)
+            let runs = replica.wanted == Wanted::Run && is_seen_running(pass.view, replica);
+            runs && !slots::is_outdated(ask, replica)
         };
         let Some(older) = slot.replicas.iter().rev().find(fits) else { continue };
         let newer = slot.replicas.iter().filter(|replica| replica.generation > older.generation);

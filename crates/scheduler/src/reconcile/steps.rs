@@ -127,7 +127,7 @@ fn turn(pass: &Pass<'_>, ask: &Ask, part: &Part, leaving: &BTreeSet<SlotKey>, sl
     }
     // Where the old one must go first, one that serves waits for its turn whatever else is true of it: neither a drain nor
     // a change that leads nowhere is a reason to be short of more.
-    let would_be_missed = serves(slot) && old_goes_first(ask, part);
+    let would_be_missed = serves(slot) && (old_goes_first(ask, part) || has_waited_for_room(pass, ask));
     let hurries = part.outcome(slot).is_some() || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
     match (hurries, would_be_missed) {
         (true, false) => Some(Turn::Jumps),
@@ -227,18 +227,23 @@ fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
     }
     // Room may appear without anything happening to the group.
     pass.view.waiting.insert(ask.group);
-    let since = pass.view.group(ask.group).rolling.no_room_since;
-    let waited = since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now);
-    if waited || !serves(&slot) {
+    if has_waited_for_room(pass, ask) || !serves(&slot) {
         if would_fit(pass.view, ask, &slot, Elsewhere::Not) {
             stop_first(pass, part, &slot);
         }
         return;
     }
+    let since = pass.view.group(ask.group).rolling.no_room_since;
     if since.is_none() && !pass.items.iter().any(|item| matches!(item, PlanItem::NoRoom { .. })) {
         pass.items.push(PlanItem::NoRoom { since: pass.now });
     }
     pass.wake(since.unwrap_or(pass.now).after(ROOM_PATIENCE));
+}
+
+/// Whether room for two generations at once was waited for long enough in this rollout.
+fn has_waited_for_room(pass: &Pass<'_>, ask: &Ask) -> bool {
+    let since = pass.view.group(ask.group).rolling.no_room_since;
+    since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now)
 }
 
 /// Whether the last generation goes before the next comes, room or not.

@@ -8,11 +8,16 @@ use longshore_scheduler::{View, rebalance::Rebalancer};
 use super::{Engine, passes::Debounce};
 
 impl Engine<'_> {
-    pub(super) fn change_leader(&mut self) {
+    /// What is known of the cluster is learned anew from the state.
+    pub(super) fn forget_all_but_the_state(&mut self) {
         self.view = View::default();
         for event in self.state.events() {
             self.view.apply(&event);
         }
+    }
+
+    pub(super) fn change_leader(&mut self) {
+        self.forget_all_but_the_state();
         self.rebalancer = Rebalancer::new(self.clock());
         for machine in self.machines.values_mut() {
             machine.forget_missed();

@@ -30,7 +30,7 @@ impl Engine<'_> {
         let due = self.now.after(DEBOUNCE).min(first.after(LONGEST_WAIT));
         if self.debounce.due != Some(due) {
             self.debounce.due = Some(due);
-            self.queue.push(due, Tick::Pass);
+            self.queue.push_last(due, Tick::Pass);
         }
     }
 
@@ -64,7 +64,7 @@ impl Engine<'_> {
         // Never the same instant again: a plan that asks to be woken now would be asked for ever.
         self.wake_at = plan.wake_at.map(|at| self.when_it_shows(at).max(Time(self.now.0 + 1)));
         if let Some(at) = self.wake_at {
-            self.queue.push(at, Tick::Wake);
+            self.queue.push_last(at, Tick::Wake);
         }
         if self.scenario.settle.is_some() {
             invariants::check_succession(&self.state, &plan, clock, &mut self.violations);

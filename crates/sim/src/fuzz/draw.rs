@@ -27,7 +27,7 @@ pub(super) fn draw(seed: u64) -> Tree {
     let until = timeline.last().map_or(30, |(at, _)| at / 1000 + 30);
     // Load is evened by one move at a time, each once the last has shown; that takes longer than anything else.
     let pressed = timeline.iter().any(|(_, entry)| entry.get("pressure").is_some());
-    let settle = if pressed { "4h" } else { "40m" };
+    let settle = if pressed { "2h" } else { "40m" };
     let mut scenario = map([
         ("config", cluster::config(&mut Dice::new(seed, "config"))),
         ("nodes", Tree::List(nodes)),

@@ -20,7 +20,8 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         for slot in firsts {
             let early = group.spec.depends_on.iter().find(|(service, dependency)| {
                 let other = part.group.beside(service);
-                is_missing(state, plan, &other, **dependency)
+                let nothing = Plan::default();
+                [&nothing, plan].into_iter().all(|gone| is_missing(state, gone, &other, **dependency))
             });
             if let Some((service, _)) = early {
                 messages.push(format!("{} is placed before {service} is ready", slot.printed(&part.group)));
@@ -30,8 +31,8 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
     messages
 }
 
-/// Whether some replica of a dependency is known not to be as asked. A weaker question than the scheduler's, on purpose. With
-/// what the same plan stops, an older generation counts again.
+/// Whether some replica of a dependency is known not to be as asked, with what a plan stops gone: an older generation counts
+/// again then. A weaker question than the scheduler's, on purpose.
 fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency) -> bool {
     let Some(group) = state.group(key).filter(|group| group.wanted == Wanted::Run) else { return dependency.required };
     let as_asked = |replica: &Replica| match dependency.condition {

@@ -54,7 +54,9 @@ fn followed<'s>(state: &'s State, key: &GroupKey, group: &'s Group, slot: &Slot)
     let rollout = state.deployment(&key.namespace, &key.deployment).and_then(|known| known.rollout.as_ref());
     let stepped = slot.step.is_some_and(|step| rollout.is_some_and(|rollout| rollout.number == step.rollout));
     let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
-    let is_there = newest.is_some_and(|replica| replica.assignment.terms.spec_hash == group.spec.spec_hash);
+    let is_there = newest
+        .map(|replica| &replica.assignment.terms)
+        .is_some_and(|terms| (&terms.spec_hash, terms.restart_epoch) == (&group.spec.spec_hash, group.restart_epoch));
     if stepped || is_there { &group.spec } else { &held.spec }
 }
 
@@ -74,9 +76,10 @@ fn has_its_turn(state: &State, group: &Group, slot: &Slot) -> bool {
     let Some(most) = group.spec.max_concurrent.filter(|_| group.spec.kind.is_job()) else { return true };
     let unfinished = |other: &&Slot| {
         let newest = other.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
-        let under_way =
-            newest.is_some_and(|replica| is_live(replica) && !super::concurrency::has_ended(group, replica));
-        other.key != slot.key && (under_way || other.waiting.is_some() || lost_with(state, other).is_some())
+        let under_way = newest.is_some_and(|replica| !super::concurrency::has_ended(group, replica));
+        // Of several that were lost, the first comes first.
+        let later = other.key >= slot.key && lost_with(state, other).is_some();
+        other.key != slot.key && !later && (under_way || other.waiting.is_some())
     };
     let before = group.slots.values().filter(|other| other.wanted == Wanted::Run).filter(unfinished).count();
     before < most as usize

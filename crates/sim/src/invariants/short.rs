@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaState, RolloutState, Slot, Time,
+    ReplicaState, Slot, Time,
     replica::{Replica, Wanted},
-    rollout::{RolloutKind, StepKind, StepOutcome},
+    rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
 };
 use longshore_store::{Group, State};
@@ -28,8 +28,7 @@ pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String
     let known = group.slots.get(slot).filter(|slot| slot.wanted == Wanted::Run)?;
     let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
     let step = steps(known)?;
-    let backwards = rollout.kind == RolloutKind::Rollback || rollout.state == RolloutState::Aborted;
-    let policy = group.spec.rollback.as_ref().filter(|_| backwards).unwrap_or(&group.spec.update);
+    let policy = super::stepped::policy(group, rollout);
     let proved = |replica: &Replica| replica.since.after(policy.monitor) <= now;
     let serves = |replica: &Replica| runs(replica) && (replica.generation < *generation || proved(replica));
     if known.replicas.iter().any(serves) {

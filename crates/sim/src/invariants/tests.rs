@@ -14,6 +14,10 @@ use longshore_model::{
 use super::*;
 use crate::scenario::Scenario;
 
+mod machines;
+mod rollouts;
+mod work;
+
 const CLUSTER: &str = r#"
 nodes:
   - { name: a, cpu: 4, memory: 1GiB, disk: 8GiB, devices: { gpu: 1 }, addresses: 1 }

@@ -386,3 +386,53 @@ timeline: [ { at: 1m, join: { name: b, cpu: 1, memory: 1GiB } } ]
     hint: did you mean `a`?
     ");
 }
+
+#[test]
+fn faults_that_make_no_sense_are_refused_all_at_once() {
+    let faults = "faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }\n";
+    insta::assert_snapshot!(wrong(&format!("{NODE}{faults}")), @r"
+    s.yaml:2:17: error: `seed` must be a whole number, zero or more, not `-1`
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                 ^^
+
+    s.yaml:2:27: error: `loss` must be at most 0.9
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                           ^^^^
+
+    hint: what never arrives is `do: isolate`
+
+    s.yaml:2:44: error: `duplicate` must be a number such as `0.5`, not `often`
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                                            ^^^^^
+
+    s.yaml:2:58: error: `delay` must be at most 5 s
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                                                          ^^
+
+    s.yaml:2:74: error: `clock_step` must be at most 60 s
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                                                                          ^^
+
+    s.yaml:2:78: error: unknown key `agent_restarts` in `faults`
+      |
+    2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
+      |                                                                              ^^^^^^^^^^^^^^
+
+    hint: did you mean `agent_restart`?
+    ");
+}
+
+#[test]
+fn a_time_to_come_to_rest_in_that_is_no_time_is_refused() {
+    insta::assert_snapshot!(wrong(&format!("{NODE}settle: soon\n")), @r"
+    s.yaml:2:9: error: `settle`: `soon` is not a duration; write it like `30s`, `1m30s` or `500ms`
+      |
+    2 | settle: soon
+      |         ^^^^
+    ");
+}

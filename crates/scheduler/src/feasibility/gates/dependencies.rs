@@ -5,6 +5,8 @@
 //!
 //! Owns: when a dependency is met. Must not touch: who is held back; a restart or a replacement of what was lost never is.
 
+use std::collections::BTreeSet;
+
 use longshore_model::{
     GroupKey, Refusal, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
     replica::Wanted,
@@ -25,6 +27,19 @@ use crate::{
 pub(crate) fn unmet(view: &View, key: &GroupKey, spec: &ServiceSpec) -> Option<Refusal> {
     let unmet = spec.depends_on.iter().find(|(service, dependency)| !is_met(view, &key.beside(service), **dependency));
     unmet.map(|(service, _)| Refusal::Dependency { service: service.to_string() })
+}
+
+/// Every service that a service depends on, and those that they depend on.
+pub(crate) fn all_of(view: &View, key: &GroupKey, spec: &ServiceSpec) -> BTreeSet<GroupKey> {
+    let mut found = BTreeSet::new();
+    let mut left: Vec<GroupKey> = spec.depends_on.keys().map(|service| key.beside(service)).collect();
+    while let Some(next) = left.pop() {
+        let known = view.group_ids.get(&next).map(|ix| view.group(*ix));
+        if found.insert(next.clone()) {
+            left.extend(known.into_iter().flat_map(|known| known.spec.depends_on.keys().map(|it| next.beside(it))));
+        }
+    }
+    found
 }
 
 /// What holds a vacancy back, if it is a first start: of its slot, or of a job that has another spec than before.

@@ -1,0 +1,112 @@
+//! Work that comes too early, too much of it at once, or on another node than its own.
+
+use longshore_model::GroupKey;
+
+use super::*;
+
+/// The state of a scenario whose manifests are in force, and nothing else.
+fn applied(text: &str) -> State {
+    let scenario = Scenario::parse("x.yaml", text).unwrap();
+    let mut state = State::default();
+    for node in &scenario.nodes {
+        state.apply(Command::Join(Box::new(node.clone()))).unwrap();
+    }
+    for step in &scenario.steps {
+        if let crate::scenario::Action::Ask(command) = &step.action {
+            state.apply(Command::clone(command)).unwrap();
+        }
+    }
+    state
+}
+
+fn group(service: &str) -> GroupKey {
+    GroupKey { namespace: "default".into(), deployment: "shop".into(), service: service.into() }
+}
+
+/// A plan that places slots of a service on a node, as the service is now.
+fn placing(state: &State, service: &str, slots: &[SlotKey], node: &str) -> Plan {
+    let known = state.group(&group(service)).unwrap();
+    let terms = Terms {
+        spec_hash: known.spec.spec_hash.clone(),
+        revision: known.revision,
+        kind: known.spec.kind,
+        ..Terms::default()
+    };
+    let place = |(slot, last): (&SlotKey, u16)| {
+        PlanItem::Place(Placement {
+            slot: slot.clone(),
+            generation: Generation(1),
+            node: node.into(),
+            address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
+            new_volumes: Vec::new(),
+            devices: TakenDevices::new(),
+            terms: None,
+            moved: None,
+        })
+    };
+    let items = slots.iter().zip(1..).map(place).collect();
+    Plan { groups: vec![GroupPlan { group: group(service), terms: Arc::new(terms), items }], ..Plan::default() }
+}
+
+fn index(index: u32) -> SlotKey {
+    SlotKey::Index(SlotIndex(index))
+}
+
+#[test]
+fn what_is_placed_before_the_service_it_depends_on_is_noticed() {
+    let mut state = applied(
+        r#"
+nodes: [ { name: a, cpu: 4, memory: 1GiB } ]
+deployments:
+  shop: |
+    services:
+      db: { image: "db:1" }
+      web: { image: "web:1", depends_on: { db: { condition: service_healthy } } }
+"#,
+    );
+    let early = placing(&state, "web", &[index(0)], "a");
+    assert_eq!(dependencies::check(&state, &early), ["shop-web-0 is placed before db is ready"]);
+    state.apply(Command::Commit(Box::new(placing(&state, "db", &[index(0)], "a")))).unwrap();
+    assert_eq!(dependencies::check(&state, &early), ["shop-web-0 is placed before db is ready"]);
+    let Command::Observe(mut seen) = seen_running(0) else { unreachable!() };
+    seen.group = group("db");
+    state.apply(Command::Observe(seen)).unwrap();
+    assert_eq!(dependencies::check(&state, &early), Vec::<String>::new());
+}
+
+#[test]
+fn more_of_a_job_at_once_than_may_be_is_noticed() {
+    let mut state = applied(
+        r#"
+nodes: [ { name: a, cpu: 4, memory: 1GiB } ]
+deployments:
+  shop: |
+    services:
+      job: { image: "job:1", deploy: { mode: replicated-job, replicas: 4 }, x-longshore: { max_concurrent: 2 } }
+"#,
+    );
+    let check = |state: &State| concurrency::check(&group("job"), state.group(&group("job")).unwrap());
+    state.apply(Command::Commit(Box::new(placing(&state, "job", &[index(0), index(1)], "a")))).unwrap();
+    assert_eq!(check(&state), None);
+    state.apply(Command::Commit(Box::new(placing(&state, "job", &[index(2)], "a")))).unwrap();
+    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 under way, 2 may be at once"));
+    // Lost from sight is not over.
+    state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(70) }).unwrap();
+    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 under way, 2 may be at once"));
+}
+
+#[test]
+fn a_global_replica_on_another_node_than_its_own_is_noticed() {
+    let mut state = applied(
+        r#"
+nodes: [ { name: a, cpu: 4, memory: 1GiB }, { name: b, cpu: 4, memory: 1GiB } ]
+deployments:
+  shop: |
+    services: { agent: { image: "agent:1", deploy: { mode: global } } }
+"#,
+    );
+    let own = |name: &str| SlotKey::Node(name.into());
+    state.apply(Command::Commit(Box::new(placing(&state, "agent", &[own("a"), own("b")], "a")))).unwrap();
+    assert_eq!(global::check(&state, &group("agent"), &own("a")), Vec::<String>::new());
+    assert_eq!(global::check(&state, &group("agent"), &own("b")), ["shop-agent-b g1 is on a"]);
+}
