@@ -75,6 +75,7 @@ impl Agent {
             marks: Marks::in_folder(&config.data_dir).map_err(unusable)?,
             files: Files::in_folder(config.secrets_dir.clone()),
             permits: Semaphore::new(config.parallel_starts.max(1)),
+            farewell: config.farewell,
         });
         let vitals = Arc::new(Vitals::default());
         let tasks = vec![

@@ -29,6 +29,9 @@ pub struct AgentConfig {
     pub parallel_starts: usize,
     /// Images fetched at once.
     pub parallel_pulls: usize,
+    /// How long a replica that can be reached from outside goes on serving after it was told to stop: whoever sends it
+    /// requests needs this time to hear of it. Never longer than its grace.
+    pub farewell: Duration,
 }
 
 impl AgentConfig {
@@ -46,6 +49,8 @@ impl AgentConfig {
             status_interval: Duration::from_secs(30),
             parallel_starts: 8,
             parallel_pulls: 8,
+            // What the rest of the cluster may take to route around a replica that fails.
+            farewell: Duration::from_secs(1),
         }
     }
 }

@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) marks: Marks,
     pub(crate) files: Files,
     pub(crate) permits: Semaphore,
+    pub(crate) farewell: Duration,
 }
 
 impl Shared {

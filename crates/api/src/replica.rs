@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    GroupKey, RuntimeCode, Slot,
-    replica::{self, Detail, Details},
+    GroupKey, ReplicaState, RuntimeCode, Slot,
+    replica::{self, Detail, Details, Wanted},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,7 +47,7 @@ impl Replica {
     pub fn placed(group: &GroupKey, slot: &Slot, seen: &replica::Replica) -> Self {
         Self {
             node: Some(seen.assignment.node.to_string()),
-            state: seen.state.as_str().to_owned(),
+            state: shown(seen).as_str().to_owned(),
             code: seen.code.map(RuntimeCode::code).map(str::to_owned),
             details: particulars(&seen.details),
             generation: seen.generation.0,
@@ -81,6 +81,27 @@ impl Replica {
     }
 }
 
+/// What it was last seen in; one that shall stop is draining from the moment that was decided. Its node says so a little
+/// later, and whoever sends it requests must not wait for that.
+fn shown(seen: &replica::Replica) -> ReplicaState {
+    match (seen.wanted, seen.state) {
+        (
+            Wanted::Stop,
+            ReplicaState::Pending
+            | ReplicaState::Pulling
+            | ReplicaState::Starting
+            | ReplicaState::Running
+            | ReplicaState::Degraded
+            | ReplicaState::Draining,
+        ) => ReplicaState::Draining,
+        (
+            Wanted::Stop,
+            seen @ (ReplicaState::Stopped | ReplicaState::Failed | ReplicaState::Completed | ReplicaState::Lost),
+        )
+        | (Wanted::Run, seen) => seen,
+    }
+}
+
 /// The model's particulars as JSON.
 pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
     let value = |detail: &Detail| match detail {
@@ -89,4 +110,46 @@ pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
         Detail::List(list) => Value::from(list.clone()),
     };
     details.iter().map(|(name, detail)| (name.clone(), value(detail))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::Ipv6Addr, sync::Arc};
+
+    use longshore_model::{Assignment, Attempt, Generation, Time, replica::Terms};
+
+    use super::*;
+
+    fn seen(wanted: Wanted, state: ReplicaState) -> replica::Replica {
+        replica::Replica {
+            generation: Generation(1),
+            attempt: Attempt(0),
+            assignment: Assignment {
+                node: "n1".into(),
+                address: Ipv6Addr::LOCALHOST,
+                placed_at: Time(0),
+                terms: Arc::new(Terms::default()),
+                devices: BTreeMap::new(),
+            },
+            wanted,
+            state,
+            code: None,
+            details: Details::new(),
+            since: Time(0),
+            failures: 0,
+            restarts: 0,
+            before_loss: None,
+            rival: None,
+        }
+    }
+
+    #[test]
+    fn what_shall_stop_is_draining_before_its_node_says_so_and_ended_once_it_has() {
+        let word = |wanted, state| shown(&seen(wanted, state)).as_str();
+        assert_eq!(word(Wanted::Run, ReplicaState::Running), "running");
+        assert_eq!(word(Wanted::Stop, ReplicaState::Running), "draining");
+        assert_eq!(word(Wanted::Stop, ReplicaState::Starting), "draining");
+        assert_eq!(word(Wanted::Stop, ReplicaState::Failed), "failed");
+        assert_eq!(word(Wanted::Stop, ReplicaState::Lost), "lost");
+    }
 }

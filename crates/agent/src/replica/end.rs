@@ -1,15 +1,16 @@
 //! From a wish to stop to nothing left.
 //!
-//! Owns: hooks before a stop, the stop itself, and taking away what it leaves.
+//! Owns: the moment between the word and the signal, hooks before a stop, the stop itself, and taking away what it leaves.
+//! Invariant: a replica that clients can reach serves on until they can know that it will not.
 
 use std::time::Duration;
 
-use longshore_model::{ReplicaState, Work, work::container_name};
+use longshore_model::{ReplicaState, ServiceKind, Work, work::container_name};
 
 use super::{Shared, say};
 use crate::{
     backoff::Backoff,
-    runtime::{Ending, Found, Phase, Runtime, RuntimeError},
+    runtime::{Ending, Found, Phase, Pulse, Runtime, RuntimeError},
 };
 
 /// Ends every attempt of a generation, however often its driver must be asked, and says so.
@@ -34,8 +35,11 @@ async fn attempt(shared: &Shared, runtime: &Runtime, work: &Work, grace: Option<
     for mut found in runtime.attempts(&work.key).await? {
         say(shared, work, ReplicaState::Draining);
         found.ending = Ending::of(&work.spec.container, grace);
-        let up = matches!(runtime.look(&found.handle).await, Ok(seen) if matches!(seen.phase, Phase::Up(_)));
-        for hook in work.spec.container.pre_stop.iter().filter(|_| up) {
+        let phase = runtime.look(&found.handle).await.map(|seen| seen.phase);
+        if let Ok(Phase::Up(pulse)) = &phase {
+            tokio::time::sleep(farewell(shared, work, pulse, found.ending.grace)).await;
+        }
+        for hook in work.spec.container.pre_stop.iter().filter(|_| matches!(phase, Ok(Phase::Up(_)))) {
             // It is asked to end whether the hook liked it or not.
             if let Err(error) = runtime.hook(&found.handle, hook).await {
                 tracing::warn!(replica = %work.key, %error, "a pre_stop hook could not be run");
@@ -44,6 +48,17 @@ async fn attempt(shared: &Shared, runtime: &Runtime, work: &Work, grace: Option<
         end_found(shared, runtime, &found).await?;
     }
     Ok(())
+}
+
+/// How long it serves on. Clients see in the API that it shall stop from the moment that was decided, so all they need is
+/// time to look; waiting for them to confirm was refused, because one that is gone would keep every replica alive.
+fn farewell(shared: &Shared, work: &Work, pulse: &Pulse, grace: Duration) -> Duration {
+    let is_asked = !work.spec.ports.is_empty() && matches!(work.spec.kind, ServiceKind::Service | ServiceKind::System);
+    match pulse {
+        Pulse::Unchecked | Pulse::Healthy if is_asked => shared.farewell.min(grace),
+        // Nobody is sent to it: it publishes nothing, or does not serve.
+        Pulse::Unchecked | Pulse::Healthy | Pulse::Starting | Pulse::Unhealthy { .. } => Duration::ZERO,
+    }
 }
 
 /// Ends and takes away one thing that exists.

@@ -59,6 +59,8 @@ impl Ground {
         config.exec = Some(ExecConfig { shim: vec![shim, "shim".to_owned()] });
         config.heartbeat_interval = Duration::from_millis(200);
         config.status_interval = Duration::from_secs(1);
+        // Nobody asks the replicas of most stories anything.
+        config.farewell = Duration::ZERO;
         config
     }
 

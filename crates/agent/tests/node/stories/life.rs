@@ -2,14 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use longshore_agent::AgentConfig;
 use longshore_model::{
-    Driver, ReplicaState, RuntimeCode, ServiceKind, Sighting, SlotKey, Work, WorkKey, container::Hook, replica::Detail,
+    Driver, ReplicaState, RuntimeCode, ServiceKind, Sighting, SlotKey, Work, WorkKey,
+    container::Hook,
+    replica::Detail,
+    service::{Port, PortMode, Protocol},
 };
 
 use super::both;
 use crate::{
+    control::Control,
     runner::{Needs, Story},
-    world::{Ground, check, in_slot, next_generation},
+    world::{Ground, Node, check, in_slot, next_generation},
 };
 
 pub(crate) fn stories() -> Vec<Story> {
@@ -24,6 +29,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_replica_that_ignores_its_signal_is_killed_after_its_own_grace,
         the_stop_signal_of_the_manifest_reaches_the_process,
         a_stop_overtakes_a_running_stop_with_less_grace,
+        a_replica_clients_can_reach_serves_on_until_they_can_know,
         a_changed_environment_is_a_new_container_and_the_same_work_again_is_not,
         hooks_run_after_the_start_and_before_the_stop,
         a_stopped_slot_is_quiet_and_its_neighbour_lives_on,
@@ -205,6 +211,40 @@ async fn a_stop_overtakes_a_running_stop_with_less_grace(ground: Ground, driver:
     let now = longshore_model::Desired::Stop { grace: Some(Duration::from_secs(1)) };
     node.control.put(&Work { desired: now, ..work.clone() });
     node.control.stopped(&work).await;
+}
+
+async fn a_replica_clients_can_reach_serves_on_until_they_can_know(ground: Ground, driver: Driver) {
+    let farewell = Duration::from_mins(1);
+    let node = Node::start(AgentConfig { farewell, ..ground.config() }, Control::default());
+    let folder = ground.folder();
+    let script = format!("trap 'echo told >> {}/signals; exit 0' TERM; while :; do sleep 0.1; done", folder.display());
+    let published = ground.work(driver, "web", &script, |spec| {
+        spec.container.stop_grace_period = Some(Duration::from_mins(5));
+        let (target, protocol, mode) = (8080, Protocol::Tcp, PortMode::Ingress);
+        spec.ports.push(Port { target, published: None, protocol, mode, host_ip: None });
+        if driver == Driver::Docker {
+            spec.mounts.push(bind(&folder));
+        }
+    });
+    let unreachable = ground.work(driver, "worker", SLEEP, |_| {});
+    node.control.put_all(&[published.clone(), unreachable.clone()]);
+    node.control.runs(&published).await;
+    node.control.runs(&unreachable).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    node.control.stop(&published);
+    node.control.stop(&unreachable);
+    node.control.hears(&published, ReplicaState::Draining, None).await;
+    node.control.stopped(&unreachable).await;
+    assert!(began.elapsed() < farewell, "nobody is to be waited for where nobody can ask");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!folder.join("signals").exists(), "it was told before its clients");
+    // Less grace than that is less time for everything.
+    let now = longshore_model::Desired::Stop { grace: Some(Duration::from_secs(1)) };
+    node.control.put(&Work { desired: now, ..published.clone() });
+    node.control.stopped(&published).await;
+    assert!(began.elapsed() < farewell);
+    assert_eq!(std::fs::read_to_string(folder.join("signals")).unwrap(), "told\n");
 }
 
 async fn a_changed_environment_is_a_new_container_and_the_same_work_again_is_not(ground: Ground, driver: Driver) {
