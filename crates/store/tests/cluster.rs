@@ -17,7 +17,7 @@ use std::{
 use longshore_model::{MemberId, Time};
 use longshore_store::replicated::{
     Fate, IdempotencyKey, MembershipError, Novelty, Outcome, Proposal, ProposeError, ReadError, Replicated,
-    recover_as_single_voter, restore,
+    ReplicatedConfig, recover_as_single_voter, restore,
 };
 
 use wire::{Cluster, label, member, node};
@@ -79,6 +79,31 @@ async fn when_the_leader_is_lost_writes_are_taken_again_and_nothing_acknowledged
         }
         cluster.open(id.0).await;
     }
+    cluster.converge().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
+    // A patience nobody has: whoever waits for the one that hangs does not end in time.
+    let patient = |config| ReplicatedConfig { patience: Duration::from_secs(120), ..config };
+    let cluster = Cluster::adjusted(3, patient).await;
+    with_node(&cluster).await;
+    let old = cluster.leader().await.leadership().borrow().leader.clone().unwrap().id;
+    let survivor = cluster.get(cluster.ids().into_iter().find(|id| *id != old).unwrap());
+
+    cluster.hold(old);
+    let keyed = Proposal { key: Some(IdempotencyKey::new("k").unwrap()), ..label(NODE, "keyed", "1") };
+    let (keyed, unkeyed, read) = tokio::time::timeout(Duration::from_secs(30), async {
+        tokio::join!(survivor.propose(keyed), survivor.propose(label(NODE, "unkeyed", "1")), survivor.read())
+    })
+    .await
+    .unwrap();
+    assert_eq!(keyed.unwrap().outcome, Outcome::Changed, "sent again to the next leader, as its key makes that safe");
+    assert_eq!(unkeyed, Err(ProposeError::LeaderLost { fate: Fate::Unknown }));
+    assert!(read.is_ok());
+
+    cluster.heal();
     cluster.converge().await;
     cluster.stop_all().await;
 }

@@ -137,7 +137,8 @@ impl From<ProposeError> for Refusal {
             | ProposeError::StorageFailed(_)
             | ProposeError::Closing => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let envelope = Envelope::new(error.code(), error.to_string()).with("hint", error.hint());
+        let envelope = Envelope::new(error.code(), error.to_string());
+        let envelope = envelope.with("hint", error.hint()).with("fate", error.fate().as_str());
         Self { status, envelope, after: After::GoesOn }
     }
 }

@@ -151,6 +151,16 @@ pub enum Fate {
     Unknown,
 }
 
+impl Fate {
+    /// Stable: clients branch on these strings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAppended => "not_appended",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 impl ProposeError {
     /// Stable: clients branch on these strings. Add codes, never rename one.
     pub const fn code(&self) -> &'static str {
@@ -171,6 +181,17 @@ impl ProposeError {
             Self::QuorumLost { fate } | Self::LeaderLost { fate } => *fate,
             Self::StorageFailed(_) | Self::Closing => Fate::Unknown,
             Self::TooLarge { .. } | Self::DiskFull | Self::Overloaded => Fate::NotAppended,
+        }
+    }
+
+    /// The same, of a command that may have entered the log on an earlier try.
+    pub(super) fn perhaps_appended(self) -> Self {
+        match self {
+            Self::QuorumLost { .. } => Self::QuorumLost { fate: Fate::Unknown },
+            Self::LeaderLost { .. } | Self::DiskFull | Self::Overloaded | Self::TooLarge { .. } => {
+                Self::LeaderLost { fate: Fate::Unknown }
+            }
+            Self::StorageFailed(_) | Self::Closing => self,
         }
     }
 

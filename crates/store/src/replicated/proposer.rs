@@ -38,8 +38,34 @@ type Answer = Result<Applied, ProposeError>;
 /// A proposal that waits.
 pub(super) struct Queued {
     work: Work,
+    repeat: Repeat,
     deadline: Instant,
+    asker: Asker,
+}
+
+/// Whoever waits for an answer, and what may have become of the command on earlier tries.
+struct Asker {
     answer: oneshot::Sender<Answer>,
+    fate: Fate,
+}
+
+impl Asker {
+    fn tell(self, answer: Answer) {
+        let answer = match (answer, self.fate) {
+            (Err(error), Fate::Unknown) => Err(error.perhaps_appended()),
+            (answer, Fate::NotAppended | Fate::Unknown) => answer,
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Whether a command whose fate is not known may be sent once more.
+#[derive(Clone, Copy)]
+enum Repeat {
+    /// It carries a key, under which it is carried out once however often it is sent.
+    Safe,
+    Unsafe,
 }
 
 enum Work {
@@ -54,18 +80,19 @@ impl Queued {
         proposal: Proposal,
         patience: Duration,
     ) -> Result<(Self, oneshot::Receiver<Answer>), ProposeError> {
+        let repeat = if proposal.key.is_some() { Repeat::Safe } else { Repeat::Unsafe };
         let work = if matches!(proposal.command, Command::Commit(_)) {
             Work::Plan(Box::new(proposal))
         } else {
             Work::Ready(encoded(&Item { proposal, part: None })?)
         };
         let (answer, answered) = oneshot::channel();
-        Ok((Self { work, deadline: Instant::now() + patience, answer }, answered))
+        let asker = Asker { answer, fate: Fate::NotAppended };
+        Ok((Self { work, repeat, deadline: Instant::now() + patience, asker }, answered))
     }
 
     fn refuse(self, error: ProposeError) {
-        // Whoever asked may have stopped waiting.
-        let _ = self.answer.send(Err(error));
+        self.asker.tell(Err(error));
     }
 }
 
@@ -157,16 +184,16 @@ impl Proposer {
 
     async fn decide(&mut self, first: Queued) {
         match first.work {
-            Work::Ready(bytes) => self.decide_with(bytes, Vec::new(), first.answer).await,
+            Work::Ready(bytes) => self.decide_with(bytes, Vec::new(), first.asker).await,
             Work::Plan(proposal) => match self.checked(*proposal) {
-                Err(error) => drop(first.answer.send(Err(error))),
+                Err(error) => first.asker.tell(Err(error)),
                 Ok((mut parts, dropped)) => match parts.pop() {
-                    None => drop(first.answer.send(Ok(self.nothing_left(dropped)))),
-                    Some(only) if parts.is_empty() => self.decide_with(only, dropped, first.answer).await,
+                    None => first.asker.tell(Ok(self.nothing_left(dropped))),
+                    Some(only) if parts.is_empty() => self.decide_with(only, dropped, first.asker).await,
                     Some(last) => {
                         parts.push(last);
                         let answer = self.decide_parts(parts, dropped).await;
-                        drop(first.answer.send(answer));
+                        first.asker.tell(answer);
                     }
                 },
             },
@@ -174,16 +201,16 @@ impl Proposer {
     }
 
     /// An entry that begins with this item, and takes along what waits and fits.
-    async fn decide_with(&mut self, first: Payload, dropped: Vec<DroppedItem>, answer: oneshot::Sender<Answer>) {
+    async fn decide_with(&mut self, first: Payload, dropped: Vec<DroppedItem>, asker: Asker) {
         let mut bytes = first.0.len();
         let mut items = vec![first];
-        let mut waiting = vec![answer];
+        let mut waiting = vec![asker];
         while let Some(queued) = self.next_fitting(ENTRY_BYTES.saturating_sub(bytes)) {
             match queued.work {
                 Work::Ready(item) => {
                     bytes += item.0.len();
                     items.push(item);
-                    waiting.push(queued.answer);
+                    waiting.push(queued.asker);
                 }
                 // A plan begins an entry of its own; `next_fitting` leaves it for later.
                 Work::Plan(_) => {}
@@ -195,12 +222,12 @@ impl Proposer {
                     first.dropped = dropped;
                 }
                 for (waiting, answer) in waiting.into_iter().zip(answers) {
-                    let _ = waiting.send(Ok(answer));
+                    waiting.tell(Ok(answer));
                 }
             }
             Err(error) => {
                 for waiting in waiting {
-                    let _ = waiting.send(Err(error.clone()));
+                    waiting.tell(Err(error.clone()));
                 }
             }
         }
@@ -265,7 +292,9 @@ impl Proposer {
         Applied { index, outcome: Outcome::Unchanged, novelty: Novelty::New, dropped }
     }
 
-    /// Another member leads: what waits is sent there together. What certainly did not arrive is kept and tried again.
+    /// Another member leads: what waits is sent there together. What certainly did not arrive is kept and tried again, and
+    /// so is what may be carried out twice without being done twice. A leader that hangs is not waited for once there is
+    /// another.
     async fn hand_on(&mut self, first: Queued, leader: &Member) {
         let mut bytes = 0;
         let mut items = Vec::new();
@@ -285,18 +314,34 @@ impl Proposer {
                 Err(error) => queued.refuse(error),
             }
         }
-        match self.node.ask(leader, message::Request::Propose(items), self.patience * 2).await {
+        let answer = tokio::select! {
+            answer = self.node.ask(leader, message::Request::Propose(items), self.patience * 2) => answer,
+            () = self.node.led_by_another(leader.id) => Err(Sent::Perhaps),
+        };
+        match answer {
             Ok(message::Response::Answers(answers)) => self.answer(waiting, answers),
             Ok(message::Response::NotLeading(_)) | Err(Sent::No) => {
                 self.keep(waiting);
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
             Ok(message::Response::Barrier(_) | message::Response::NoQuorum) | Err(Sent::Perhaps) => {
-                for queued in waiting {
-                    queued.refuse(ProposeError::LeaderLost { fate: Fate::Unknown });
-                }
+                self.keep_repeatable(waiting);
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
+    }
+
+    /// Their fate is not known: who has a key is sent again, the others are told.
+    fn keep_repeatable(&mut self, waiting: Vec<Queued>) {
+        let mut kept = Vec::new();
+        for mut queued in waiting {
+            queued.asker.fate = Fate::Unknown;
+            match queued.repeat {
+                Repeat::Safe => kept.push(queued),
+                Repeat::Unsafe => queued.refuse(ProposeError::LeaderLost { fate: Fate::Unknown }),
+            }
+        }
+        self.keep(kept);
     }
 
     fn answer(&mut self, waiting: Vec<Queued>, answers: Vec<Answer>) {
@@ -304,7 +349,7 @@ impl Proposer {
         for (queued, answer) in waiting.into_iter().zip(answers) {
             match answer {
                 Err(ProposeError::LeaderLost { fate: Fate::NotAppended }) => kept.push(queued),
-                answer @ (Ok(_) | Err(_)) => drop(queued.answer.send(answer)),
+                answer @ (Ok(_) | Err(_)) => queued.asker.tell(answer),
             }
         }
         self.keep(kept);

@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    ReadError,
+    Member, ReadError,
     consensus::{BarrierError, Leads, Node},
     message,
 };
@@ -68,13 +68,22 @@ impl Reader {
             (Leads::Stopped, _) => Err(BarrierError::Stopped(self.node.status().failure.unwrap_or_default())),
             (Leads::Yes { .. }, _) => self.node.barrier(self.patience).await,
             (Leads::No, None) => Err(BarrierError::NotLeading),
-            (Leads::No, Some(leader)) => match self.node.ask(&leader, message::Request::Barrier, self.patience).await {
-                Ok(message::Response::Barrier(index)) => Ok(index),
-                Ok(message::Response::NoQuorum) => Err(BarrierError::NoQuorum),
-                Ok(message::Response::NotLeading(_) | message::Response::Answers(_)) | Err(_) => {
-                    Err(BarrierError::NotLeading)
-                }
-            },
+            (Leads::No, Some(leader)) => self.ask(&leader).await,
+        }
+    }
+
+    /// The leader's word, or that of its successor: one that hangs is not waited for once another leads.
+    async fn ask(&self, leader: &Member) -> Result<u64, BarrierError> {
+        let answer = tokio::select! {
+            answer = self.node.ask(leader, message::Request::Barrier, self.patience) => answer,
+            () = self.node.led_by_another(leader.id) => return Err(BarrierError::NotLeading),
+        };
+        match answer {
+            Ok(message::Response::Barrier(index)) => Ok(index),
+            Ok(message::Response::NoQuorum) => Err(BarrierError::NoQuorum),
+            Ok(message::Response::NotLeading(_) | message::Response::Answers(_)) | Err(_) => {
+                Err(BarrierError::NotLeading)
+            }
         }
     }
 }

@@ -44,15 +44,17 @@ impl Filter {
         Self::Only(Arc::new(move |event| event.deployment() == Some((&namespace, &deployment))))
     }
 
-    fn pick(&self, change: &Arc<Change>) -> Option<Arc<Change>> {
+    fn pick(&self, changes: Arc<[Arc<Change>]>) -> Arc<[Arc<Change>]> {
         match self {
-            Self::All => Some(Arc::clone(change)),
-            Self::Only(wanted) => {
-                let events: Vec<Event> = change.events.iter().filter(|event| wanted(event)).cloned().collect();
-                (!events.is_empty()).then(|| Arc::new(Change { index: change.index, events }))
-            }
+            Self::All => changes,
+            Self::Only(wanted) => changes.iter().filter_map(|change| part_of(change, wanted)).collect(),
         }
     }
+}
+
+fn part_of(change: &Change, wanted: &Arc<dyn Fn(&Event) -> bool + Send + Sync>) -> Option<Arc<Change>> {
+    let events: Vec<Event> = change.events.iter().filter(|event| wanted(event)).cloned().collect();
+    (!events.is_empty()).then(|| Arc::new(Change { index: change.index, events }))
 }
 
 /// What a watcher hears next.
@@ -63,7 +65,7 @@ pub enum Watched {
         /// The state up to which everything has been heard.
         through: StateIndex,
         /// What passed the filter.
-        changes: Vec<Arc<Change>>,
+        changes: Arc<[Arc<Change>]>,
     },
     /// It fell too far behind, or the state was replaced as a whole: read the state, then
     /// [`resume`](Watcher::resume) from its index.
@@ -99,8 +101,7 @@ impl Watcher {
                 }
                 Missed::Nothing(changes) => {
                     self.heard = changes.last().map_or(self.heard, |change| change.index);
-                    let changes = changes.iter().filter_map(|change| self.filter.pick(change)).collect();
-                    return Watched::Changes { through: self.heard, changes };
+                    return Watched::Changes { through: self.heard, changes: self.filter.pick(changes) };
                 }
                 Missed::Something => return Watched::Resync,
             }
@@ -120,7 +121,7 @@ enum News {
 }
 
 enum Missed {
-    Nothing(Vec<Arc<Change>>),
+    Nothing(Arc<[Arc<Change>]>),
     Something,
 }
 
@@ -148,6 +149,9 @@ struct Ring {
     /// Changes up to here are no longer in the ring.
     forgotten: StateIndex,
     newest: StateIndex,
+    /// What was last handed out, and after which state. Watchers called together have mostly heard the same, and then share
+    /// one list instead of each counting up every change in it.
+    handed_out: Option<(StateIndex, Arc<[Arc<Change>]>)>,
 }
 
 /// Time between two calls to all watchers. A thousand of them woken at every commit would cost more than the commit;
@@ -200,14 +204,13 @@ impl Feed {
     }
 
     fn after(&self, heard: StateIndex) -> Missed {
-        let ring = self.ring();
+        let mut ring = self.ring();
         // An index from the future was heard from a history that is not ours: before a restore, or from a member that is
         // ahead of us. Waiting for the numbers to catch up would hide the difference.
         if heard < ring.forgotten || heard > ring.newest {
             return Missed::Something;
         }
-        let skip = usize::try_from(heard.0 - ring.forgotten.0).unwrap_or(usize::MAX);
-        Missed::Nothing(ring.changes.range(skip..).take(MOST_AT_ONCE).cloned().collect())
+        Missed::Nothing(ring.after(heard))
     }
 
     /// The ring with everything in it that has arrived.
@@ -232,7 +235,21 @@ impl Feed {
 }
 
 impl Ring {
+    /// What changed after a state that the ring reaches back to.
+    fn after(&mut self, heard: StateIndex) -> Arc<[Arc<Change>]> {
+        if let Some((after, changes)) = &self.handed_out
+            && *after == heard
+        {
+            return Arc::clone(changes);
+        }
+        let skip = usize::try_from(heard.0 - self.forgotten.0).unwrap_or(usize::MAX);
+        let changes: Arc<[_]> = self.changes.range(skip..).take(MOST_AT_ONCE).cloned().collect();
+        self.handed_out = Some((heard, Arc::clone(&changes)));
+        changes
+    }
+
     fn push(&mut self, change: Change) {
+        self.handed_out = None;
         self.events += change.events.len();
         self.newest = change.index;
         self.changes.push_back(Arc::new(change));

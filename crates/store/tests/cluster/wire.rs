@@ -20,6 +20,7 @@ use tempfile::TempDir;
 pub(crate) struct Wire {
     members: Mutex<BTreeMap<MemberId, Replicated>>,
     cut: Mutex<BTreeSet<MemberId>>,
+    held: Mutex<BTreeSet<MemberId>>,
 }
 
 /// One member's end of the wire.
@@ -36,6 +37,10 @@ impl Wire {
         members.values().nth(place).cloned()
     }
 
+    fn held(&self, id: MemberId) -> bool {
+        self.held.lock().unwrap().contains(&id)
+    }
+
     /// Whether two members hear each other: both cut off, or neither.
     fn joined(&self, one: MemberId, other: MemberId) -> bool {
         let cut = self.cut.lock().unwrap();
@@ -46,6 +51,9 @@ impl Wire {
 impl Transport for End {
     fn call<'a>(&'a self, to: &'a Member, message: Vec<u8>) -> Call<'a> {
         Box::pin(async move {
+            if self.wire.held(self.me) || self.wire.held(to.id) {
+                std::future::pending::<()>().await;
+            }
             let gone = |why: &str, sent| Unreachable { to: to.id, why: why.to_owned(), sent };
             if !self.wire.joined(self.me, to.id) {
                 return Err(gone("cut off", Sent::No));
@@ -138,8 +146,14 @@ impl Cluster {
         self.wire.cut.lock().unwrap().extend(ids);
     }
 
+    /// A member that neither answers nor is gone, as one that was stopped with its connections open.
+    pub(crate) fn hold(&self, id: MemberId) {
+        self.wire.held.lock().unwrap().insert(id);
+    }
+
     pub(crate) fn heal(&self) {
         self.wire.cut.lock().unwrap().clear();
+        self.wire.held.lock().unwrap().clear();
     }
 
     /// The member that leads, and says so.

@@ -2,7 +2,10 @@
 
 mod disk_full;
 
-use std::{thread, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 
@@ -16,6 +19,7 @@ pub(crate) const ALL: &[(&str, Story)] = &[
     ("every_killed_leader_of_five_is_replaced_and_nothing_acknowledged_is_lost", leaders_of_five),
     ("a_leader_that_was_held_comes_back_as_a_follower_and_tells_no_old_news", a_held_leader),
     ("all_members_killed_at_once_under_load_have_everything_they_acknowledged", all_killed_at_once),
+    ("a_member_killed_while_a_snapshot_is_installed_opens_again_and_catches_up", killed_while_installing),
     ("a_full_disk_is_named_loses_nothing_and_is_forgotten_once_there_is_space", disk_full::tell),
 ];
 
@@ -103,4 +107,68 @@ fn all_killed_at_once(weight: Weight) {
         println!("  {acknowledged} acknowledged writes, all there");
     }
     fleet.converge();
+}
+
+fn killed_while_installing(weight: Weight) {
+    let mut fleet = Fleet::of(3, 300);
+    let (mut filled, mut receiving, mut placed) = (0, 0, 0);
+    for round in 0..weight.rounds(2, 40) {
+        fleet.kill(3);
+        let leader = fleet.leader();
+        let before = snapshot_entry(&fleet, leader);
+        // Entries hold many commands each: small portions make the log long enough for a snapshot.
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while snapshot_entry(&fleet, leader) < before + 300 {
+            assert_eq!(fleet.ask(leader, &format!("fill {filled} 100")).unwrap(), "done");
+            filled += 100;
+            assert!(Instant::now() < deadline, "no snapshot is taken");
+        }
+        match killed_in_the_act(&mut fleet, round) {
+            Act::Receiving => receiving += 1,
+            Act::Placed => placed += 1,
+        }
+        // Opening is the story: neither half a snapshot nor a log without one may be in its way.
+        fleet.start(3);
+        fleet.insist(3, &format!("caught-up-{round}"));
+        fleet.converge();
+    }
+    println!("  killed {receiving} times while receiving, {placed} times once the file was in place");
+}
+
+fn snapshot_entry(fleet: &Fleet, id: u64) -> u64 {
+    fleet.ask(id, "standing").unwrap().split(' ').nth(2).unwrap().parse().unwrap()
+}
+
+enum Act {
+    Receiving,
+    Placed,
+}
+
+/// Starts member 3 and kills it when its snapshot is on the way, or has just arrived.
+fn killed_in_the_act(fleet: &mut Fleet, round: u32) -> Act {
+    let dir = fleet.root.join("3/snapshots");
+    let names = || -> Vec<String> {
+        let files = fs::read_dir(&dir).into_iter().flatten().flatten();
+        files.map(|file| file.file_name().into_string().unwrap()).collect()
+    };
+    let finished = |names: &[String]| names.iter().filter(|name| name.ends_with(".snapshot")).max().cloned();
+    let before = finished(&names());
+    fleet.start(3);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let now = names();
+        let act = if finished(&now) != before {
+            Act::Placed
+        } else if round.is_multiple_of(2) && now.iter().any(|name| name.starts_with("received-")) {
+            Act::Receiving
+        } else {
+            assert!(Instant::now() < deadline, "no snapshot came: {now:?}");
+            continue;
+        };
+        if round % 4 >= 2 {
+            thread::sleep(moment(round, 15));
+        }
+        fleet.kill(3);
+        return act;
+    }
 }

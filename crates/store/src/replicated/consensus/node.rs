@@ -244,6 +244,19 @@ impl Node {
         let _ = metrics.changed().await;
     }
 
+    /// Waits until somebody else than this member leads, or this one has stopped.
+    pub(crate) async fn led_by_another(&self, than: MemberId) {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            if metrics.borrow_and_update().current_leader.is_some_and(|leader| leader != than.0) {
+                return;
+            }
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.log.appended_bytes()
     }
