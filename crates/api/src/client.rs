@@ -2,7 +2,8 @@
 //!
 //! Owns: connecting, sending, and telling a daemon that is away from one that says no.
 //! Must not touch: words for people; the caller has those.
-//! Invariant: a request that may be sent again without harm says so by its key, and nothing is sent twice by itself.
+//! Invariant: a request that changes something has a key, under which the cluster carries it out once, however often its
+//! members pass it on while they lose a leader.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::pki_types::ServerName;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
@@ -315,7 +317,11 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        let changes = method != Method::GET;
         let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        if changes {
+            request = request.header("idempotency-key", fresh_key().map_err(|cause| self.broken(cause))?);
+        }
         request = match &self.endpoint {
             Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
             Endpoint::Tls { address, token } => request
@@ -341,6 +347,13 @@ impl Client {
     fn garbled(&self, cause: impl std::fmt::Display) -> ClientError {
         ClientError::Garbled { endpoint: self.endpoint.clone(), cause: cause.to_string() }
     }
+}
+
+/// A key nobody else has.
+fn fresh_key() -> Result<String, &'static str> {
+    let mut random = [0; 16];
+    SystemRandom::new().fill(&mut random).map_err(|_| "this machine gives no randomness")?;
+    Ok(format!("{:032x}", u128::from_be_bytes(random)))
 }
 
 /// A connection to the cluster that the token names, and to no other.

@@ -56,3 +56,18 @@ fn a_compose_file_with_those_mistakes_is_told_of_them_in_those_words() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end(), answer.trim_end());
 }
+
+#[test]
+fn the_unit_starts_a_daemon_that_this_binary_knows_and_ends_nothing_else() {
+    let unit = fs::read_to_string(root().join("packaging/longshore.service")).expect("the unit is there");
+    let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).expect("it is set");
+    assert_eq!(value("KillMode="), "process", "whatever the daemon has started outlives it");
+    let started = value("ExecStart=").strip_suffix(" $LONGSHORE_OPTIONS").expect("this machine's options come last");
+    let installed = fs::read_to_string(root().join("docs/install.md")).expect("the page is there");
+    let options = installed.split("LONGSHORE_OPTIONS=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let mut arguments: Vec<&str> = started.split(' ').skip(1).collect();
+    arguments.extend(options.expect("the page shows options").split(' '));
+    arguments.push("--help");
+    let output = longshore(&root(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

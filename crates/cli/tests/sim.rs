@@ -109,14 +109,26 @@ fn a_benchmark_prints_every_figure() {
 }
 
 #[test]
-fn what_a_benchmark_cannot_do_yet_is_said() {
-    let output = longshore(&["sim", "bench", "--nodes", "1", "--services", "1", "--replicas", "1", "--durable"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: `--durable` is not supported yet"));
+fn a_benchmark_of_no_nodes_is_refused() {
     assert_eq!(
         longshore(&["sim", "bench", "--nodes", "0", "--services", "1", "--replicas", "1"]).status.code(),
         Some(2)
     );
+}
+
+#[test]
+fn a_durable_benchmark_commits_what_it_decided_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for (voters, repeat) in [("1", "2"), ("3", "1")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        command.args(["sim", "bench", "--nodes", "10", "--services", "3", "--replicas", "50", "--memory", "--json"]);
+        command.args(["--durable", "--voters", voters, "--repeat", repeat]).current_dir(folder.path());
+        let output = command.output().expect("the binary was built");
+        let figures: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        assert_eq!((&figures["committed"], figures["voters"].to_string()), (&50.into(), voters.to_owned()));
+        assert!(figures["commit_ms"].as_f64() > Some(0.0) && figures["raw_sync_ms"].as_f64() > Some(0.0));
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0);
 }
 
 const THREE: &str = "nodes:

@@ -11,6 +11,7 @@ mod events;
 mod extract;
 mod foresight;
 mod framing;
+mod keyed;
 mod metrics;
 mod nodes;
 mod openapi;
@@ -30,9 +31,9 @@ use axum::{
 };
 use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
-use longshore_store::replicated::{IdempotencyKey, Outcome, Proposal, Replicated};
+use longshore_store::replicated::{Novelty, Outcome, Proposal, Replicated};
 
-use self::{caller::Caller, dashboard::Sessions, extract::Largest, refusal::Refusal};
+use self::{caller::Caller, dashboard::Sessions, extract::Largest, keyed::Keyed, refusal::Refusal};
 use crate::{
     clock,
     hub::Hub,
@@ -79,9 +80,9 @@ type Answer<T> = Result<axum::Json<T>, Refusal>;
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
     let guarded = in_scope()
-        .merge(of_deployers().route_layer(middleware::from_fn(caller::deployers)))
+        .merge(noted(of_deployers()).route_layer(middleware::from_fn(caller::deployers)))
         .merge(of_the_whole().route_layer(middleware::from_fn(caller::everywhere)))
-        .merge(of_admins().route_layer(middleware::from_fn(caller::admins)))
+        .merge(noted(of_admins()).route_layer(middleware::from_fn(caller::admins)))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
     let figures = Router::new()
         .route("/metrics", get(metrics::metrics))
@@ -102,6 +103,11 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .layer(middleware::from_fn(framing::unambiguous))
         .layer(middleware::from_fn_with_state(Arc::clone(&desk), probes::count))
         .with_state(desk)
+}
+
+/// Routes that change something, and may be asked again under a key.
+fn noted(routes: Router<Arc<Desk>>) -> Router<Arc<Desk>> {
+    routes.route_layer(middleware::from_fn(keyed::take_note))
 }
 
 /// Answered for as much as the caller's token is for.
@@ -152,6 +158,14 @@ fn of_admins() -> Router<Arc<Desk>> {
         .route("/v1/backup", get(probes::backup))
 }
 
+/// A command that was decided.
+struct CarriedOut {
+    changed: Changed,
+    index: StateIndex,
+    /// Whether an earlier request under the same key was answered instead.
+    novelty: Novelty,
+}
+
 impl Desk {
     /// The store, on a node that keeps the log; on another, whom to ask instead.
     fn store(&self) -> Result<Replicated, Refusal> {
@@ -164,15 +178,14 @@ impl Desk {
     }
 
     /// Carries a command to the store and says what came of it.
-    async fn carry_out(&self, caller: Caller, command: Command) -> Result<(Changed, StateIndex), Refusal> {
+    async fn carry_out(&self, caller: Caller, command: Command) -> Result<CarriedOut, Refusal> {
         let Caller { actor, key, .. } = caller;
-        let key = key.as_deref().map(IdempotencyKey::new).transpose().map_err(|unusable| {
-            Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, unusable.to_string())
-        })?;
-        let applied = self.store()?.propose(Proposal { command, key, actor, at: clock::now() }).await?;
+        let (key, asked) = key.map(|Keyed { key, asked }| (key, asked)).unzip();
+        let applied = self.store()?.propose(Proposal { command, key, asked, actor, at: clock::now() }).await?;
+        let done = |changed| Ok(CarriedOut { changed, index: applied.index, novelty: applied.novelty });
         match applied.outcome {
-            Outcome::Changed => Ok((Changed::Yes, applied.index)),
-            Outcome::Unchanged => Ok((Changed::No, applied.index)),
+            Outcome::Changed => done(Changed::Yes),
+            Outcome::Unchanged => done(Changed::No),
             Outcome::Refused(error) => Err(error.into()),
             Outcome::KeyReused => Err(Refusal::new(
                 StatusCode::CONFLICT,
@@ -184,6 +197,6 @@ impl Desk {
 
     /// The same, for requests whose whole answer is whether anything changed.
     async fn change(&self, caller: Caller, command: Command) -> Answer<Changed> {
-        self.carry_out(caller, command).await.map(|(changed, _)| axum::Json(changed))
+        self.carry_out(caller, command).await.map(|done| axum::Json(done.changed))
     }
 }

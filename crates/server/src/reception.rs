@@ -49,7 +49,7 @@ pub(crate) enum ReceptionError {
 
 /// Proposes one command and wants it done.
 pub(crate) async fn tell(store: &Replicated, actor: Actor, command: Command) -> Result<(), ReceptionError> {
-    let applied = store.propose(Proposal { command, key: None, actor, at: clock::now() }).await?;
+    let applied = store.propose(Proposal { command, key: None, asked: None, actor, at: clock::now() }).await?;
     match applied.outcome {
         Outcome::Changed | Outcome::Unchanged | Outcome::KeyReused => Ok(()),
         Outcome::Refused(error) => Err(error.into()),
@@ -130,6 +130,7 @@ pub(crate) async fn take_reports(
     let proposals = own.map(|sighting| Proposal {
         command: Command::Observe(sighting.stamped(at)),
         key: None,
+        asked: None,
         actor: Actor::Node(node.clone()),
         at,
     });

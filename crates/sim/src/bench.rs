@@ -4,6 +4,8 @@
 //! Must not touch: the scheduler's insides. It is fed with events and asked for plans, as everybody does.
 //! Invariant: the same options give the same cluster and the same plan; only the times differ.
 
+#[cfg(feature = "durable")]
+pub mod durable;
 mod effects;
 mod generate;
 mod roll;

@@ -53,7 +53,7 @@ use self::{
 pub use self::{
     encoding::EncodingError,
     member::{Leadership, Member, Members, MembershipError, Part},
-    proposal::{Applied, Fate, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
+    proposal::{Applied, Fate, Fingerprint, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
     recovery::{Recovery, RecoveryError, peek, recover_as_single_voter, restore},
     snapshot::SnapshotError,
     transport::{Alone, Call, LARGEST_MESSAGE, Sent, Transport, Unreachable},

@@ -86,7 +86,7 @@ async fn when_the_leader_is_lost_writes_are_taken_again_and_nothing_acknowledged
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
     // A patience nobody has: whoever waits for the one that hangs does not end in time.
-    let patient = |config| ReplicatedConfig { patience: Duration::from_secs(120), ..config };
+    let patient = |config| ReplicatedConfig { patience: Duration::from_mins(2), ..config };
     let cluster = Cluster::adjusted(3, patient).await;
     with_node(&cluster).await;
     let old = cluster.leader().await.leadership().borrow().leader.clone().unwrap().id;

@@ -2,11 +2,16 @@
 //!
 //! Owns: the options, the figures in words, and asking the system for the memory used.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use longshore_model::Strategy;
-use longshore_sim::bench::{self, Figures, Memory, Rolling};
+use longshore_sim::bench::{
+    self, Figures, Memory, Rolling,
+    durable::{self, Durable},
+};
+use serde::Serialize;
 
 use crate::{exit::Exit, print};
 
@@ -46,7 +51,7 @@ pub(crate) struct Options {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Add the commit through the replicated log.
+    /// Add the commit through the replicated log, on the disk of the current folder.
     #[arg(long)]
     durable: bool,
     /// Members of the replicated log.
@@ -79,14 +84,7 @@ fn at_most(most: u64) -> RangedU64ValueParser<u32> {
 }
 
 pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
-    if options.durable {
-        print::note(
-            "error: `--durable` is not supported yet\n\nhint: leave it out to measure the pure decision; the \
-             replicated log it would measure comes in a later version",
-        );
-        return Ok(Exit::BadInput);
-    }
-    let mut figures = bench::run(&bench::Options {
+    let cluster = bench::Options {
         nodes: options.nodes,
         services: options.services,
         replicas: options.replicas,
@@ -95,11 +93,37 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
         strategy: options.strategy.into(),
         repeat: options.repeat,
         rolling: if options.roll { Rolling::Measured } else { Rolling::LeftOut },
-    });
+    };
+    let mut figures = bench::run(&cluster);
     figures.max_rss_mib = peak_memory_mib();
-    let shown = if options.json { serde_json::to_string(&figures)? + "\n" } else { in_words(&figures) };
+    // Here and not in /tmp: that may be memory, where a sync costs nothing.
+    let commit = || durable::run(&cluster, options.voters.unwrap_or(1), Path::new("."));
+    let durable = options.durable.then(commit).transpose().context("the log of the benchmark failed")?;
+    let shown = if options.json {
+        serde_json::to_string(&All { figures, durable })? + "\n"
+    } else {
+        in_words(&figures) + &durable.as_ref().map(durably_in_words).unwrap_or_default()
+    };
     print::print(&shown)?;
     Ok(Exit::Success)
+}
+
+/// Everything in one object.
+#[derive(Serialize)]
+struct All {
+    #[serde(flatten)]
+    figures: Figures,
+    #[serde(flatten)]
+    durable: Option<Durable>,
+}
+
+fn durably_in_words(durable: &Durable) -> String {
+    let Durable { voters, committed, commit_ms, raw_sync_ms } = durable;
+    let by = if *voters == 1 { "one voter".to_owned() } else { format!("{voters} voters") };
+    format!(
+        "  {:<18}{commit_ms:>14.3} ms ({committed} placements, {by})\n  {:<18}{raw_sync_ms:>14.3} ms\n",
+        "committed in", "a bare sync"
+    )
 }
 
 fn in_words(figures: &Figures) -> String {

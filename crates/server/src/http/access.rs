@@ -11,7 +11,7 @@ use longshore_model::{
     Command, NamespaceName, RequestCode,
     access::{AccessCommand, AccessToken, SeatPart, TokenId, TokenScope},
 };
-use longshore_store::replicated::Part;
+use longshore_store::replicated::{Novelty, Part};
 
 use super::{
     Answer, Desk, Refusal,
@@ -76,7 +76,15 @@ pub(super) async fn issue(
         since: now,
     };
     let command = AccessCommand::IssueToken { id: TokenId::from(token.id.as_str()), token: kept };
-    desk.carry_out(caller, Command::Access(Box::new(command))).await?;
+    let done = desk.carry_out(caller, Command::Access(Box::new(command))).await?;
+    if done.novelty == Novelty::Repeated
+        && desk.store()?.read().await?.state.access().token(&TokenId::from(token.id.as_str())).is_none()
+    {
+        // Its secret was told then, and nobody kept it.
+        let message = "a token was made under this idempotency key before, and a token is shown once";
+        return Err(Refusal::new(StatusCode::CONFLICT, RequestCode::IdempotencyKeyReused, message)
+            .with("hint", "revoke that one if it was never seen, and ask under another key"));
+    }
     Ok(Json(NewToken { id: token.id.clone(), token: token.reveal() }))
 }
 

@@ -20,7 +20,7 @@ use longshore_model::{
 };
 use longshore_store::State as Kept;
 
-use super::{Desk, Refusal, dashboard::by_session};
+use super::{Desk, Refusal, dashboard::by_session, keyed::Keyed};
 use crate::{
     clock,
     doors::Peer,
@@ -227,7 +227,7 @@ impl Admission {
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) actor: Actor,
-    pub(super) key: Option<String>,
+    pub(super) key: Option<Keyed>,
     pub(super) proof: Proof,
     scope: TokenScope,
 }
@@ -241,6 +241,12 @@ impl Caller {
     /// Whether the whole cluster is theirs to see.
     pub(super) fn sees_everything(&self) -> bool {
         self.scope.is_everywhere()
+    }
+
+    /// The same, for one of several commands that a request takes.
+    pub(super) fn part(&self, of: &str) -> Self {
+        let key = self.key.as_ref().map(|keyed| keyed.part(of));
+        Self { key, ..self.clone() }
     }
 
     /// Refuses what is outside of the token's scope.
@@ -257,9 +263,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        let invalid = || Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, "the key is not text");
-        let key = parts.headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
-        let key = key.transpose().map_err(|_| invalid())?;
+        let key = parts.extensions.get::<Keyed>().cloned();
         // Every route that has a caller is behind `admit`.
         let admission = parts.extensions.get::<Admission>().cloned().ok_or_else(stranger)?;
         Ok(Self { actor: admission.actor, key, proof: admission.proof, scope: admission.scope })

@@ -11,7 +11,7 @@ use longshore_model::{
 use serde::Deserialize;
 
 use super::{
-    Answer, Desk, Refusal,
+    Answer, CarriedOut, Desk, Refusal,
     caller::Caller,
     extract::{Asked, Body, Named},
     secrets,
@@ -65,7 +65,7 @@ pub(super) async fn apply(
     secrets::bring_along(&desk, &caller, &loaded, &files).await?;
     let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
     let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
-    let (changed, index) = desk.carry_out(caller, command).await?;
+    let CarriedOut { changed, index, .. } = desk.carry_out(caller, command).await?;
     let state = desk.store()?.read().await?.state;
     let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
     Ok(Json(AppliedManifest {

@@ -15,10 +15,10 @@ use longshore_compose::{
     scope::{Content, FileDeclaration},
 };
 use longshore_model::{Command, DeploymentName, NamespaceName, RequestCode, SecretName, access::AccessCommand};
-use longshore_store::State as Kept;
+use longshore_store::{State as Kept, replicated::Novelty};
 
 use super::{
-    Answer, Desk, Refusal,
+    Answer, CarriedOut, Desk, Refusal,
     access::plain,
     caller::Caller,
     deployments::Scope,
@@ -87,7 +87,7 @@ async fn store(desk: &Desk, caller: &Caller, contents: &Contents<'_>) -> Result<
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, RequestCode::RequestTooLarge, message));
     }
     let Contents { namespace, name, deployment, text } = contents;
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
         let state = desk.store()?.read().await?.state;
         let version = state.secret_version(namespace, name).unwrap_or(0) + 1;
@@ -100,10 +100,16 @@ async fn store(desk: &Desk, caller: &Caller, contents: &Contents<'_>) -> Result<
             contents: sealed.map_err(ReceptionError::from)?,
             deployment: deployment.clone(),
         };
-        match desk.carry_out(caller.clone(), Command::Access(Box::new(command))).await {
-            Ok((Changed::Yes, _)) => return Ok(version),
+        // Every try is a command of its own: one that was refused is refused again under its key.
+        let caller = caller.part(&format!("{name} {attempt}"));
+        match desk.carry_out(caller, Command::Access(Box::new(command))).await {
+            Ok(CarriedOut { changed: Changed::Yes, novelty: Novelty::New, .. }) => return Ok(version),
+            Ok(CarriedOut { changed: Changed::Yes, novelty: Novelty::Repeated, .. }) => {
+                let state = desk.store()?.read().await?.state;
+                return Ok(state.secret_version(namespace, name).unwrap_or(version));
+            }
             // A version that somebody else has just given to something else, or a key that was just replaced.
-            Ok((Changed::No, _)) => {}
+            Ok(CarriedOut { changed: Changed::No, .. }) => {}
             Err(refused) if ["secret_steps_back", "key_outdated"].contains(&refused.code()) => {}
             Err(refused) => return Err(refused),
         }

@@ -15,6 +15,8 @@ use longshore_model::{
     service::{Resources, SpreadTarget},
     units::MIB,
 };
+#[cfg(feature = "durable")]
+use longshore_model::{Command, DeploymentSpec};
 use longshore_scheduler::View;
 
 use super::{Memory, Options, feed};
@@ -82,6 +84,23 @@ impl Cluster {
             .into_iter()
             .chain(nodes)
             .chain(self.services.iter().map(Service::wanted))
+    }
+
+    /// What an operator would have to say for there to be this cluster.
+    #[cfg(feature = "durable")]
+    pub(super) fn commands(&self) -> Vec<Command> {
+        let mut deployments: BTreeMap<_, DeploymentSpec> = BTreeMap::new();
+        for Service { group, spec } in &self.services {
+            let deployment = deployments.entry(group.deployment.clone()).or_default();
+            deployment.services.insert(group.service.clone(), Arc::clone(spec));
+        }
+        let joins = self.nodes.iter().map(|node| Command::Join(Box::new(Node::clone(node))));
+        let applies = deployments.into_iter().map(|(deployment, spec)| Command::Apply {
+            namespace: NamespaceName::default_namespace(),
+            deployment,
+            spec: Box::new(spec),
+        });
+        joins.chain(applies).collect()
     }
 
     pub(super) fn services(&self) -> u32 {

@@ -12,7 +12,9 @@ use std::{
 use longshore_model::{AuditEvent, AuditOutcome, Command, StateIndex};
 use serde::{Deserialize, Serialize};
 
-use super::{Applied, Change, IdempotencyKey, Novelty, Outcome, Proposal, encoding::EncodingError, record::Payload};
+use super::{
+    Applied, Change, Fingerprint, IdempotencyKey, Novelty, Outcome, Proposal, encoding::EncodingError, record::Payload,
+};
 use crate::{State, audit::audited};
 
 /// Records of who did what that are kept.
@@ -59,8 +61,7 @@ pub(crate) struct Machine {
 /// An answer given under a key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answered {
-    /// Tells another command under the same key from the same one asked again.
-    fingerprint: [u8; 16],
+    fingerprint: Fingerprint,
     applied: Arc<Applied>,
 }
 
@@ -80,7 +81,10 @@ impl Machine {
         let Some(key) = proposal.key.clone() else {
             return Ok(self.carry_out(proposal, changes));
         };
-        let fingerprint = fingerprint(&proposal.command)?;
+        let fingerprint = match proposal.asked {
+            Some(asked) => asked,
+            None => fingerprint(&proposal.command)?,
+        };
         if let Some(given) = self.answers.get(&key) {
             return Ok(given.again(fingerprint, self.state.index()));
         }
@@ -90,7 +94,7 @@ impl Machine {
     }
 
     fn carry_out(&mut self, proposal: Proposal, changes: &mut Vec<Change>) -> Applied {
-        let Proposal { command, actor, at, key: _ } = proposal;
+        let Proposal { command, actor, at, key: _, asked: _ } = proposal;
         let audited = audited(&command);
         let outcome = match self.state.apply(command) {
             Ok(events) if events.is_empty() => Outcome::Unchanged,
@@ -135,7 +139,7 @@ impl Machine {
 }
 
 impl Answered {
-    fn again(&self, fingerprint: [u8; 16], now: StateIndex) -> Applied {
+    fn again(&self, fingerprint: Fingerprint, now: StateIndex) -> Applied {
         if self.fingerprint == fingerprint {
             return Applied { novelty: Novelty::Repeated, ..Applied::clone(&self.applied) };
         }
@@ -152,10 +156,6 @@ fn audit_outcome(outcome: &Outcome) -> AuditOutcome {
     }
 }
 
-fn fingerprint(command: &Command) -> Result<[u8; 16], EncodingError> {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(super::encoding::encode(command)?);
-    let mut short = [0; 16];
-    short.copy_from_slice(&digest[..16]);
-    Ok(short)
+fn fingerprint(command: &Command) -> Result<Fingerprint, EncodingError> {
+    Ok(Fingerprint::whole(&super::encoding::encode(command)?))
 }

@@ -16,16 +16,16 @@ use super::{
 
 /// Encodes a proposed plan in parts of at most `room` bytes. A plan without items has no parts.
 pub(super) fn cut(proposal: Proposal, number: u64, room: usize) -> Result<Vec<Payload>, ProposeError> {
-    let Proposal { command, key, actor, at } = proposal;
+    let Proposal { command, key, asked, actor, at } = proposal;
     let Command::Commit(plan) = command else {
-        let item = Item { proposal: Proposal { command, key, actor, at }, part: None };
+        let item = Item { proposal: Proposal { command, key, asked, actor, at }, part: None };
         return Ok(vec![encoded(&item)?]);
     };
     if plan.is_empty() {
         return Ok(Vec::new());
     }
     let propose =
-        |plan: Plan| Proposal { command: Command::Commit(Box::new(plan)), key: None, actor: actor.clone(), at };
+        |plan: Plan| Proposal { command: Command::Commit(Box::new(plan)), key: None, asked, actor: actor.clone(), at };
     let whole = Item { proposal: Proposal { key: key.clone(), ..propose(Plan::clone(&plan)) }, part: None };
     let bytes = encoded_any_size(&whole)?;
     if bytes.0.len() <= room {

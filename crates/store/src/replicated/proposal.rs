@@ -3,10 +3,11 @@
 //! Owns: the shape of a proposal, of its answer, and of the ways it can fail to get one.
 //! Invariant: a failure says whether the command may still come into force; nobody has to guess.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use longshore_model::{Actor, Command, StateIndex, Time};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::{CommandError, recheck::DroppedItem};
 
@@ -18,6 +19,10 @@ pub struct Proposal {
     /// Set by whoever may ask again: the same key is carried out once.
     #[serde(default)]
     pub key: Option<IdempotencyKey>,
+    /// What was asked under the key; the command itself where nobody says. One request asked twice may become two commands
+    /// that differ in their time or in how a secret is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Fingerprint>,
     /// Who asks.
     #[serde(default)]
     pub actor: Actor,
@@ -29,7 +34,7 @@ pub struct Proposal {
 impl Proposal {
     /// A proposal of the leader's own loops.
     pub fn by_system(command: Command, at: Time) -> Self {
-        Self { command, key: None, actor: Actor::System, at }
+        Self { command, key: None, asked: None, actor: Actor::System, at }
     }
 }
 
@@ -53,6 +58,45 @@ impl IdempotencyKey {
     /// The bare text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The key of a part of the request, for one that takes several commands.
+    pub fn part(&self, of: &str) -> Self {
+        Self(Fingerprint::of([self.0.as_bytes(), of.as_bytes()]).to_string().into())
+    }
+}
+
+/// Tells another request under the same key from the same one asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// What these parts come to, each with its length: no two lists of parts look alike.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Sha256::new();
+        for part in parts {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        Self::short(&digest.finalize())
+    }
+
+    /// What one text comes to.
+    pub(super) fn whole(bytes: &[u8]) -> Self {
+        Self::short(&Sha256::digest(bytes))
+    }
+
+    fn short(digest: &[u8]) -> Self {
+        let mut short = [0; 16];
+        short.copy_from_slice(&digest[..16]);
+        Self(short)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

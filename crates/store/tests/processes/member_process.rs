@@ -108,6 +108,7 @@ async fn put(member: &Replicated, register: &str, value: &str, deed: &str) -> St
     let proposal = Proposal {
         command: Command::Label { node: NODE.into(), labels },
         key: Some(IdempotencyKey::new(deed).unwrap()),
+        asked: None,
         actor: Actor::Operator(deed.to_owned()),
         at: Time(0),
     };

@@ -32,6 +32,7 @@ pub(crate) fn story() -> Vec<Proposal> {
     let by_ann = |command| Proposal {
         command,
         key: None,
+        asked: None,
         actor: Actor::Operator("ann".to_owned()),
         at: Time(1_700_000_000_000),
     };

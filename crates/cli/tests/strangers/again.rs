@@ -1,0 +1,81 @@
+//! Requests asked again under their key: carried out once, whatever they are.
+
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::{
+    rig::{Cluster, Node},
+    wire::{Answer, exchange},
+};
+
+const MANIFEST: &str = "\
+name: shop
+services:
+  web:
+    image: none
+    command: [sleep, \"600\"]
+    secrets: [pass]
+    x-longshore: { driver: exec }
+secrets:
+  pass: { file: pass.txt }
+";
+
+fn ask(node: &Node, line: &str, key: &str, body: &Value) -> Answer {
+    let body = body.to_string();
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nIdempotency-Key: {key}\r\n");
+    let bytes = format!("{head}Content-Length: {length}\r\n\r\n{body}");
+    exchange(&mut UnixStream::connect(node.socket()).unwrap(), bytes.as_bytes()).unwrap()
+}
+
+fn manifest(pass: &str) -> Value {
+    json!({
+        "files": ["/m/compose.yaml"],
+        "texts": { "/m/compose.yaml": MANIFEST, "/m/pass.txt": pass },
+        "overlay": null, "working_directory": "/m", "project_directory": null, "environment": {},
+        "env_files": [], "profiles": [], "name": null, "namespace": null,
+    })
+}
+
+fn told(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+#[test]
+fn what_is_asked_again_under_its_key_is_carried_out_once_and_answered_the_same() {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    // The time of a command, the nonce of a sealed secret: nothing of that makes it another request.
+    let twice = |line: &str, key: &str, body: &Value| {
+        let answers = [ask(node, line, key, body), ask(node, line, key, body)].map(|answer| told(&answer));
+        assert_eq!(answers[0], answers[1], "{line}");
+        answers[0].clone()
+    };
+
+    let applied = twice("POST /v1/deployments", "apply", &manifest("one"));
+    assert_eq!((&applied["revision"], &applied["changed"]), (&json!(1), &json!("yes")));
+    assert_eq!(twice("PUT /v1/secrets/db", "put", &json!({ "contents": "two" })), json!({ "version": 1 }));
+    twice("POST /v1/deployments/shop/services/web/restart", "restart", &json!({}));
+    let stored = node.told(&["secret", "ls"]);
+    assert!(stored.as_array().unwrap().iter().all(|secret| secret["version"] == 1), "{stored}");
+    let asked =
+        node.told(&["audit"]).as_array().unwrap().iter().filter(|event| event["action"] == "service_restarted").count();
+    assert_eq!(asked, 1, "a restart asked twice");
+}
+
+#[test]
+fn another_request_under_the_same_key_is_refused_and_a_token_is_shown_once() {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    told(&ask(node, "POST /v1/deployments", "k", &manifest("one")));
+    let other = ask(node, "POST /v1/deployments", "k", &manifest("two"));
+    assert_eq!((other.status, other.code().as_str()), (409, "idempotency_key_reused"));
+
+    let wanted = json!({ "name": "ci", "role": "deploy" });
+    told(&ask(node, "POST /v1/tokens", "t", &wanted));
+    let again = ask(node, "POST /v1/tokens", "t", &wanted);
+    assert_eq!((again.status, again.code().as_str()), (409, "idempotency_key_reused"));
+    assert_eq!(node.told(&["token", "ls"]).as_array().unwrap().len(), 1, "no token nobody has seen");
+}

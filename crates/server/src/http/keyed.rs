@@ -1,0 +1,50 @@
+//! Requests that may be asked again.
+//!
+//! Owns: reading an idempotency key, and what tells the request asked again from another one under the same key.
+//! Invariant: the same bytes to the same place under the same key are one request, however its commands come out.
+
+use axum::{
+    body::Body,
+    extract::{FromRequest as _, Request},
+    http::{HeaderValue, StatusCode},
+    middleware::Next,
+    response::Response,
+};
+use longshore_model::RequestCode;
+use longshore_store::replicated::{Fingerprint, IdempotencyKey};
+
+use super::{Refusal, extract::Whole};
+
+/// The key of a request, and what was asked under it.
+#[derive(Clone, Debug)]
+pub(super) struct Keyed {
+    pub(super) key: IdempotencyKey,
+    pub(super) asked: Fingerprint,
+}
+
+impl Keyed {
+    /// The key of one of several commands that a request takes.
+    pub(super) fn part(&self, of: &str) -> Self {
+        Self { key: self.key.part(of), asked: self.asked }
+    }
+}
+
+/// Reads the key, and the whole request where there is one.
+pub(super) async fn take_note(request: Request, next: Next) -> Result<Response, Refusal> {
+    let Some(key) = request.headers().get("idempotency-key").map(usable).transpose()? else {
+        return Ok(next.run(request).await);
+    };
+    let (parts, body) = request.into_parts();
+    let Whole(bytes) = Whole::from_request(Request::from_parts(parts.clone(), body), &()).await?;
+    let place = parts.uri.path_and_query().map_or("", |place| place.as_str());
+    let asked = Fingerprint::of([parts.method.as_str().as_bytes(), place.as_bytes(), &bytes]);
+    let mut request = Request::from_parts(parts, Body::from(bytes));
+    request.extensions_mut().insert(Keyed { key, asked });
+    Ok(next.run(request).await)
+}
+
+fn usable(key: &HeaderValue) -> Result<IdempotencyKey, Refusal> {
+    let invalid = |message: String| Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, message);
+    let text = key.to_str().map_err(|_| invalid("the idempotency key is not text".to_owned()))?;
+    IdempotencyKey::new(text).map_err(|unusable| invalid(unusable.to_string()))
+}
