@@ -57,13 +57,17 @@ impl Vitals {
     }
 }
 
-/// Sends a beat per interval, for ever. A beat that does not get through is not sent again: the next one says it all.
+/// Sends a beat per interval, for ever: the agent's own until the control plane wants another. A beat that does not get
+/// through is not sent again: the next one says it all.
 pub(crate) async fn beat(shared: Arc<Shared>, vitals: Arc<Vitals>, interval: Duration) {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (mut every, mut due) = (interval, tokio::time::Instant::now());
     loop {
-        ticks.tick().await;
-        let _ = tokio::time::timeout(interval, shared.link.report(vec![Report::Beat(vitals.beat())])).await;
+        tokio::time::sleep_until(due).await;
+        let beat = shared.link.report(vec![Report::Beat(vitals.beat())]);
+        if let Ok(Ok(heard)) = tokio::time::timeout(every, beat).await {
+            every = heard.beat_every.unwrap_or(interval);
+        }
+        due = (due + every).max(tokio::time::Instant::now());
     }
 }
 

@@ -30,7 +30,7 @@ mod sweep;
 pub use agent::{Agent, StartAgentError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use handle::{AgentHandle, ReplicaUnknown};
-pub use link::{ControlLink, FileContents, LinkError, RegistryLogin};
+pub use link::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
 pub use runtime::RuntimeError;
 pub use session::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,

@@ -3,7 +3,7 @@
 //! Owns: the questions an agent has. Tests answer them in process; the daemon answers them over the network.
 //! Invariant: a link that fails is tried again and changes nothing on the node.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use futures_util::future::BoxFuture;
 use longshore_model::{Cursor, Report, WorkFeed, work::FileWanted};
@@ -16,13 +16,20 @@ pub trait ControlLink: Send + Sync + 'static {
     fn connect(&self, known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>>;
 
     /// Hands reports over, in order. `Ok` means they arrived.
-    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>>;
+    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<Heard, LinkError>>;
 
     /// The contents of a secret or config that a replica of this node needs.
     fn file(&self, wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>>;
 
     /// How to log in to the registry of that host name, where the cluster knows.
     fn registry_login(&self, registry: String) -> BoxFuture<'_, Result<Option<RegistryLogin>, LinkError>>;
+}
+
+/// What whoever heard reports has to say in return.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Time until the next heartbeat, where it shall be another than the agent was told when it was started.
+    pub beat_every: Option<Duration>,
 }
 
 /// Why a question got no answer.

@@ -79,7 +79,7 @@ impl Outbox {
                 continue;
             }
             let reports = batch.iter().cloned().map(Report::Seen).collect();
-            if let Ok(Ok(())) = tokio::time::timeout(PATIENCE, link.report(reports)).await {
+            if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, link.report(reports)).await {
                 backoff = Backoff::for_neighbours();
             } else {
                 self.put_back(batch);

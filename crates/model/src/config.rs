@@ -63,6 +63,14 @@ const fn default_drain_timeout() -> Duration {
     Duration::from_mins(5)
 }
 
+impl ClusterConfig {
+    /// Time between two heartbeats of one of so many nodes: more of them beat less often, so that a leader takes at most a
+    /// thousand beats a second.
+    pub fn beat_every(&self, nodes: usize) -> Duration {
+        self.heartbeat_interval.max(Duration::from_millis(nodes as u64))
+    }
+}
+
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {

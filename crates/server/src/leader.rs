@@ -232,7 +232,8 @@ impl Leader {
     async fn judge(&mut self) {
         let now = clock::now();
         let state = self.store.read_local().state;
-        let changes = self.monitor.judge(state.nodes(), state.config(), now);
+        let changes = self.monitor.judge(&state.nodes().collect::<Vec<_>>(), state.config(), now);
+        self.hub.pulse.set_rhythm(self.monitor.rhythm());
         let proposals = changes.into_iter().map(|(node, health)| {
             tracing::warn!(%node, ?health, "node health changed");
             Proposal::by_system(Command::SetHealth { node, health, at: now }, now)

@@ -6,14 +6,17 @@
 //! next one says it all.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use longshore_agent::{ControlLink, FileContents, LinkError, RegistryLogin};
+use longshore_agent::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
 use longshore_model::{Cursor, Heartbeat, NodeName, Report, WorkFeed, node::Survey, work::FileWanted};
 use longshore_store::replicated::{Filter, Replicated, Watched};
 use tokio::sync::{mpsc, watch};
@@ -29,6 +32,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     leader: Mutex<Option<mpsc::Sender<(NodeName, Heartbeat)>>>,
+    /// Time between two beats of a node, in milliseconds; 0 before a leader has looked how many there are.
+    rhythm_ms: AtomicU64,
 }
 
 /// Beats waiting to be heard; a leader too busy to hear more has missed nothing but freshness.
@@ -40,6 +45,15 @@ impl Pulse {
         let (sender, beats) = mpsc::channel(BEATS);
         *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         beats
+    }
+
+    /// How often nodes shall beat from now on.
+    pub(crate) fn set_rhythm(&self, every: Duration) {
+        self.rhythm_ms.store(u64::try_from(every.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn rhythm_ms(&self) -> u64 {
+        self.rhythm_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn beat(&self, node: &NodeName, beat: Heartbeat) {
@@ -66,6 +80,10 @@ pub(crate) enum Reach {
     Cut,
 }
 
+fn heard(beat_every_ms: u64) -> Heard {
+    Heard { beat_every: (beat_every_ms > 0).then(|| Duration::from_millis(beat_every_ms)) }
+}
+
 /// Messages under way to the agent.
 const MESSAGES: usize = 64;
 /// Time an answer may take.
@@ -85,7 +103,7 @@ impl ControlLink for Link {
         })
     }
 
-    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>> {
+    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<Heard, LinkError>> {
         Box::pin(async move {
             self.is_whole()?;
             let message = pack(&reports).map_err(LinkError::Refused)?;
@@ -93,14 +111,13 @@ impl ControlLink for Link {
             for _ in 0..3 {
                 match self.hub.leader() {
                     Leader::Here(store) => {
-                        return reception::take_reports(&self.hub, &store, &self.node, reports)
-                            .await
-                            .map_err(|error| away(&error));
+                        let taken = reception::take_reports(&self.hub, &store, &self.node, reports).await;
+                        return taken.map(|()| heard(self.hub.pulse.rhythm_ms())).map_err(|error| away(&error));
                     }
                     Leader::There(server) => {
                         let reported: Reported = self.ask(&server, "/peer/report", message.clone()).await?;
                         match reported {
-                            Reported::Taken => return Ok(()),
+                            Reported::Taken { beat_every_ms } => return Ok(heard(beat_every_ms)),
                             Reported::NotLeading(leader) => self.hub.found_leading(leader),
                         }
                     }
@@ -183,7 +200,7 @@ impl Link {
         let nothing = pack(&Vec::<Report>::new()).map_err(LinkError::Refused)?;
         for server in self.hub.servers() {
             match self.ask(&server, "/peer/report", nothing.clone()).await {
-                Ok(Reported::Taken) => self.hub.found_leading(Some(server)),
+                Ok(Reported::Taken { beat_every_ms: _ }) => self.hub.found_leading(Some(server)),
                 Ok(Reported::NotLeading(Some(leader))) => self.hub.found_leading(Some(leader)),
                 Ok(Reported::NotLeading(None)) | Err(_) => continue,
             }

@@ -14,6 +14,8 @@ pub(crate) struct Monitor {
     /// Silence before this counts for nothing.
     listens_since: Time,
     looked_at: Time,
+    /// How often nodes are told to beat.
+    rhythm: Duration,
     heard: BTreeMap<NodeName, Heard>,
 }
 
@@ -21,40 +23,45 @@ pub(crate) struct Monitor {
 struct Heard {
     at: Time,
     standing: Standing,
+    /// What it was told then: its silence counts in these.
+    rhythm: Duration,
 }
 
 impl Monitor {
     /// A leader that begins to listen.
     pub(crate) fn new(now: Time) -> Self {
-        Self { listens_since: now, looked_at: now, heard: BTreeMap::new() }
+        let rhythm = ClusterConfig::default().heartbeat_interval;
+        Self { listens_since: now, looked_at: now, rhythm, heard: BTreeMap::new() }
     }
 
     /// A node beat.
     pub(crate) fn hear(&mut self, node: &NodeName, standing: Standing, at: Time) {
-        self.heard.insert(node.clone(), Heard { at, standing });
+        self.heard.insert(node.clone(), Heard { at, standing, rhythm: self.rhythm });
+    }
+
+    /// How often nodes shall beat.
+    pub(crate) const fn rhythm(&self) -> Duration {
+        self.rhythm
     }
 
     /// Which nodes do better or worse than is known.
-    pub(crate) fn judge<'a>(
-        &mut self,
-        nodes: impl Iterator<Item = &'a Arc<Node>>,
-        config: &ClusterConfig,
-        now: Time,
-    ) -> Vec<(NodeName, Health)> {
+    pub(crate) fn judge(&mut self, nodes: &[&Arc<Node>], config: &ClusterConfig, now: Time) -> Vec<(NodeName, Health)> {
         // A leader that was itself stopped, or whose clock leapt, has heard nobody in the meantime. It must not take its
         // own absence for everybody else's.
         if now.since(self.looked_at) >= config.heartbeat_interval * config.suspect_after_missed {
             self.listens_since = now;
         }
         self.looked_at = now;
-        let changes = nodes.filter_map(|node| Some((node.name.clone(), self.verdict(node, config, now)?)));
+        self.rhythm = config.beat_every(nodes.len());
+        let changes = nodes.iter().filter_map(|node| Some((node.name.clone(), self.verdict(node, config, now)?)));
         changes.collect()
     }
 
     fn verdict(&self, node: &Node, config: &ClusterConfig, now: Time) -> Option<Health> {
         let heard = self.heard.get(&node.name);
         let since = heard.map_or(self.listens_since, |heard| heard.at.max(self.listens_since));
-        let missed = intervals(now.since(since), config.heartbeat_interval);
+        let rhythm = heard.map_or(self.rhythm, |heard| heard.rhythm);
+        let missed = intervals(now.since(since), rhythm);
         let settled = heard.is_some_and(|heard| heard.standing == Standing::Settled && heard.at >= self.listens_since);
         match node.health {
             Health::Ready | Health::Degraded if missed >= config.suspect_after_missed => Some(Health::Suspect),
@@ -98,7 +105,7 @@ mod tests {
     fn watch(monitor: &mut Monitor, health: Health, from: u64, to: u64) -> Option<(u64, Health)> {
         let node = node(health);
         (from..=to).find_map(|second| {
-            let changes = monitor.judge([&node].into_iter(), &ClusterConfig::default(), Time(second * SECOND));
+            let changes = monitor.judge(&[&node], &ClusterConfig::default(), Time(second * SECOND));
             changes.first().map(|(_, health)| (second, *health))
         })
     }
@@ -109,6 +116,18 @@ mod tests {
         monitor.hear(&"n1".into(), Standing::Settled, Time(2 * SECOND));
         assert_eq!(watch(&mut monitor, Health::Ready, 1, 20), Some((5, Health::Suspect)));
         assert_eq!(watch(&mut monitor, Health::Suspect, 5, 20), Some((12, Health::Down)));
+    }
+
+    #[test]
+    fn of_many_nodes_each_beats_less_often_and_is_missed_by_what_it_was_told() {
+        let mut monitor = Monitor::new(Time(0));
+        let (config, node) = (ClusterConfig::default(), node(Health::Ready));
+        monitor.judge(&vec![&node; 5_000], &config, Time(SECOND));
+        assert_eq!(monitor.rhythm(), Duration::from_secs(5), "a thousand beats a second");
+        monitor.hear(&"n1".into(), Standing::Settled, Time(SECOND));
+        // Most nodes are gone at once; this one has not heard of it yet.
+        assert_eq!(watch(&mut monitor, Health::Ready, 2, 30), Some((16, Health::Suspect)));
+        assert_eq!(monitor.rhythm(), config.heartbeat_interval);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use longshore_agent::{
-    Agent, AgentConfig, ControlLink, DockerConfig, ExecConfig, FileContents, LinkError, RegistryLogin,
+    Agent, AgentConfig, ControlLink, DockerConfig, ExecConfig, FileContents, Heard, LinkError, RegistryLogin,
 };
 use longshore_model::{Cursor, Report, WorkFeed, work::FileWanted};
 use serde::{Deserialize, Serialize};
@@ -108,12 +108,12 @@ impl ControlLink for SocketLink {
         .boxed()
     }
 
-    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>> {
+    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<Heard, LinkError>> {
         async move {
             let mut writer = self.writer.lock().await;
             let writer = writer.as_mut().ok_or_else(|| LinkError::Away("not connected".to_owned()))?;
             let line = serde_json::to_string(&reports).unwrap() + "\n";
-            writer.write_all(line.as_bytes()).await.map_err(|error| away(&error))
+            writer.write_all(line.as_bytes()).await.map(|()| Heard::default()).map_err(|error| away(&error))
         }
         .boxed()
     }

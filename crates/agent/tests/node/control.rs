@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use longshore_agent::{ControlLink, FileContents, LinkError, RegistryLogin};
+use longshore_agent::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
 use longshore_model::{
     Attempt, Cursor, Desired, Heartbeat, ReplicaState, Report, RuntimeCode, Sighting, StateIndex, Work, WorkFeed,
     WorkKey,
@@ -35,6 +35,7 @@ struct Inner {
     beats: Vec<Heartbeat>,
     files: BTreeMap<String, Vec<u8>>,
     login: Option<RegistryLogin>,
+    answer: Heard,
 }
 
 impl Control {
@@ -113,6 +114,10 @@ impl Control {
     /// Everything heard about anything, in order.
     pub(crate) fn everything(&self) -> Vec<Sighting> {
         self.lock().seen.clone()
+    }
+
+    pub(crate) fn wants_beats_every(&self, beat_every: Duration) {
+        self.lock().answer = Heard { beat_every: Some(beat_every) };
     }
 
     pub(crate) fn beats(&self) -> Vec<Heartbeat> {
@@ -228,8 +233,8 @@ impl ControlLink for Line {
         async { self.0.open_feed().ok_or_else(away) }.boxed()
     }
 
-    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<(), LinkError>> {
-        async { self.0.hear(reports) }.boxed()
+    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<Heard, LinkError>> {
+        async { self.0.hear(reports).map(|()| self.0.lock().answer) }.boxed()
     }
 
     fn file(&self, wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>> {

@@ -212,7 +212,7 @@ async fn report(
     let reported = match desk.hub.leader() {
         Leader::Here(store) => {
             reception::take_reports(&desk.hub, &store, &node, reports).await?;
-            Reported::Taken
+            Reported::Taken { beat_every_ms: desk.hub.pulse.rhythm_ms() }
         }
         Leader::There(leader) => Reported::NotLeading(Some(leader)),
         Leader::Unknown => Reported::NotLeading(None),

@@ -40,7 +40,10 @@ pub(crate) struct Welcome {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reported {
     /// They arrived.
-    Taken,
+    Taken {
+        /// Time until the node's next heartbeat, in milliseconds.
+        beat_every_ms: u64,
+    },
     /// Somebody else leads.
     NotLeading(Option<Server>),
 }

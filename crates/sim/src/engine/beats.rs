@@ -11,7 +11,8 @@ use crate::machine::{Beat, Link, Power};
 
 impl Engine<'_> {
     pub(super) fn beat(&mut self) {
-        self.queue.push(self.now.after(self.state.config().heartbeat_interval), Tick::Beat);
+        let every = self.state.config().beat_every(self.machines.len());
+        self.queue.push(self.now.after(every), Tick::Beat);
         let (suspect, down) = (self.state.config().suspect_after_missed, self.state.config().down_after_missed);
         let mut changes: Vec<(NodeName, Health)> = Vec::new();
         let mut returning: Vec<NodeName> = Vec::new();

@@ -30,6 +30,7 @@ pub(crate) fn stories() -> Vec<Story> {
         what_a_process_leaves_behind_ends_with_it,
         output_is_rotated_and_read_across_the_files,
         a_process_runs_as_the_user_it_asks_for,
+        an_agent_beats_as_often_as_the_control_plane_wants,
     ]
 }
 
@@ -189,4 +190,15 @@ async fn a_process_runs_as_the_user_it_asks_for(ground: Ground) {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let last = node.control.history(&work.key).pop().unwrap();
     assert_eq!(last.state, ReplicaState::Running);
+}
+
+async fn an_agent_beats_as_often_as_the_control_plane_wants(ground: Ground) {
+    let node = ground.node();
+    node.control.beat(|_| true).await;
+    node.control.wants_beats_every(Duration::from_hours(1));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told = node.control.beats().len();
+    // Five of its own intervals.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(node.control.beats().len(), told);
 }
