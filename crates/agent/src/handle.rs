@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longshore_model::{Generation, GroupKey, Sighting, SlotKey, WorkKey, node::Survey};
+use longshore_model::{Attempt, Sighting, WorkKey, node::Survey};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
@@ -47,25 +47,25 @@ impl AgentHandle {
         Self { shared, book, tasks, data_dir }
     }
 
-    /// The output of a slot's newest generation that was started here.
+    /// The output of one start of a generation.
     pub async fn logs(
         &self,
-        group: &GroupKey,
-        slot: &SlotKey,
+        key: &WorkKey,
+        attempt: Attempt,
         options: LogOptions,
     ) -> Result<mpsc::Receiver<LogLine>, ReplicaUnknown> {
-        let (runtime, handle) = self.newest(group, slot).await?;
+        let (runtime, handle) = self.find(key, attempt).await?;
         Ok(runtime.logs(&handle, options).await?)
     }
 
-    /// Runs a command beside a slot's newest generation that was started here.
+    /// Runs a command beside it.
     pub async fn exec(
         &self,
-        group: &GroupKey,
-        slot: &SlotKey,
+        key: &WorkKey,
+        attempt: Attempt,
         request: ExecRequest,
     ) -> Result<ExecSession, ReplicaUnknown> {
-        let (runtime, handle) = self.newest(group, slot).await?;
+        let (runtime, handle) = self.find(key, attempt).await?;
         Ok(runtime.session(&handle, request).await?)
     }
 
@@ -86,21 +86,17 @@ impl AgentHandle {
         }
     }
 
-    async fn newest(&self, group: &GroupKey, slot: &SlotKey) -> Result<(Arc<Runtime>, Handle), ReplicaUnknown> {
-        let mut generations: Vec<(WorkKey, longshore_model::Driver)> = {
+    async fn find(&self, key: &WorkKey, attempt: Attempt) -> Result<(Arc<Runtime>, Handle), ReplicaUnknown> {
+        let driver = {
             let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-            let of_slot = book.work().filter(|work| work.key.group == *group && work.key.slot == *slot);
-            of_slot.map(|work| (work.key.clone(), work.spec.driver)).collect()
+            book.get(key).map(|work| work.spec.driver)
         };
-        generations.sort_by_key(|(key, _)| std::cmp::Reverse(key.generation));
-        for (key, driver) in generations {
-            let Some(runtime) = self.shared.runtimes.get(&driver) else { continue };
-            let attempts = runtime.attempts(&key).await?;
-            if let Some(newest) = attempts.into_iter().max_by_key(|found| found.attempt) {
-                return Ok((Arc::clone(runtime), newest.handle));
+        if let Some(runtime) = driver.and_then(|driver| self.shared.runtimes.get(&driver)) {
+            let attempts = runtime.attempts(key).await?;
+            if let Some(found) = attempts.into_iter().find(|found| found.attempt == attempt) {
+                return Ok((Arc::clone(runtime), found.handle));
             }
         }
-        let nobody = WorkKey { group: group.clone(), slot: slot.clone(), generation: Generation(0) };
-        Err(ReplicaUnknown::NotHere(nobody.slot.printed(&nobody.group)))
+        Err(ReplicaUnknown::NotHere(key.slot.printed(&key.group)))
     }
 }

@@ -5,11 +5,13 @@
 //! Invariant: a request that changes something has a key, under which the cluster carries it out once, however often its
 //! members pass it on while they lose a leader.
 
+mod sessions;
+
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header, http::request};
 use hyper_util::rt::TokioIo;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::pki_types::ServerName;
@@ -26,6 +28,8 @@ use crate::{
     RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest, TokenRow, WhatIf,
     WhatIfRequest, Why, tls,
 };
+
+pub use self::sessions::{LogLines, SessionInput, SessionOutput};
 
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]
@@ -318,16 +322,11 @@ impl Client {
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let changes = method != Method::GET;
-        let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        let mut request = self.addressed(Request::builder().method(method).uri(path));
+        request = request.header(header::CONTENT_TYPE, "application/json");
         if changes {
             request = request.header("idempotency-key", fresh_key().map_err(|cause| self.broken(cause))?);
         }
-        request = match &self.endpoint {
-            Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
-            Endpoint::Tls { address, token } => request
-                .header(header::HOST, address)
-                .header(header::AUTHORIZATION, format!("Bearer {}", token.reveal())),
-        };
         let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
         let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
@@ -338,6 +337,16 @@ impl Client {
         let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
         connection.abort();
         Ok((status, body.map_err(|cause| self.broken(cause))?.to_bytes()))
+    }
+
+    /// A request to whom it goes, with the proof that it may.
+    fn addressed(&self, request: request::Builder) -> request::Builder {
+        match &self.endpoint {
+            Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
+            Endpoint::Tls { address, token } => request
+                .header(header::HOST, address)
+                .header(header::AUTHORIZATION, format!("Bearer {}", token.reveal())),
+        }
     }
 
     fn broken(&self, cause: impl std::fmt::Display) -> ClientError {

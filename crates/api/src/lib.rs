@@ -14,6 +14,7 @@ mod event;
 mod foresight;
 mod node;
 mod replica;
+mod session;
 pub mod tls;
 mod token;
 mod why;
@@ -23,7 +24,7 @@ pub use access::{
     SecretRow, SecretStored, TokenRequest, TokenRow,
 };
 pub use audit::AuditEntry;
-pub use client::{Client, ClientError, Endpoint};
+pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
     AppliedManifest, ApplyRequest, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
 };
@@ -34,5 +35,6 @@ pub use foresight::{
 };
 pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
 pub use replica::Replica;
+pub use session::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

@@ -427,7 +427,7 @@ fn read(file: Option<&Path>) -> std::io::Result<String> {
 }
 
 /// A number and a unit.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; write a number and s, m, h or d");
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     TimedOut,
     /// What was waited for waits for a word of the operator.
     Held,
+    /// As a command beside a replica ended.
+    Of(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -31,6 +33,7 @@ impl From<Exit> for ExitCode {
             Exit::Failed => Self::from(4),
             Exit::TimedOut => Self::from(5),
             Exit::Held => Self::from(6),
+            Exit::Of(code) => Self::from(code),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns: their options, where the daemon is looked for, and how its answers are shown.
 //! Invariant: `-o json` says everything the daemon said; a refusal has exit code 1, bad input 2.
 
+mod beside;
 mod commands;
 mod nodes;
 mod tables;

@@ -38,6 +38,59 @@ fn three_nodes_go_on_without_their_leader_and_take_it_back() {
     cluster.nodes[leader].told(&["rm", "shop"]);
 }
 
+const TALK: &str = "\
+name: talk
+services:
+  web:
+    image: none
+    command: [sh, -c, \"echo hello from $$LONGSHORE_NODE; exec sleep 600\"]
+    x-longshore: { driver: exec }
+    deploy: { replicas: 3 }
+";
+
+#[test]
+fn what_runs_on_one_node_is_looked_at_from_every_other() {
+    let mut cluster = Cluster::of(3);
+    let file = cluster.folder.path().join("talk.yaml");
+    std::fs::write(&file, TALK).unwrap();
+    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()]);
+    cluster.running(0, 3);
+    let status = cluster.nodes[0].told(&["status"]);
+    let word = |row: &serde_json::Value, name: &str| row[name].as_str().unwrap().to_owned();
+    let rows = status["replicas"].as_array().unwrap().iter();
+    let replicas: Vec<(String, String)> = rows.map(|row| (word(row, "id"), word(row, "node"))).collect();
+    let mut all: Vec<String> = replicas.iter().map(|(id, node)| format!("{id} | hello from {node}")).collect();
+    all.sort();
+    for asked in &cluster.nodes {
+        for (id, node) in &replicas {
+            assert_eq!(asked.text(&["exec", id, "sh", "-c", "echo $LONGSHORE_NODE"]), *node, "asked of {}", asked.name);
+            let output = asked.ask(&["exec", id, "sh", "-c", "exit 7"]);
+            assert_eq!(output.status.code(), Some(7), "asked of {}", asked.name);
+        }
+        eventually("all lines", || {
+            let mut lines: Vec<String> = asked.text(&["logs", "talk"]).lines().map(str::to_owned).collect();
+            lines.sort();
+            (lines == all).then_some(())
+        });
+    }
+
+    // One that does not answer is named, and the others are heard all the same.
+    let gone = (cluster.leader() + 1) % 3;
+    cluster.nodes[gone].kill();
+    let (name, asked) = (cluster.nodes[gone].name.clone(), &cluster.nodes[(gone + 1) % 3]);
+    let (id, _) = replicas.iter().find(|(_, node)| *node == name).unwrap();
+    let output = asked.ask(&["logs", "talk"]);
+    let (said, noted) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.lines().count() == 2, "{said}{noted}");
+    assert!(noted.starts_with(&format!("{id}: `{name}` does not answer")), "{noted}");
+    let said = refused(&asked.ask(&["exec", id, "true"]));
+    assert!(said.contains("node_unreachable") && said.contains(&name), "{said}");
+    cluster.nodes[gone].start();
+    let asked = &cluster.nodes[(gone + 1) % 3];
+    eventually("it answers again", || asked.ask(&["exec", id, "true"]).status.success().then_some(()));
+    cluster.nodes[gone].told(&["rm", "talk"]);
+}
+
 #[test]
 fn a_minority_refuses_and_a_leader_that_slept_wakes_up_as_a_follower() {
     let mut cluster = Cluster::of(3);

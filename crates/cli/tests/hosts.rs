@@ -6,11 +6,16 @@
 #[expect(dead_code, reason = "other stories use the rest")]
 mod fleet;
 
+#[path = "front/terminal.rs"]
+#[expect(dead_code, reason = "other stories use the rest")]
+mod terminal;
+
 use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    path::PathBuf,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -146,9 +151,100 @@ fn get(address: SocketAddr) -> std::io::Result<()> {
     }
 }
 
+const SECRET: &str = "correct-horse-battery-staple";
+
+/// A replica a host, with a secret and a config, that says one line.
+const KEEPERS: &str = "\
+name: vault
+services:
+  keeper:
+    image: busybox:1
+    pull_policy: never
+    command: [\"sh\", \"-c\", \"trap 'exit 0' TERM; echo I keep it; while :; do sleep 1 & wait $!; done\"]
+    secrets: [{ source: db_pass, mode: 0400 }]
+    configs: [{ source: motto, target: /etc/motto }]
+    deploy: { replicas: 3 }
+secrets: { db_pass: { external: true } }
+configs: { motto: { content: nothing is lost } }
+";
+
+/// What containers write, hold and run beside them is reached from every host, and a secret is on none of their disks.
+fn look_closely(cluster: &Cluster) {
+    let file = cluster.folder.path().join("secret");
+    fs::write(&file, SECRET).unwrap();
+    cluster.nodes[0].told(&["secret", "put", "db_pass", "--file", file.to_str().unwrap()]);
+    fs::remove_file(&file).unwrap();
+    apply(cluster, KEEPERS);
+    cluster.running(0, 3);
+    for (at, asked) in cluster.nodes.iter().enumerate() {
+        // On another host than the one that is asked: the three are on three.
+        let status = asked.told(&["status", "vault"]);
+        let rows = status["replicas"].as_array().unwrap();
+        let elsewhere = rows.iter().find(|row| row["node"] != asked.name.as_str()).unwrap();
+        let id = elsewhere["id"].as_str().unwrap();
+        assert_eq!(asked.text(&["exec", id, "cat", "/run/secrets/db_pass"]), SECRET);
+        assert_eq!(asked.text(&["exec", id, "cat", "/etc/motto"]), "nothing is lost");
+        let kind = ["exec", id, "busybox", "stat", "-f", "-c", "%T", "/run/secrets/db_pass"];
+        assert_eq!(asked.text(&kind), "tmpfs");
+        let writing = asked.ask(&["exec", id, "sh", "-c", "echo x > /run/secrets/db_pass"]);
+        assert!(!writing.status.success(), "nobody may write a secret");
+        assert_eq!(asked.ask(&["exec", id, "sh", "-c", "exit 7"]).status.code(), Some(7));
+        let wrong = asked.ask(&["exec", id, "/no/such/program"]);
+        assert!(!wrong.status.success(), "{wrong:?}");
+        let lines = eventually("a line of each", || {
+            let lines = asked.text(&["logs", "vault/keeper"]);
+            (lines.lines().count() == 3).then_some(lines)
+        });
+        assert!(lines.lines().all(|line| line.ends_with(" | I keep it")), "{lines}");
+        let engine = asked.engine.as_ref().unwrap();
+        let name = engine.docker(&["ps", "--format", "{{.Names}}"]);
+        assert!(!engine.docker(&["inspect", &name]).contains(SECRET), "host {at} shows the secret");
+    }
+    assert_eq!(holding(cluster.folder.path(), SECRET.as_bytes()), Vec::<PathBuf>::new());
+    shell(cluster);
+    cluster.nodes[0].told(&["rm", "vault"]);
+    eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
+    let left = cluster.nodes.iter().map(|node| fs::read_dir(node.data.join("agent/secrets")).unwrap().count());
+    assert_eq!(left.sum::<usize>(), 0, "a secret outlived its replica");
+}
+
+/// A shell in a container on another host, on the terminal in front.
+fn shell(cluster: &Cluster) {
+    let socket = cluster.nodes[1].data.join("longshore.sock");
+    let mut terminal = terminal::Terminal::run(&["exec", "-it", "vault-keeper-0", "sh"], |command| {
+        command.env("LONGSHORE_SOCKET", &socket);
+    });
+    terminal.press(b"echo I am $LONGSHORE_REPLICA; busybox stty size\r");
+    terminal.wait_for("I am vault-keeper-0\n40 100");
+    terminal.resize(50, 132);
+    // The size travels on its own.
+    std::thread::sleep(Duration::from_secs(1));
+    terminal.press(b"busybox stty size\r");
+    terminal.wait_for("\n50 132");
+    terminal.press(b"exit 3\r");
+    assert_eq!(terminal.wait_until_it_ends().code(), Some(3));
+}
+
+/// Files on the disk below a folder that hold these bytes; what is mounted there is not on it.
+fn holding(folder: &Path, needle: &[u8]) -> Vec<PathBuf> {
+    let disk = fs::metadata(folder).unwrap().dev();
+    let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(path) = open.pop() {
+        let Ok(about) = fs::symlink_metadata(&path) else { continue };
+        if about.is_dir() && about.dev() == disk {
+            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        } else if about.is_file() {
+            let bytes = fs::read(&path).unwrap_or_default();
+            found.extend(bytes.windows(needle.len()).any(|window| window == needle).then_some(path));
+        }
+    }
+    found
+}
+
 #[test]
 fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     let mut cluster = Cluster::on_engines(3);
+    look_closely(&cluster);
     let since = Instant::now();
     apply(&cluster, &manifest(10, "one"));
     active(&cluster, 1);

@@ -144,6 +144,13 @@ pub enum Command {
     },
     /// The spread of every service that allows it is evened out.
     EvenOut,
+    /// Somebody runs a command beside a replica. Changes nothing; it is on record that they did.
+    NoteExec {
+        /// Its service.
+        group: GroupKey,
+        /// Its slot.
+        slot: SlotKey,
+    },
     /// Who belongs to the cluster, or may ask it for something, changes.
     Access(Box<AccessCommand>),
     /// What a node says it is and has, now that its agent has started again; what operators said of it stays.

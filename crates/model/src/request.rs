@@ -30,6 +30,10 @@ pub enum RequestCode {
     TooManyRequests,
     /// The request took too long to arrive.
     RequestTimedOut,
+    /// A node that would have to answer does not.
+    NodeUnreachable,
+    /// A command could not be started beside a replica.
+    ExecFailed,
 }
 
 impl RequestCode {
@@ -47,6 +51,8 @@ impl RequestCode {
         Self::NotAServer,
         Self::TooManyRequests,
         Self::RequestTimedOut,
+        Self::NodeUnreachable,
+        Self::ExecFailed,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -64,6 +70,8 @@ impl RequestCode {
             Self::NotAServer => "not_a_server",
             Self::TooManyRequests => "too_many_requests",
             Self::RequestTimedOut => "request_timed_out",
+            Self::NodeUnreachable => "node_unreachable",
+            Self::ExecFailed => "exec_failed",
         }
     }
 }

@@ -65,6 +65,11 @@ impl Agents {
         })
     }
 
+    /// The agent of a node, if it is one of ours, and whether it is to be reached.
+    pub(crate) fn of(&self, node: &NodeName) -> Option<(Arc<AgentHandle>, Reach)> {
+        self.all().get(node).map(|local| (Arc::clone(&local.handle), *local.reach.borrow()))
+    }
+
     /// Ends all agents, and nothing they run.
     pub(crate) fn shut_down(&self) {
         // Taken out: an agent holds the hub, and the hub must not hold it for ever.

@@ -145,7 +145,8 @@ async fn attend(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(READ_AHEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -8,10 +8,12 @@ mod caller;
 mod dashboard;
 mod deployments;
 mod events;
+mod exec;
 mod extract;
 mod foresight;
 mod framing;
 mod keyed;
+mod logs;
 mod metrics;
 mod nodes;
 mod openapi;
@@ -119,12 +121,14 @@ fn in_scope() -> Router<Arc<Desk>> {
         .route("/v1/replicas", get(questions::replicas))
         .route("/v1/pending", get(questions::pending))
         .route("/v1/why/{replica}", get(questions::why))
+        .route("/v1/logs", get(logs::logs))
         .route("/v1/login-links", post(dashboard::make_link))
 }
 
 fn of_deployers() -> Router<Arc<Desk>> {
     Router::new()
         .route("/v1/plan", post(foresight::plan))
+        .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))

@@ -13,6 +13,7 @@
 
 mod agents;
 mod beginning_again;
+mod beside;
 mod clock;
 mod daemon;
 mod doors;
@@ -25,6 +26,7 @@ mod founding;
 mod http;
 mod hub;
 mod identity;
+mod interleave;
 mod joining;
 mod keys;
 mod leader;

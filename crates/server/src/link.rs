@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use longshore_agent::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
 use longshore_model::{Cursor, Heartbeat, NodeName, Report, WorkFeed, node::Survey, work::FileWanted};
 use longshore_store::replicated::{Filter, Replicated, Watched};
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -183,7 +184,7 @@ impl Link {
     async fn follow_from_afar(&self) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
         let mut last = LinkError::Away("no server is known".to_owned());
         for server in self.hub.servers() {
-            match tokio::time::timeout(PATIENCE, self.hub.calls.stream(&server, "/peer/work")).await {
+            match tokio::time::timeout(PATIENCE, self.hub.calls.stream(&server, "/peer/work", Vec::new())).await {
                 Ok(Ok(body)) => {
                     let (sender, messages) = mpsc::channel(MESSAGES);
                     tokio::spawn(hear(body, sender));
@@ -278,30 +279,42 @@ fn away(error: &ReceptionError) -> LinkError {
     LinkError::Away(error.to_string())
 }
 
-/// Reads a feed that comes over the network, until it ends or falls silent.
-async fn hear(mut body: Incoming, agent: mpsc::Sender<WorkFeed>) {
+/// How a stream of messages came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// All of it was heard, or nobody wants to hear more.
+    Whole,
+    /// It broke off, fell silent, or was not understood.
+    Broken,
+}
+
+/// Reads messages that come over the network, until they end or nothing comes any more.
+pub(crate) async fn hear<T: DeserializeOwned>(mut body: Incoming, to: mpsc::Sender<T>) -> Heard {
     let mut arrived = Vec::new();
     loop {
         let frame = tokio::select! {
             frame = tokio::time::timeout(SILENCE, body.frame()) => frame,
-            () = agent.closed() => return,
+            () = to.closed() => return Heard::Whole,
         };
-        let Ok(Some(Ok(frame))) = frame else { return };
-        let Ok(data) = frame.into_data() else { continue };
-        arrived.extend_from_slice(&data);
+        let data = match frame {
+            Ok(Some(Ok(frame))) => frame.into_data(),
+            Ok(None) => return Heard::Whole,
+            Ok(Some(Err(_))) | Err(_) => return Heard::Broken,
+        };
+        arrived.extend_from_slice(&data.unwrap_or_default());
         loop {
-            match unframe::<Option<WorkFeed>>(&mut arrived) {
+            match unframe::<Option<T>>(&mut arrived) {
                 // A sign of life.
                 Ok(Some(None)) => {}
                 Ok(Some(Some(message))) => {
-                    if agent.send(message).await.is_err() {
-                        return;
+                    if to.send(message).await.is_err() {
+                        return Heard::Whole;
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(error, "the feed of work is not understood");
-                    return;
+                    tracing::warn!(error, "what another node says is not understood");
+                    return Heard::Broken;
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! agents    ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file
 //!                                                             what a node has, whom it asks, what it does, sees, may read
 //! anybody   ─▶ /peer/vouch                                    is somebody else still a server
+//! servers   ─▶ /peer/logs /peer/exec                          what a replica writes, and commands beside it
 //! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
 //! servers   ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
 //! newcomers ─▶ /join                                          a token for a certificate

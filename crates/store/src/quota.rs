@@ -62,6 +62,7 @@ impl State {
             | Command::Refresh { .. }
             | Command::Commit(_)
             | Command::EvenOut
+            | Command::NoteExec { .. }
             | Command::Observe(_) => Ok(()),
         }
     }

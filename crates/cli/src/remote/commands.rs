@@ -9,7 +9,7 @@ use clap::Subcommand;
 use longshore_api::{AuditEntry, Changed, Client, ClientError};
 
 use super::{
-    Scoped, Shown, ask, nodes, show, shown,
+    Scoped, Shown, ask, beside, nodes, show, shown,
     tables::{self, Status},
     whatif,
 };
@@ -60,6 +60,10 @@ pub(crate) enum Command {
         /// The replica as `status` prints it, or `DEPLOYMENT/SERVICE`.
         name: String,
     },
+    #[command(after_help = beside::LOGS_EXAMPLES)]
+    Logs(beside::Logs),
+    #[command(after_help = beside::EXEC_EXAMPLES)]
+    Exec(beside::Exec),
     /// Set how many replicas a service has.
     #[command(after_help = "Examples:\n  longshore scale shop web=5\n  longshore scale shop web=5 --wait")]
     Scale {
@@ -167,6 +171,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Plan { manifest, scope } => plan(manifest, &scope),
         Command::Whatif(options) => whatif::run(options),
+        Command::Logs(options) => beside::logs(&options),
+        Command::Exec(options) => beside::exec(&options),
         Command::Status { scope, deployment, watch } => ask(&scope.connection, async |client| {
             if watch {
                 return follow(client, &scope, deployment.as_deref()).await;

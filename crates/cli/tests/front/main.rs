@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
+mod beside;
 mod commands;
 mod foresight;
 mod machine;

@@ -58,6 +58,12 @@ impl Terminal {
         self.keys.write_all(keys).unwrap();
     }
 
+    /// Pulls at its corner.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keys, size).unwrap();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap(), signal).unwrap();
     }

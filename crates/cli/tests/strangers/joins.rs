@@ -9,10 +9,12 @@ use crate::{
     wire::{Answer, connect, exchange, holder, message, stranger, through_other_doors},
 };
 
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 11] = [
     "/peer/raft",
     "/peer/promote",
     "/peer/demote",
+    "/peer/logs",
+    "/peer/exec",
     "/peer/hello",
     "/peer/work",
     "/peer/report",
@@ -40,7 +42,7 @@ fn nodes_are_heard_over_tls_alone_and_only_with_a_certificate_in_their_own_name(
             assert_eq!(told(answer), refusal(401, "unauthenticated"), "{path}");
         }
     }
-    for path in &PATHS[..8] {
+    for path in &PATHS[..10] {
         let said = |config, name| told(exchange(&mut connect(server, config), &message(path, name, b"")));
         let unproven = refusal(401, "unauthenticated");
         assert_eq!(said(stranger(server), Some("n2")), unproven, "{path} without a certificate");
@@ -48,7 +50,7 @@ fn nodes_are_heard_over_tls_alone_and_only_with_a_certificate_in_their_own_name(
         assert_eq!(said(holder(worker, server), Some("n1")), unproven, "{path} in another's name");
         assert_eq!(said(holder(worker, server), Some("n2\u{a0}")), unproven, "{path} in a name that looks alike");
     }
-    for path in &PATHS[..3] {
+    for path in &PATHS[..5] {
         let answer = exchange(&mut connect(server, holder(worker, server)), &message(path, Some("n2"), b"\x80"));
         assert_eq!(told(answer), refusal(403, "forbidden"), "{path} is for servers");
     }
@@ -89,7 +91,7 @@ fn another_clusters_certificate_is_no_certificate_and_a_removed_nodes_is_worth_n
     assert!(!newcomer.data.join("place.json").exists(), "it belongs somewhere all the same");
 
     cluster.nodes[0].told(&["node", "rm", "--force", "n2"]);
-    for path in &PATHS[..8] {
+    for path in &PATHS[..10] {
         let (server, worker) = (&cluster.nodes[0], &cluster.nodes[1]);
         let answer = exchange(&mut connect(server, holder(worker, server)), &message(path, Some("n2"), b""));
         assert_eq!(told(answer), refusal(403, "forbidden"), "{path}");
@@ -161,7 +163,7 @@ fn those_who_guess_join_tokens_are_slowed_down_and_keep_nobody_out() {
 }
 
 #[test]
-fn a_server_that_was_removed_cannot_make_servers_of_others() {
+fn a_server_that_was_removed_is_not_obeyed_by_those_who_cannot_know() {
     let mut cluster = Cluster::of(3);
     let token = cluster.nodes[0].text(&["cluster", "token"]);
     // A fourth that may vote and does not: three voters are enough for four.
@@ -179,9 +181,12 @@ fn a_server_that_was_removed_cannot_make_servers_of_others() {
         let vault = Vault { keys: [(1, "00".repeat(32))].into() };
         rmp_serde::to_vec_named(&Promotion { member: 4, vault }).unwrap()
     };
-    let bytes = message("/peer/promote", Some("n3"), &promotion);
-    let answer = exchange(&mut connect(&cluster.nodes[3], taken_over), &bytes);
-    assert_eq!(told(answer), refusal(403, "forbidden"));
+    // Nor may it look over the shoulder of what others run.
+    for path in ["/peer/promote", "/peer/logs"] {
+        let bytes = message(path, Some("n3"), &promotion);
+        let answer = exchange(&mut connect(&cluster.nodes[3], taken_over.clone()), &bytes);
+        assert_eq!(told(answer), refusal(403, "forbidden"), "{path}");
+    }
     let vault = fs::read_to_string(cluster.nodes[3].data.join("vault.json")).unwrap_or_default();
     assert!(!vault.contains(&"00".repeat(32)), "a key of a stranger is in its folder");
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
 mod again;
+mod beside;
 mod described;
 mod doors;
 mod joins;

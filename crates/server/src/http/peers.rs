@@ -2,6 +2,8 @@
 //!
 //! Owns: which node may say what. Invariant: a node has proven its name, and is judged by its seat, before it is heard.
 
+mod beside;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
@@ -35,7 +37,7 @@ use crate::{
     hub::Leader,
     keys,
     link::{self, Link},
-    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unpack},
+    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Vouched, Welcome, frame, pack, unpack},
     reception, tls,
     vault::digest_of,
 };
@@ -55,6 +57,8 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/demote", post(demote))
         .route("/peer/keys", post(take_keys))
         .route("/peer/keys/fetch", post(give_keys))
+        .route("/peer/logs", post(beside::logs))
+        .route("/peer/exec", post(beside::exec))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -143,13 +147,7 @@ async fn promote(
     if desk.hub.place().part != SeatPart::Server {
         return Err(not_seated(&known.0));
     }
-    let link = Link::of(&desk.hub);
-    let is_one_of = |servers: &[Server]| servers.iter().any(|server| server.name == known.0);
-    if desk.hub.store().is_none()
-        && (!is_one_of(&link.servers().await.map_err(|error| failed(&error))?) || is_disowned(&desk, &known).await)
-    {
-        return Err(not_seated(&known.0));
-    }
+    ensure_trusted(&desk, &known).await?;
     let served = desk.hub.serve(member, vault).await;
     served.map(|_| Vec::new()).map_err(|error| failed(&error))
 }
@@ -162,6 +160,19 @@ async fn take_keys(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Resu
 async fn give_keys(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
     desk.store()?;
     write(&keys::some(&desk.hub, &read(&message)?))
+}
+
+/// Refuses servers that left, also where no log says who did.
+async fn ensure_trusted(desk: &Desk, known: &Known) -> Result<(), Refusal> {
+    if desk.hub.store().is_some() {
+        // Those with a log were asked about it at the door.
+        return Ok(());
+    }
+    let servers = Link::of(&desk.hub).servers().await.map_err(|error| failed(&error))?;
+    if servers.iter().any(|server| server.name == known.0) && !is_disowned(desk, known).await {
+        return Ok(());
+    }
+    Err(not_seated(&known.0))
 }
 
 /// Whether another server says that a node has left: the one that left would say that it has not. The only server there

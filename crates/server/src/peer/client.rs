@@ -12,9 +12,11 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{Method, Request, Response, body::Incoming, client::conn::http1::SendRequest, header};
+use hyper::{
+    Method, Request, Response, StatusCode, body::Incoming, client::conn::http1::SendRequest, header, upgrade::Upgraded,
+};
 use hyper_util::rt::TokioIo;
-use longshore_api::Envelope;
+use longshore_api::{Envelope, SESSION_PROTOCOL};
 use longshore_model::NodeName;
 use longshore_store::replicated::{LARGEST_MESSAGE, Sent};
 use tokio::net::TcpStream;
@@ -76,18 +78,30 @@ impl Calls {
         if status.is_success() {
             return Ok(body);
         }
-        let unclear = || Envelope::new("unclear", format!("the answer was {status}"));
-        Err(CallError::Refused(serde_json::from_slice(&body).unwrap_or_else(|_| unclear())))
+        Err(no(status, &body))
     }
 
     /// Asks for something that is answered bit by bit.
-    pub(crate) async fn stream(&self, to: &Server, path: &str) -> Result<Incoming, CallError> {
-        let (_, response) = self.send(to, path, Vec::new()).await?;
-        let status = response.status();
-        if status.is_success() {
+    pub(crate) async fn stream(&self, to: &Server, path: &str, message: Vec<u8>) -> Result<Incoming, CallError> {
+        let (_, response) = self.send(to, path, message).await?;
+        if response.status().is_success() {
             return Ok(response.into_body());
         }
-        Err(CallError::Refused(Envelope::new("unclear", format!("the answer was {status}"))))
+        Err(refused(response).await)
+    }
+
+    /// Asks for something that is talked about, on a connection of its own.
+    pub(crate) async fn converse(&self, to: &Server, path: &str, message: Vec<u8>) -> Result<Upgraded, CallError> {
+        let mut request = self.request(to, path, message.into())?;
+        request.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(SESSION_PROTOCOL));
+        let mut connection = self.connected(to).await?;
+        let answered = connection.send_request(request).await;
+        let response = answered.map_err(|error| silent(error, Sent::Perhaps))?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return hyper::upgrade::on(response).await.map_err(|error| silent(error, Sent::Perhaps));
+        }
+        Err(refused(response).await)
     }
 
     async fn send(
@@ -111,9 +125,7 @@ impl Calls {
                 }
             }
         }
-        let connected = tokio::time::timeout(CONNECT, self.connect(to)).await;
-        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let mut connection = connected.map_err(|error| silent(error, Sent::No))?;
+        let mut connection = self.connected(to).await?;
         match connection.try_send_request(self.request(to, path, message)?).await {
             Ok(response) => Ok((connection, response)),
             Err(mut failed) => {
@@ -133,6 +145,12 @@ impl Calls {
         request.body(Full::new(message)).map_err(unsendable)
     }
 
+    async fn connected(&self, to: &Server) -> Result<Connection, CallError> {
+        let connected = tokio::time::timeout(CONNECT, self.connect(to)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        connected.map_err(|error| silent(error, Sent::No))
+    }
+
     async fn connect(&self, to: &Server) -> io::Result<Connection> {
         let stream = TcpStream::connect(&to.address).await?;
         stream.set_nodelay(true)?;
@@ -141,7 +159,7 @@ impl Calls {
         let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = shaken.map_err(io::Error::other)?;
         // Ends by itself when the sender is dropped or the other side is gone.
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 
@@ -160,6 +178,20 @@ impl Calls {
     fn idle_mut(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a refusal says.
+async fn refused(response: Response<Incoming>) -> CallError {
+    let status = response.status();
+    match Limited::new(response.into_body(), LARGEST_MESSAGE).collect().await {
+        Ok(body) => no(status, &body.to_bytes()),
+        Err(error) => silent(error, Sent::Perhaps),
+    }
+}
+
+fn no(status: StatusCode, body: &[u8]) -> CallError {
+    let unclear = || Envelope::new("unclear", format!("the answer was {status}"));
+    CallError::Refused(serde_json::from_slice(body).unwrap_or_else(|_| unclear()))
 }
 
 fn silent(error: impl std::fmt::Display, sent: Sent) -> CallError {

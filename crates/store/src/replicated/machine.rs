@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use longshore_model::{AuditEvent, AuditOutcome, Command, StateIndex};
+use longshore_model::{AuditAction, AuditEvent, AuditOutcome, Command, StateIndex};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -105,7 +105,7 @@ impl Machine {
             Err(refusal) => Outcome::Refused(refusal),
         };
         if let Some((action, subject)) = audited {
-            let outcome = audit_outcome(&outcome);
+            let outcome = audit_outcome(action, &outcome);
             let index = self.state.index();
             self.audited += 1;
             self.record(AuditEvent { number: self.audited, index, at, actor, action, subject, outcome });
@@ -147,9 +147,11 @@ impl Answered {
     }
 }
 
-fn audit_outcome(outcome: &Outcome) -> AuditOutcome {
+fn audit_outcome(action: AuditAction, outcome: &Outcome) -> AuditOutcome {
     match outcome {
         Outcome::Changed => AuditOutcome::Done,
+        // It happens outside of the state.
+        Outcome::Unchanged if action == AuditAction::ExecStarted => AuditOutcome::Done,
         Outcome::Unchanged => AuditOutcome::Unchanged,
         Outcome::Refused(refusal) => AuditOutcome::Refused(refusal.code().to_owned()),
         Outcome::KeyReused => AuditOutcome::Refused("idempotency_key_reused".to_owned()),

@@ -60,7 +60,7 @@ async fn output_is_kept_apart_and_can_be_cut_to_its_end(ground: Ground, driver: 
     let script = format!("for n in 1 2 3; do echo out $n; done; echo wrong >&2; {SLEEP}");
     let (node, work) = running(&ground, driver, &script).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let read = async |options| all(node.agent().logs(&work.key.group, &work.key.slot, options).await.unwrap()).await;
+    let read = async |options| all(node.agent().logs(&work.key, work.attempt, options).await.unwrap()).await;
     let lines = read(LogOptions::default()).await;
     let mut sorted = texts(&lines);
     sorted.sort();
@@ -77,7 +77,7 @@ async fn output_can_be_followed_until_the_replica_ends(ground: Ground, driver: D
     let script = "n=0; while [ $n -lt 5 ]; do echo line $n; n=$((n+1)); sleep 0.3; done; exit 3";
     let (node, work) = running(&ground, driver, script).await;
     let options = LogOptions { follow: Follow::Yes, ..LogOptions::default() };
-    let lines = all(node.agent().logs(&work.key.group, &work.key.slot, options).await.unwrap()).await;
+    let lines = all(node.agent().logs(&work.key, work.attempt, options).await.unwrap()).await;
     assert_eq!(texts(&lines), ["line 0", "line 1", "line 2", "line 3", "line 4"]);
     node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
 }
@@ -104,7 +104,7 @@ async fn finished(mut session: ExecSession) -> (String, Option<i64>) {
 async fn a_command_runs_beside_a_replica_and_gives_its_code(ground: Ground, driver: Driver) {
     let (node, work) = running(&ground, driver, SLEEP).await;
     let asked = request("read word; echo heard $word; exit 5", Terminal::None);
-    let session = node.agent().exec(&work.key.group, &work.key.slot, asked).await.unwrap();
+    let session = node.agent().exec(&work.key, work.attempt, asked).await.unwrap();
     session.input.send(ExecInput::Bytes(Bytes::from_static(b"hello\n"))).await.unwrap();
     assert_eq!(finished(session).await, ("heard hello\n".to_owned(), Some(5)));
 }
@@ -113,7 +113,7 @@ async fn a_command_on_a_terminal_knows_its_size_and_a_change_of_it(ground: Groun
     let (node, work) = running(&ground, driver, SLEEP).await;
     let script = "test -t 0 && read word && stty size && exit 0";
     let asked = request(script, Terminal::Size { columns: 80, rows: 24 });
-    let session = node.agent().exec(&work.key.group, &work.key.slot, asked).await.unwrap();
+    let session = node.agent().exec(&work.key, work.attempt, asked).await.unwrap();
     session.input.send(ExecInput::Resize { columns: 132, rows: 50 }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     session.input.send(ExecInput::Bytes(Bytes::from_static(b"go\r"))).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_secret_is_a_file_in_memory_and_gone_with_its_replica(ground: Ground, 
     node.control.put(&work);
     node.control.runs(&work).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let lines = all(node.agent().logs(&work.key.group, &work.key.slot, LogOptions::default()).await.unwrap()).await;
+    let lines = all(node.agent().logs(&work.key, work.attempt, LogOptions::default()).await.unwrap()).await;
     assert_eq!(texts(&lines), ["tmpfs"]);
     let folder = ground.folder().join("agent/secrets").join(work.container_name());
     assert!(folder.exists());

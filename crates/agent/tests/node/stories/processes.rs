@@ -160,7 +160,7 @@ async fn output_is_rotated_and_read_across_the_files(ground: Ground) {
     node.control.runs(&work).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let options = longshore_agent::LogOptions { tail: Some(100), ..longshore_agent::LogOptions::default() };
-    let mut lines = node.agent().logs(&work.key.group, &work.key.slot, options).await.unwrap();
+    let mut lines = node.agent().logs(&work.key, work.attempt, options).await.unwrap();
     let mut texts = Vec::new();
     while let Some(line) = lines.recv().await {
         texts.push(String::from_utf8_lossy(&line.text).into_owned());

@@ -53,8 +53,18 @@ pub(super) const ROUTES: &[Route] = &[
     get("/v1/replicas", IN_SCOPE, "All replicas", "[Replica]"),
     get("/v1/pending", IN_SCOPE, "What has no node, and why", "[Pending]"),
     get("/v1/why/{replica}", IN_SCOPE, "Why a replica is where it is, or nowhere", "Why"),
+    get("/v1/logs", IN_SCOPE, "What replicas write: a LogEntry a line, empty lines as signs of life", "").asked(&[
+        "of",
+        "namespace",
+        "follow",
+        "since_ms",
+        "tail",
+    ]),
     tell("POST", "/v1/login-links", IN_SCOPE, "Makes a link that logs in to the dashboard, once").gives("LoginLink"),
     tell("POST", "/v1/plan", DEPLOY, "What applying a manifest would do").takes("ApplyRequest").gives("ManifestPlan"),
+    tell("POST", "/v1/replicas/{replica}/exec", DEPLOY, "Runs a command beside a replica: 101, then frames both ways")
+        .takes("ExecRequest")
+        .gives(""),
     tell("POST", "/v1/deployments", DEPLOY, "Applies a manifest").takes("ApplyRequest").gives("AppliedManifest"),
     tell("DELETE", "/v1/deployments/{name}", DEPLOY, "Removes a deployment").asked(NAMESPACE),
     tell("POST", "/v1/deployments/{name}/rollback", DEPLOY, "Puts an older manifest in force")

@@ -33,6 +33,12 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
          details: {anything}, generation: integer, attempt: integer, revision: integer, restarts: integer, \
          since_ms: integer?, address: string?",
     ),
+    ("LogEntry", "replica: string, generation: integer, node: string, at_ms: integer, source: string, text: string"),
+    (
+        "ExecRequest",
+        "command: [string], environment: [string]?, user: string?, working_dir: string?, terminal: TerminalSize?",
+    ),
+    ("TerminalSize", "columns: integer, rows: integer"),
     (
         "Pending",
         "namespace: string, deployment: string, service: string, count: integer, reason: string, refused: {integer}, \

@@ -1,0 +1,181 @@
+//! Answers that go on: lines as they come, and a conversation with a command.
+//!
+//! Owns: reading them bit by bit. Invariant: nothing here has a time limit once the answer has begun; whoever asks decides
+//! how long to listen.
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONNECTION, CONTENT_TYPE, UPGRADE},
+    upgrade::Upgraded,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf},
+    net::UnixStream,
+};
+
+use super::{Client, ClientError, Endpoint, LARGEST_ANSWER, connect, encoded};
+use crate::{ExecRequest, Frame, LogEntry, LogQuery, SESSION_PROTOCOL};
+
+/// Longest line that is read.
+const LONGEST_LINE: usize = 16 * 1024 * 1024;
+
+/// Lines as they come.
+#[derive(Debug)]
+pub struct LogLines {
+    client: Client,
+    body: Incoming,
+    arrived: BytesMut,
+}
+
+impl LogLines {
+    /// The next line; nothing once there will be none.
+    pub async fn next(&mut self) -> Result<Option<LogEntry>, ClientError> {
+        loop {
+            if let Some(end) = self.arrived.iter().position(|byte| *byte == b'\n') {
+                let line = self.arrived.split_to(end + 1);
+                // An empty one says that the daemon lives.
+                if line.len() > 1 {
+                    return serde_json::from_slice(&line).map(Some).map_err(|cause| self.client.garbled(cause));
+                }
+                continue;
+            }
+            if self.arrived.len() > LONGEST_LINE {
+                return Err(self.client.garbled("a line has no end"));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(cause)) => return Err(self.client.broken(cause)),
+                Some(Ok(frame)) => self.arrived.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            }
+        }
+    }
+}
+
+/// What is said to a command.
+#[derive(Debug)]
+pub struct SessionInput(WriteHalf<TokioIo<Upgraded>>);
+
+impl SessionInput {
+    /// Says something. Whether anybody listens shows in what the command says.
+    pub async fn say(&mut self, frame: &Frame) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.0.write_all(&bytes).await?;
+        self.0.flush().await
+    }
+}
+
+/// What a command says.
+#[derive(Debug)]
+pub struct SessionOutput {
+    client: Client,
+    stream: ReadHalf<TokioIo<Upgraded>>,
+    arrived: BytesMut,
+}
+
+impl SessionOutput {
+    /// The next thing it says; nothing once the connection has ended, which comes after its exit or instead of it.
+    pub async fn next(&mut self) -> Result<Option<Frame>, ClientError> {
+        loop {
+            if let Some(frame) = Frame::decode(&mut self.arrived).map_err(|cause| self.client.garbled(cause))? {
+                return Ok(Some(frame));
+            }
+            let read = self.stream.read_buf(&mut self.arrived).await.map_err(|cause| self.client.broken(cause))?;
+            if read == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Lines of one or several replicas.
+    pub async fn logs(&self, query: &LogQuery) -> Result<LogLines, ClientError> {
+        let LogQuery { of, namespace, follow, since_ms, tail } = query;
+        let mut path = format!("/v1/logs?of={}&namespace={}&follow={follow}", encoded(of), encoded(namespace));
+        for (name, value) in [("since_ms", since_ms), ("tail", tail)] {
+            if let Some(value) = value {
+                path = format!("{path}&{name}={value}");
+            }
+        }
+        let response = self.begin(Method::GET, &path, Bytes::new(), None).await?;
+        match response.status() {
+            StatusCode::OK => {
+                Ok(LogLines { client: self.clone(), body: response.into_body(), arrived: BytesMut::new() })
+            }
+            _ => Err(self.refusal(response).await),
+        }
+    }
+
+    /// Runs a command beside a replica.
+    pub async fn exec(
+        &self,
+        replica: &str,
+        request: &ExecRequest,
+    ) -> Result<(SessionInput, SessionOutput), ClientError> {
+        let path = format!("/v1/replicas/{}/exec", encoded(replica));
+        let body = serde_json::to_vec(request).map_err(|cause| self.garbled(cause))?;
+        let response = self.begin(Method::POST, &path, body.into(), Some(SESSION_PROTOCOL)).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(self.refusal(response).await);
+        }
+        let stream = hyper::upgrade::on(response).await.map_err(|cause| self.broken(cause))?;
+        let (read, write) = tokio::io::split(TokioIo::new(stream));
+        let output = SessionOutput { client: self.clone(), stream: read, arrived: BytesMut::new() };
+        Ok((SessionInput(write), output))
+    }
+
+    /// Sends a request and waits for the answer to begin.
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        protocol: Option<&str>,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let mut request = self.addressed(Request::builder().method(method).uri(path));
+        request = request.header(CONTENT_TYPE, "application/json");
+        if let Some(protocol) = protocol {
+            request = request.header(CONNECTION, "upgrade").header(UPGRADE, protocol);
+        }
+        let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
+        let begun = tokio::time::timeout(self.patience, self.sent(request)).await;
+        begun.map_err(|_| self.broken("it takes too long"))?
+    }
+
+    async fn sent(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+        let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
+        let mut sender = match &self.endpoint {
+            Endpoint::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+                let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+                let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
+                // Ends with the answer, or is handed over to the conversation.
+                tokio::spawn(connection.with_upgrades());
+                sender
+            }
+            Endpoint::Tls { address, token } => {
+                let stream = connect(address, token).await.map_err(unreachable)?;
+                let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+                let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
+                tokio::spawn(connection.with_upgrades());
+                sender
+            }
+        };
+        sender.send_request(request).await.map_err(|cause| self.broken(cause))
+    }
+
+    async fn refusal(&self, response: Response<Incoming>) -> ClientError {
+        match Limited::new(response.into_body(), LARGEST_ANSWER).collect().await {
+            Ok(body) => match serde_json::from_slice(&body.to_bytes()) {
+                Ok(envelope) => ClientError::Refused(envelope),
+                Err(cause) => self.garbled(cause),
+            },
+            Err(cause) => self.broken(cause),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What replicas write, and commands beside them, as somebody in front of a terminal sees it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use longshore_api::LogEntry;
+
+use crate::{
+    machine::Machine,
+    terminal::{PATIENCE, Terminal},
+};
+
+const TALK: &str = "\
+name: talk
+services:
+  web:
+    image: none
+    command: [sh, -c, \"echo hello from $$LONGSHORE_REPLICA; echo trouble >&2; exec sleep 600\"]
+    x-longshore: { driver: exec }
+    deploy: { replicas: 2, update_config: { monitor: 50ms } }
+";
+
+fn talk() -> Machine {
+    let mut machine = Machine::new();
+    machine.start_daemon_of("n1", 2);
+    machine.write("compose.yaml", TALK);
+    let applied = machine.ask(&["apply", "-f", "compose.yaml", "--wait"]);
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    machine.wait_for("everybody said hello", || lines(&machine, &["logs", "talk"]).len() == 4);
+    machine
+}
+
+fn lines(machine: &Machine, arguments: &[&str]) -> Vec<String> {
+    let output = machine.ask(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Code, standard output and standard error.
+fn said(machine: &Machine, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = machine.ask(arguments);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn begun(machine: &Machine, arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+    machine.prepare(&mut command);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn lines_of_all_replicas_come_with_their_names_and_can_be_cut() {
+    let machine = talk();
+    let mut all = lines(&machine, &["logs", "talk/web"]);
+    all.sort();
+    assert_eq!(
+        all,
+        [
+            "talk-web-0 | hello from talk-web-0",
+            "talk-web-0 | trouble",
+            "talk-web-1 | hello from talk-web-1",
+            "talk-web-1 | trouble"
+        ]
+    );
+    let entries = lines(&machine, &["logs", "talk", "-o", "json"]);
+    let entries: Vec<LogEntry> = entries.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(entries.is_sorted_by_key(|entry| entry.at_ms), "{entries:?}");
+    assert_eq!(entries.iter().filter(|entry| entry.node == "n1-2" && entry.replica == "talk-web-1").count(), 2);
+    assert_eq!(lines(&machine, &["logs", "talk-web-1"]).len(), 2);
+    assert_eq!(lines(&machine, &["logs", "talk", "--tail", "1"]).len(), 2, "one of each");
+    assert_eq!(lines(&machine, &["logs", "talk", "--since", "0s"]), [""; 0]);
+    assert_eq!(lines(&machine, &["logs", "talk", "--since", "1h"]).len(), 4);
+    let dated = lines(&machine, &["logs", "talk-web-0", "-t"]);
+    assert!(dated.iter().all(|line| line.starts_with("talk-web-0 | 20") && line.contains("Z ")), "{dated:?}");
+    let (code, _, error) = said(&machine, &["logs", "talc"]);
+    assert_eq!(code, Some(1));
+    assert!(error.contains("there is no replica, service or deployment `talc` (not_found)"), "{error}");
+    let (code, _, error) = said(&machine, &["logs", "talk/wep"]);
+    assert!(code == Some(1) && error.contains("not_found"), "{error}");
+    let _ = machine.ask(&["rm", "talk", "--wait"]);
+}
+
+/// Waits for a line.
+fn hears(lines: &Receiver<String>, wanted: &str) {
+    while lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("never `{wanted}`")) != wanted {}
+}
+
+#[test]
+fn who_follows_a_service_hears_replicas_that_come_later_and_is_let_go_with_the_last() {
+    let machine = talk();
+    let mut follower = begun(&machine, &["logs", "talk/web", "-f", "--tail", "0"]);
+    let (to, heard) = channel();
+    let out = BufReader::new(follower.stdout.take().unwrap());
+    thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+    // Whoever has not begun to listen when a replica starts hears it all the same.
+    assert!(machine.ask(&["scale", "talk", "web=3"]).status.success());
+    hears(&heard, "talk-web-2 | hello from talk-web-2");
+    assert!(machine.ask(&["restart", "talk", "web", "--wait"]).status.success());
+    hears(&heard, "talk-web-0 | hello from talk-web-0");
+    assert!(follower.try_wait().unwrap().is_none());
+    assert!(machine.ask(&["rm", "talk", "--wait"]).status.success());
+    assert!(follower.wait().unwrap().success(), "nothing is left to follow");
+}
+
+#[test]
+fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
+    let machine = talk();
+    let script = "echo $WORD $LONGSHORE_REPLICA; echo wrong >&2; exit 5";
+    let asked = ["exec", "-e", "WORD=yes", "talk-web-1", "sh", "-c", script];
+    assert_eq!(said(&machine, &asked), (Some(5), "yes talk-web-1\n".to_owned(), "wrong\n".to_owned()));
+    assert_eq!(said(&machine, &["exec", "talk-web-0", "cat"]), (Some(0), String::new(), String::new()), "no input");
+    let (code, _, error) = said(&machine, &["exec", "talk-wep-0", "true"]);
+    assert!(code == Some(1) && error.contains("there is no replica `talk-wep-0` (not_found)"), "{error}");
+    assert!(error.contains("did you mean `talk-web-0`?"), "{error}");
+    let (code, _, error) = said(&machine, &["exec", "talk-web-0", "/no/such/program"]);
+    assert!(code == Some(1) && error.contains("exec_failed"), "{error}");
+    let (code, _, error) = said(&machine, &["exec", "-t", "talk-web-0", "true"]);
+    assert!(code == Some(1) && error.contains("no terminal"), "{error}");
+
+    // More than any buffer on the way holds, in both directions at once.
+    let mut echo = begun(&machine, &["exec", "-i", "talk-web-1", "cat"]);
+    let (sent, mut back) = (vec![b'x'; 8 << 20], Vec::new());
+    let (mut input, expected) = (echo.stdin.take().unwrap(), sent.len());
+    let writer = thread::spawn(move || input.write_all(&sent));
+    echo.stdout.take().unwrap().read_to_end(&mut back).unwrap();
+    writer.join().unwrap().unwrap();
+    assert_eq!((back.len(), echo.wait().unwrap().code()), (expected, Some(0)));
+
+    let records = machine.json(&["audit", "--type", "exec_started"]);
+    let records = records.as_array().unwrap();
+    let subjects: Vec<&str> = records.iter().map(|record| record["subject"].as_str().unwrap()).collect();
+    assert_eq!(subjects, ["talk-web-1", "talk-web-0", "talk-web-0", "talk-web-1"]);
+    assert!(
+        records.iter().all(|record| record["actor"] == "operator/root" && record["outcome"] == "done"),
+        "{records:?}"
+    );
+    assert!(!serde_json::to_string(records).unwrap().contains("WORD"), "a command may hold a secret");
+    let _ = machine.ask(&["rm", "talk", "--wait"]);
+}
+
+/// Whether a process runs with exactly these words.
+fn runs(words: &[&str]) -> bool {
+    let wanted = words.join("\0") + "\0";
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.into_iter().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == wanted.as_bytes()))
+}
+
+#[test]
+fn who_leaves_takes_the_command_along() {
+    let machine = talk();
+    let odd = ["sleep", &format!("{}.25", 40_000 + u32::from(machine.port))];
+    let mut left = begun(&machine, &["exec", "talk-web-1", odd[0], odd[1]]);
+    machine.wait_for("the command runs", || runs(&odd));
+    left.kill().unwrap();
+    left.wait().unwrap();
+    machine.wait_for("the command is gone", || !runs(&odd));
+    let _ = machine.ask(&["rm", "talk", "--wait"]);
+}
+
+#[test]
+fn a_shell_beside_a_replica_is_on_the_terminal_in_front_and_follows_its_size() {
+    let machine = talk();
+    let mut terminal = Terminal::run(&["exec", "-it", "talk-web-1", "sh"], |command| machine.prepare(command));
+    terminal.press(b"echo I am $LONGSHORE_REPLICA; stty size\r");
+    terminal.wait_for("I am talk-web-1\n40 100");
+    terminal.resize(50, 132);
+    // The size travels on its own.
+    thread::sleep(Duration::from_millis(500));
+    terminal.press(b"stty size\r");
+    terminal.wait_for("\n50 132");
+    // Ctrl-C is for the command, not for us.
+    terminal.press(b"sleep 600\r");
+    thread::sleep(Duration::from_millis(500));
+    terminal.press(b"\x03");
+    terminal.press(b"echo still $((40 + 2))\r");
+    terminal.wait_for("still 42");
+    terminal.press(b"exit 3\r");
+    assert_eq!(terminal.wait_until_it_ends().code(), Some(3));
+    let _ = machine.ask(&["rm", "talk", "--wait"]);
+}
