@@ -36,7 +36,7 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{Node, NodeName, Plan, Time, config::Preemption};
+use longshore_model::{GroupKey, Node, NodeName, Plan, Time, config::Preemption, replica::Wanted};
 use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
@@ -133,9 +133,13 @@ impl Ledger {
 
     fn check_changes(state: &State, changes: &Changes, now: Time, violations: &mut Violations) {
         // Whoever is displaced for something more important is not taken away by a rollout.
-        if state.config().preemption == Preemption::Off {
-            for message in changes.stopped.iter().filter_map(|tenant| short::check(state, tenant, now)) {
-                violations.add(now, short::NAME, message);
+        let taken_away = changes.stopped.iter().filter(|tenant| !may_be_displaced(state, &tenant.group));
+        for message in taken_away.filter_map(|tenant| short::check(state, tenant, now)) {
+            violations.add(now, short::NAME, message);
+        }
+        for key in &changes.begun {
+            if let Some(message) = state.group(key).and_then(|group| concurrency::check(key, group)) {
+                violations.add(now, concurrency::NAME, message);
             }
         }
         for (group, slot, rollout) in &changes.stepped {
@@ -161,6 +165,14 @@ impl Ledger {
             violations.add(now, "events", "the events told another story than the state".to_owned());
         }
     }
+}
+
+/// Whether there is anybody for whom a service may be displaced. Whether it was is known to nobody but the scheduler.
+fn may_be_displaced(state: &State, key: &GroupKey) -> bool {
+    let Some(group) = state.group(key) else { return false };
+    let mut others = state.groups().filter(|(_, other)| other.wanted == Wanted::Run);
+    let allowed = state.config().preemption == Preemption::On;
+    allowed && others.any(|(_, other)| other.spec.priority >= group.spec.priority.saturating_add(10))
 }
 
 /// Checks a plan against the state it was made from.
@@ -230,9 +242,6 @@ pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violation
     for (key, group) in state.groups() {
         for message in explained::check(state, key, group) {
             violations.add(now, explained::NAME, message);
-        }
-        if let Some(message) = concurrency::check(key, group) {
-            violations.add(now, concurrency::NAME, message);
         }
         if let Some(message) = slot_count::check(key, group) {
             violations.add(now, slot_count::NAME, message);

@@ -15,8 +15,8 @@
 use std::time::Duration;
 
 use longshore_model::{
-    AfterDrain, Generation, Health, Intent, PlanItem, ReplicaState, ServiceKind, ServiceSpec, Time, replica::Wanted,
-    service::Reconcile,
+    AfterDrain, Generation, Health, Intent, PlanItem, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time,
+    replica::Wanted, service::Reconcile,
 };
 
 use super::{
@@ -168,9 +168,11 @@ fn between(spec: &ServiceSpec, older: &Replica, (newest, proof): (&Replica, Proo
         | ReplicaState::Lost => return Fate::Goes,
     }
     let replacement_runs = newest.state == ReplicaState::Running;
+    let given_up = newest.code == Some(RuntimeCode::RestartExhausted);
     let original_wins = match spec.disconnect.reconcile {
         Reconcile::KeepOriginal => true,
-        Reconcile::KeepReplacement => false,
+        // There is nothing to keep of one that was given up.
+        Reconcile::KeepReplacement => given_up,
         Reconcile::BestScore => !replacement_runs,
         Reconcile::LongestRunning => !replacement_runs || older.since < newest.since,
     };

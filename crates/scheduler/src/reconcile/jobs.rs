@@ -21,7 +21,7 @@ use crate::{
     placement::Vacancy,
     view::{
         GroupIx, NodeIx, View,
-        groups::{Group, Replica, Slot},
+        groups::{Group, Replica, Slot, is_live},
     },
 };
 
@@ -110,8 +110,16 @@ pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
 pub(super) fn turns_left(group: &Group) -> usize {
     let Some(most) = group.spec.max_concurrent.filter(|_| is_job(group.spec.kind)) else { return usize::MAX };
     let rests = |replica: &Replica| has_ended(group, replica) || replica.state == ReplicaState::Failed;
-    let at_work = group.wanted_slots().filter(|slot| slot.current().is_none_or(|replica| !rests(replica))).count();
+    let works = |slot: &Slot| slot.current().is_none_or(|replica| !rests(replica)) || an_older_works(slot);
+    let at_work = group.wanted_slots().filter(|slot| works(slot)).count();
     (most as usize).saturating_sub(at_work)
+}
+
+/// Whether a generation that came back from a lost node is at work, whatever became of the one that replaced it.
+pub(super) fn an_older_works(slot: &Slot) -> bool {
+    let current = slot.current().map(|replica| replica.generation);
+    let older = slot.replicas.iter().filter(|replica| Some(replica.generation) != current && is_live(replica));
+    older.into_iter().any(|replica| !matches!(replica.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
 /// As many vacancies as may be under way beside what is. What has no turn yet and no generation to show is closed: its
@@ -129,7 +137,7 @@ pub(super) fn in_turn<T>(
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(slots::given_up).collect();
     let under_way = |slot: &&Slot| {
         let ended = |replica| has_ended(known, replica) || given_up.contains(&slot.key);
-        let unfinished = slot.current().is_none_or(|replica| !ended(replica));
+        let unfinished = slot.current().is_none_or(|replica| !ended(replica)) || an_older_works(slot);
         !closed.contains(&slot.key) && !asking.contains(&slot.key) && unfinished
     };
     let busy = known.wanted_slots().filter(under_way).count();

@@ -52,9 +52,9 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
             // Nobody there would hear it: it is replaced elsewhere, or started again once its node is back.
             Due::Restart if pass.view.fleet.is_down(replica.node) => {}
             // What was forgiven comes back in its turn, like anything else of a job.
-            Due::Restart if replica.state == ReplicaState::Failed && turns == 0 => {}
+            Due::Restart if takes_a_turn(slot, replica) && turns == 0 => {}
             Due::Restart => {
-                turns -= usize::from(replica.state == ReplicaState::Failed);
+                turns -= usize::from(takes_a_turn(slot, replica));
                 items.push(restart(slot, replica));
             }
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
@@ -74,6 +74,11 @@ pub(super) fn restart_ended(pass: &mut Pass<'_>, group: GroupIx) {
     if let Some(at) = wake_at {
         pass.wake(at);
     }
+}
+
+/// Whether a replica that is started again is one more at work: it is not while its slot has another generation that is.
+fn takes_a_turn(slot: &Slot, replica: &Replica) -> bool {
+    replica.state == ReplicaState::Failed && !jobs::an_older_works(slot)
 }
 
 /// Whether a generation that was to even the load does not come to run while the one it was to replace still does. It is

@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use longshore_model::{
     DeploymentPlan, Placement, PlanItem, ReplicaState, Rollout, RolloutState, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::Wanted,
-    rollout::{Promoted, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
+    rollout::{Held, Promoted, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
     service::{FailureAction, Promotion, UpdatePolicy},
 };
 
@@ -106,15 +106,18 @@ impl Part {
 }
 
 /// Which spec a slot follows: the group's, unless its step in a live rollout has not come. One that has no generation serves
-/// nobody and may as well change at once, where nothing holds the rollout back; and one that is what it shall become, by an
-/// earlier rollout to the same end, has nothing left to hold it to.
+/// nobody and may as well change at once, where nothing holds the rollout back; one that is what it shall become, by an
+/// earlier rollout to the same end, has nothing left to hold it to; and a node's own replica was never one of a count, nor the
+/// other way round.
 pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let Some(rollout) = view.rollout_of(&ask.key) else { return Follows::Target };
     let rolling = &view.group(ask.group).rolling;
     let stepped = slot.step.is_some_and(|step| step.rollout == rollout.number);
     let free = Part::of(view, ask).is_some_and(|part| part.is_free()) && slot.current().is_none();
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
-    let on_target = rolling.held.is_none() || stepped || is_there || slot.newest.0 == 0 || free;
+    let was_so = |held: &Held| held.spec.kind.is_per_node() == ask.spec.kind.is_per_node();
+    let held = rolling.held.as_ref().is_some_and(was_so);
+    let on_target = !held || stepped || is_there || slot.newest.0 == 0 || free;
     if on_target { Follows::Target } else { Follows::Held }
 }
 

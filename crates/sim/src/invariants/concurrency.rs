@@ -1,8 +1,8 @@
-//! No more replicas of a job are under way than may be at once.
+//! Nothing of a job begins while as many of it are under way as may be at once.
 //!
 //! Slots are counted: one lost from sight is still under way, as far as anybody knows, and so is its replacement, but they are
 //! the same piece of work; once the replacement has ended, it has. One that failed and waits to be started again has no process.
-//! Only what follows the present spec counts: a limit that was lowered stops nobody.
+//! Asked whenever something was placed, or started again after it had failed: a limit that was lowered stops nobody.
 
 use longshore_model::{
     GroupKey, ReplicaState, RuntimeCode, Slot,
@@ -17,8 +17,7 @@ pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
     let is_job = group.spec.kind.is_job() && group.wanted == Wanted::Run;
     let most = group.spec.max_concurrent.filter(|_| is_job)? as usize;
     let counts = |replica: &Replica| {
-        let wanted = replica.wanted == Wanted::Run && replica.assignment.terms.revision == group.revision;
-        wanted && !has_ended(group, replica) && replica.state != ReplicaState::Failed
+        replica.wanted == Wanted::Run && !has_ended(group, replica) && replica.state != ReplicaState::Failed
     };
     let is_under_way = |slot: &&Slot| {
         let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);

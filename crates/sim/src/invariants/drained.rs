@@ -6,7 +6,6 @@
 
 use longshore_model::{
     GroupKey, Health, Intent, Plan, PlanItem, ReplicaState, ServiceKind, SlotKey,
-    config::Preemption,
     replica::{Replica, Wanted},
     rollout::StepOutcome,
 };
@@ -15,9 +14,6 @@ use longshore_store::State;
 pub(super) const NAME: &str = "drained";
 
 pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
-    if state.config().preemption == Preemption::On {
-        return Vec::new();
-    }
     let items = plan.groups.iter().flat_map(|part| part.items.iter().map(|item| (&part.group, item)));
     let stops = items.filter_map(|(group, item)| match item {
         PlanItem::Stop { slot, generation } => Some((group, slot, *generation)),
@@ -27,7 +23,7 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         let parts = plan.groups.iter().filter(|part| part.group == *group);
         parts.flat_map(|part| &part.items).any(|item| is_step(item, slot))
     };
-    let stops = stops.filter(|(group, slot, _)| !changes(group, slot));
+    let stops = stops.filter(|(group, slot, _)| !changes(group, slot) && !super::may_be_displaced(state, group));
     let short = stops.filter(|(group, slot, generation)| leaves_a_gap(state, group, slot, *generation));
     short
         .map(|(group, slot, generation)| {

@@ -7,6 +7,7 @@
 use longshore_model::{
     Evacuation, GroupKey, Health, Node, ReplicaState, ServiceSpec, Slot, Time,
     replica::{Replica, Wanted},
+    rollout::Held,
     service::Replace,
 };
 use longshore_store::{Group, State, is_live};
@@ -48,9 +49,11 @@ fn lost_with<'s>(state: &'s State, slot: &Slot) -> Option<&'s Node> {
     (lost && !slot.replicas.iter().any(elsewhere)).then_some(node)
 }
 
-/// The spec a slot follows: until its step has come, the one before the rollout, unless it is what it shall become already.
+/// The spec a slot follows: until its step has come, the one before the rollout, unless it is what it shall become already, or
+/// the service ran one on every node then and has a count now, or the other way round.
 fn followed<'s>(state: &'s State, key: &GroupKey, group: &'s Group, slot: &Slot) -> &'s ServiceSpec {
-    let Some(held) = &group.rolling.held else { return &group.spec };
+    let was_so = |held: &&Held| held.spec.kind.is_per_node() == group.spec.kind.is_per_node();
+    let Some(held) = group.rolling.held.as_ref().filter(was_so) else { return &group.spec };
     let rollout = state.deployment(&key.namespace, &key.deployment).and_then(|known| known.rollout.as_ref());
     let stepped = slot.step.is_some_and(|step| rollout.is_some_and(|rollout| rollout.number == step.rollout));
     let newest = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);

@@ -44,6 +44,7 @@ pub(crate) struct Ledger {
     assignments: BTreeMap<Tenant, Assignment>,
     highest: BTreeMap<GroupKey, SlotIndex>,
     running: BTreeSet<Tenant>,
+    failed: BTreeSet<Tenant>,
     moves: Moves,
     touched: Touched,
 }
@@ -68,6 +69,8 @@ pub(super) struct Touched {
 pub(super) struct Changes {
     /// Running generations that were told to stop.
     pub(super) stopped: BTreeSet<Tenant>,
+    /// Services of which something was placed, or started again after it had failed.
+    pub(super) begun: BTreeSet<GroupKey>,
     /// Slots whose step is done, each with the rollout.
     pub(super) stepped: BTreeSet<(GroupKey, SlotKey, RolloutNumber)>,
     /// Deployments said to be back on the old manifest.
@@ -83,7 +86,14 @@ impl Ledger {
             Event::Placed { group, slot, generation, assignment } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
                 self.touched.changes.retried.extend(super::rolled_back::check_retry(state, group, slot, assignment));
+                self.touched.changes.begun.insert(group.clone());
                 self.move_in(tenant, assignment);
+            }
+            Event::Restarting { group, slot, generation, .. } => {
+                let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
+                if self.failed.remove(&tenant) {
+                    self.touched.changes.begun.insert(group.clone());
+                }
             }
             Event::Released { group, slot, generation, .. } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
@@ -92,12 +102,7 @@ impl Ledger {
             }
             Event::Observed { group, slot, generation, state: seen, .. } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
-                self.seen(&tenant, *seen);
-                if *seen == ReplicaState::Running {
-                    self.running.insert(tenant);
-                } else {
-                    self.running.remove(&tenant);
-                }
+                self.seen(tenant, *seen);
             }
             Event::Stopping { group, slot, generation } => {
                 let tenant = Tenant { group: group.clone(), slot: slot.clone(), generation: *generation };
@@ -130,7 +135,6 @@ impl Ledger {
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }
             | Event::SlotGone { .. }
-            | Event::Restarting { .. }
             | Event::FailureCounted { .. }
             | Event::EvenOutAsked(_)
             | Event::EvenedOut(_)
@@ -202,10 +206,24 @@ impl Ledger {
     }
 
     /// A generation keeps the kind it was made as, whatever its service has become.
-    fn seen(&mut self, tenant: &Tenant, seen: ReplicaState) {
-        let kind = self.assignments.get(tenant).map(|assignment| assignment.terms.kind);
+    fn seen(&mut self, tenant: Tenant, seen: ReplicaState) {
+        let kind = self.assignments.get(&tenant).map(|assignment| assignment.terms.kind);
         if kind.is_some_and(|kind| !occupies(kind, seen)) {
-            self.vacate(tenant);
+            self.vacate(&tenant);
+        }
+        self.running.remove(&tenant);
+        self.failed.remove(&tenant);
+        match seen {
+            ReplicaState::Running => drop(self.running.insert(tenant)),
+            ReplicaState::Failed => drop(self.failed.insert(tenant)),
+            ReplicaState::Pending
+            | ReplicaState::Pulling
+            | ReplicaState::Starting
+            | ReplicaState::Degraded
+            | ReplicaState::Draining
+            | ReplicaState::Stopped
+            | ReplicaState::Completed
+            | ReplicaState::Lost => {}
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn check(
     let slot_known = group.slots.get(slot)?;
     let monitor = policy(group, known).monitor;
     // Not only the newest: the same plan may already move it away from a node that is being drained.
-    let own = slot_known.replicas.iter().filter(|replica| is_made_so(group, replica)).any(|replica| {
+    let own = slot_known.replicas.iter().filter(|replica| is_made_so(state, key, group, replica)).any(|replica| {
         let proved = replica.since.after(monitor) <= now && is_heard_of(state, replica);
         proved || is_kept(slot_known, replica)
     });
@@ -40,11 +40,18 @@ pub(super) fn policy<'g>(group: &'g Group, rollout: &Rollout) -> &'g UpdatePolic
     group.spec.rollback.as_ref().filter(|_| backwards).unwrap_or(&group.spec.update)
 }
 
-fn is_made_so(group: &Group, replica: &Replica) -> bool {
+fn is_made_so(state: &State, key: &GroupKey, group: &Group, replica: &Replica) -> bool {
     let terms = &replica.assignment.terms;
     let made = (&terms.spec_hash, terms.kind, terms.restart_epoch);
     let runs = is_live(replica) && replica.state == ReplicaState::Running;
-    runs && made == (&group.spec.spec_hash, group.spec.kind, group.restart_epoch)
+    // Work that ends is not done once more for another version of a secret.
+    let has_secrets = group.spec.kind.is_job()
+        || group
+            .spec
+            .secrets_required
+            .iter()
+            .all(|name| terms.secret_versions.get(name).copied() == state.secret_version(&key.namespace, name));
+    runs && has_secrets && made == (&group.spec.spec_hash, group.spec.kind, group.restart_epoch)
 }
 
 fn is_heard_of(state: &State, replica: &Replica) -> bool {

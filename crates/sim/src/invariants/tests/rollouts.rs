@@ -11,7 +11,7 @@ use super::*;
 fn scenario(order: &str) -> Scenario {
     let services = |image: &str| {
         format!(
-            "services: {{ web: {{ image: '{image}', deploy: {{ replicas: 2, update_config: {{ order: {order} }} }} }} }}"
+            "services: {{ web: {{ image: '{image}', deploy: {{ replicas: 2, update_config: {{ order: {order} }} }}, x-longshore: {{ secrets_required: [ pass ] }} }} }}"
         )
     };
     let text = format!(
@@ -174,6 +174,17 @@ fn a_step_said_to_be_done_before_the_monitor_time_is_over_is_noticed() {
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
     world.see_running(0, 2);
     world.now = Time(24_999);
+    world.commit(vec![world.step(0, StepOutcome::Done)]);
+    assert_eq!(world.said().first().map(|(rule, _)| *rule), Some("stepped"));
+}
+
+#[test]
+fn a_step_said_to_be_done_with_an_old_secret_is_noticed() {
+    let mut world = World::rolling("start-first");
+    world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
+    world.see_running(0, 2);
+    world.now = Time(25_000);
+    world.tell(Command::PutSecret { namespace: "default".into(), name: "pass".into(), version: 2 });
     world.commit(vec![world.step(0, StepOutcome::Done)]);
     assert_eq!(world.said().first().map(|(rule, _)| *rule), Some("stepped"));
 }

@@ -96,6 +96,33 @@ deployments:
 }
 
 #[test]
+fn a_lowered_limit_stops_nobody_and_what_was_there_before_it_counts() {
+    let job = |replicas: u32, most: u32| {
+        format!(
+            "nodes: [ {{ name: a, cpu: 4, memory: 1GiB }} ]\ndeployments: {{ shop: \"services: {{ job: {{ image: 'job:1', deploy: {{ mode: replicated-job, replicas: {replicas} }}, x-longshore: {{ max_concurrent: {most} }} }} }}\" }}\n"
+        )
+    };
+    let (mut ledger, mut violations) = (Ledger::default(), Violations::default());
+    let mut state = applied(&job(4, 2));
+    let mut tell = |state: &mut State, command: Command| {
+        for event in state.apply(command).unwrap() {
+            ledger.take(&event, state);
+        }
+        ledger.check(state, Time(70), &mut violations);
+        violations.list.len()
+    };
+    let two = placing(&state, "job", &[index(0), index(1)], "a");
+    assert_eq!(tell(&mut state, Command::Commit(Box::new(two))), 0);
+    let lowered = Scenario::parse("x.yaml", &job(5, 1)).unwrap();
+    let crate::scenario::Action::Ask(command) = &lowered.steps[0].action else { unreachable!() };
+    assert_eq!(tell(&mut state, Command::clone(command)), 0);
+    let third = placing(&state, "job", &[index(2)], "a");
+    tell(&mut state, Command::Commit(Box::new(third)));
+    let said: Vec<String> = violations.into_list().into_iter().map(|broken| broken.message).collect();
+    assert!(said.contains(&"shop-job has 3 under way, 1 may be at once".to_owned()), "{said:?}");
+}
+
+#[test]
 fn a_global_replica_on_another_node_than_its_own_is_noticed() {
     let mut state = applied(
         r#"
