@@ -29,7 +29,7 @@ use tokio::{
 use crate::{
     hub::Hub,
     interleave::Dated,
-    link::{Heard, Reach, hear},
+    link::{Finish, Reach, hear},
     peer::{CallError, Server, pack},
 };
 
@@ -147,7 +147,7 @@ pub(crate) async fn lines(hub: &Hub, state: &State, wanted: &LogsWanted) -> Resu
     let (to, lines) = mpsc::channel(LINES);
     let node = target.node.clone();
     tokio::spawn(async move {
-        if hear(body, to.clone()).await == Heard::Broken {
+        if hear(body, to.clone()).await == Finish::Broken {
             let text = format!("the connection to `{node}` broke");
             let _ = to.send(Line { at: crate::clock::now(), source: LogSource::Note, text }).await;
         }

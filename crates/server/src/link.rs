@@ -281,7 +281,7 @@ fn away(error: &ReceptionError) -> LinkError {
 
 /// How a stream of messages came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Finish {
     /// All of it was heard, or nobody wants to hear more.
     Whole,
     /// It broke off, fell silent, or was not understood.
@@ -289,17 +289,17 @@ pub(crate) enum Heard {
 }
 
 /// Reads messages that come over the network, until they end or nothing comes any more.
-pub(crate) async fn hear<T: DeserializeOwned>(mut body: Incoming, to: mpsc::Sender<T>) -> Heard {
+pub(crate) async fn hear<T: DeserializeOwned>(mut body: Incoming, to: mpsc::Sender<T>) -> Finish {
     let mut arrived = Vec::new();
     loop {
         let frame = tokio::select! {
             frame = tokio::time::timeout(SILENCE, body.frame()) => frame,
-            () = to.closed() => return Heard::Whole,
+            () = to.closed() => return Finish::Whole,
         };
         let data = match frame {
             Ok(Some(Ok(frame))) => frame.into_data(),
-            Ok(None) => return Heard::Whole,
-            Ok(Some(Err(_))) | Err(_) => return Heard::Broken,
+            Ok(None) => return Finish::Whole,
+            Ok(Some(Err(_))) | Err(_) => return Finish::Broken,
         };
         arrived.extend_from_slice(&data.unwrap_or_default());
         loop {
@@ -308,13 +308,13 @@ pub(crate) async fn hear<T: DeserializeOwned>(mut body: Incoming, to: mpsc::Send
                 Ok(Some(None)) => {}
                 Ok(Some(Some(message))) => {
                     if to.send(message).await.is_err() {
-                        return Heard::Whole;
+                        return Finish::Whole;
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(error, "what another node says is not understood");
-                    return Heard::Broken;
+                    return Finish::Broken;
                 }
             }
         }
