@@ -23,10 +23,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope,
-    JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NewToken, Node, Pending, RemoveNode, Replica,
-    RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest, TokenRow, WhatIf,
-    WhatIfRequest, Why, tls,
+    AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
+    JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node, Pending, Quota,
+    RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest,
+    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, tls,
 };
 
 pub use self::sessions::{LogLines, SessionInput, SessionOutput};
@@ -208,6 +208,31 @@ impl Client {
     /// Takes a node out of the cluster.
     pub async fn remove_node(&self, name: &str, how: RemoveNode) -> Result<Changed, ClientError> {
         self.ask(Method::DELETE, &of_node(name, &format!("?how={}", how.as_str())), NOTHING).await
+    }
+
+    /// All namespaces.
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceRow>, ClientError> {
+        self.ask(Method::GET, "/v1/namespaces", NOTHING).await
+    }
+
+    /// Sets all ceilings of a namespace.
+    pub async fn set_quota(&self, namespace: &str, quota: &Quota) -> Result<Changed, ClientError> {
+        self.ask(Method::PUT, &format!("/v1/namespaces/{}/quota", encoded(namespace)), Some(quota)).await
+    }
+
+    /// All volumes.
+    pub async fn volumes(&self) -> Result<Vec<VolumeRow>, ClientError> {
+        self.ask(Method::GET, "/v1/volumes", NOTHING).await
+    }
+
+    /// The moves that evening out would make.
+    pub async fn even_out_plan(&self) -> Result<Vec<EvenOutMove>, ClientError> {
+        self.ask(Method::GET, "/v1/rebalance", NOTHING).await
+    }
+
+    /// Spreads replicas more evenly, one move at a time.
+    pub async fn even_out(&self) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, "/v1/rebalance", NOTHING).await
     }
 
     /// The control plane.

@@ -12,6 +12,7 @@ mod deployment;
 mod envelope;
 mod event;
 mod foresight;
+mod namespace;
 mod node;
 mod replica;
 mod session;
@@ -33,6 +34,7 @@ pub use event::{Change, Event};
 pub use foresight::{
     Headroom, ManifestPlan, Move, NewCount, NewNode, Rest, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
 };
+pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
 pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
 pub use replica::Replica;
 pub use session::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};

@@ -17,6 +17,7 @@ mod print;
 mod progress;
 mod remote;
 mod server;
+mod shares;
 mod sim;
 mod style;
 mod suggest;
@@ -54,6 +55,16 @@ enum Command {
     /// Store secrets.
     #[command(subcommand)]
     Secret(cluster::SecretCommand),
+    /// Show namespaces.
+    #[command(subcommand)]
+    Namespace(shares::NamespaceCommand),
+    /// Set the ceilings of namespaces.
+    #[command(subcommand)]
+    Quota(shares::QuotaCommand),
+    /// Show volumes.
+    #[command(subcommand)]
+    Volume(shares::VolumeCommand),
+    Rebalance(shares::Rebalance),
     Backup(cluster::Backup),
     Restore(cluster::Restore),
     Dashboard(cluster::Dashboard),
@@ -89,6 +100,10 @@ fn main() -> std::process::ExitCode {
         Command::Cluster(command) => cluster::run(command),
         Command::Token(command) => cluster::token(command),
         Command::Secret(command) => cluster::secret(command),
+        Command::Namespace(command) => shares::namespace(&command),
+        Command::Quota(command) => shares::quota(command),
+        Command::Volume(command) => shares::volume(&command),
+        Command::Rebalance(options) => shares::rebalance(&options),
         Command::Backup(options) => cluster::backup(&options),
         Command::Dashboard(options) => cluster::dashboard(&options),
         Command::Restore(options) => cluster::restore(options),

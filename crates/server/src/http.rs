@@ -22,6 +22,7 @@ mod probes;
 mod questions;
 mod refusal;
 mod secrets;
+mod shares;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -146,6 +147,9 @@ fn of_the_whole() -> Router<Arc<Desk>> {
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))
         .route("/v1/secrets", get(secrets::list))
+        .route("/v1/namespaces", get(shares::namespaces))
+        .route("/v1/volumes", get(shares::volumes))
+        .route("/v1/rebalance", get(shares::preview))
 }
 
 fn of_admins() -> Router<Arc<Desk>> {
@@ -159,6 +163,8 @@ fn of_admins() -> Router<Arc<Desk>> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/secrets/{name}", put(secrets::put).delete(secrets::remove))
         .route("/v1/cluster/rotate-key", post(access::rotate_key))
+        .route("/v1/namespaces/{name}/quota", put(shares::set_quota))
+        .route("/v1/rebalance", post(shares::even_out))
         .route("/v1/backup", get(probes::backup))
 }
 
@@ -197,6 +203,12 @@ impl Desk {
                 "the idempotency key was used for another request",
             )),
         }
+    }
+
+    /// The same, for what may ask for more than its namespace has left.
+    async fn carry_out_within_quota(&self, caller: Caller, command: Command) -> Result<CarriedOut, Refusal> {
+        self.store()?.read().await?.state.admits(&command)?;
+        self.carry_out(caller, command).await
     }
 
     /// The same, for requests whose whole answer is whether anything changed.

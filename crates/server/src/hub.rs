@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{MemberId, NodeName};
+use longshore_model::{MemberId, NodeName, Time};
+use longshore_scheduler::rebalance::Rebalancer;
 use longshore_store::replicated::{Member, OpenError, Part, Replicated, ReplicatedConfig};
 use tokio::sync::watch;
 
@@ -35,6 +36,8 @@ pub(crate) struct Hub {
     store: watch::Sender<Option<Replicated>>,
     /// Whom a node without a log last found leading.
     leader: Mutex<Option<Server>>,
+    /// What the rebalancer last knew, where this node leads or led.
+    pressures: Mutex<Option<Rebalancer>>,
     /// One promotion or demotion at a time.
     changing: tokio::sync::Mutex<()>,
 }
@@ -63,8 +66,19 @@ impl Hub {
             vault: Mutex::new(vault),
             store: watch::channel(None).0,
             leader: Mutex::default(),
+            pressures: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Keeps what the rebalancer knows for those who ask what it would do.
+    pub(crate) fn note_pressures(&self, rebalancer: &Rebalancer) {
+        *lock(&self.pressures) = Some(rebalancer.clone());
+    }
+
+    /// A rebalancer that knows what this node last knew of pressures; nothing where it never led.
+    pub(crate) fn pressures(&self, now: Time) -> Rebalancer {
+        lock(&self.pressures).clone().unwrap_or_else(|| Rebalancer::new(now))
     }
 
     pub(crate) fn place(&self) -> Place {

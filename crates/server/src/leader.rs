@@ -188,6 +188,7 @@ impl Leader {
         self.hub.figures.rebalance_cycles.add(1);
         let Cycle { plan, skips } =
             tokio::task::block_in_place(|| self.rebalancer.cycle(&mut self.view, self.heard, now));
+        self.hub.note_pressures(&self.rebalancer);
         for skip in skips.iter().filter(|skip| skip.count == 1) {
             tracing::info!(reason = skip.reason.code(), node = %skip.weighed.src, "rebalance skipped");
         }

@@ -29,6 +29,7 @@ mod status;
 
 pub use access::Access;
 pub use error::CommandError;
+pub use quota::{Desired, Share};
 pub use state::{Deployment, Group, Revision, State};
 pub use status::{StatusReport, is_live};
 

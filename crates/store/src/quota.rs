@@ -18,14 +18,44 @@ use longshore_model::{
 use crate::{CommandError, Group, State, conflicts::runs_per_node};
 
 /// Amounts in the three dimensions.
-#[derive(Clone, Copy, Debug, Default)]
-struct Desired {
-    replicas: u64,
-    memory_bytes: u64,
-    cpu_millis: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// Replicas.
+    pub replicas: u64,
+    /// Memory, overhead included.
+    pub memory_bytes: u64,
+    /// CPU requests, thousandths of a core.
+    pub cpu_millis: u64,
+}
+
+/// A namespace: what is asked for in it, and how much may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Deployments in it.
+    pub deployments: usize,
+    /// What they ask for together.
+    pub desired: Desired,
+    /// Its ceilings, where there are any.
+    pub quota: Option<Quota>,
 }
 
 impl State {
+    /// Every namespace that has a deployment or a ceiling.
+    pub fn namespaces(&self) -> BTreeMap<NamespaceName, Share> {
+        let mut shares: BTreeMap<NamespaceName, Share> = BTreeMap::new();
+        for (namespace, quota) in &self.quotas {
+            shares.entry(namespace.clone()).or_default().quota = Some(*quota);
+        }
+        for (namespace, ..) in self.deployments() {
+            shares.entry(namespace.clone()).or_default().deployments += 1;
+        }
+        for (key, group) in self.groups.iter().filter(|(_, group)| group.wanted == Wanted::Run) {
+            let count = replicas(&group.spec, group.spec.replicas, Some(group));
+            shares.entry(key.namespace.clone()).or_default().desired.add(&group.spec, count, &self.config);
+        }
+        shares
+    }
+
     /// Refuses a command that asks for more than its namespace has left. Only manifests and counts ask for anything.
     pub fn admits(&self, command: &Command) -> Result<(), CommandError> {
         match command {

@@ -172,6 +172,11 @@ impl State {
         self.deployments.get(&(namespace.clone(), name.clone()))
     }
 
+    /// All volumes, by namespace and name.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.values()
+    }
+
     /// One volume.
     pub fn volume(&self, key: &VolumeKey) -> Option<&Volume> {
         self.volumes.get(key)

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longshore_api::{AppliedManifest, AuditEntry, Changed, Deployment, ManifestPlan, Node, Replica, WhatIf, Why};
+use longshore_api::{
+    AppliedManifest, AuditEntry, Changed, Deployment, EvenOutMove, ManifestPlan, NamespaceRow, Node, Replica,
+    VolumeRow, WhatIf, Why,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -150,6 +153,57 @@ fn what_cannot_be_had_is_explained_and_can_be_undone() {
     ");
 }
 
+#[test]
+fn a_namespace_has_ceilings_and_what_came_together_can_be_spread_anew() {
+    let machine = shop();
+    insta::assert_snapshot!(said(&machine, "quota set default --replicas 3 --cpu 1.5 --memory 64GiB"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(said(&machine, "namespace ls"), @r"
+    exit 0
+    NAMESPACE DEPLOYMENTS REPLICAS CPU MEMORY
+    default 1 2/3 0/1.5 32 #
+    ");
+    insta::assert_snapshot!(said(&machine, "scale shop web=4"), @r"
+    exit 1
+    error: the replicas quota of namespace `default` is 3, 2 in use, and 2 more would be needed (quota_exceeded)
+
+    hint: raise the quota, or scale something else of the namespace down
+    ");
+    insta::assert_snapshot!(said(&machine, "quota set default"), @r"
+    exit 2
+    error: no ceiling is given
+
+    hint: `--replicas`, `--cpu` or `--memory`; `quota rm` removes all
+    ");
+    insta::assert_snapshot!(said(&machine, "quota rm default"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(said(&machine, "rebalance --plan"), @r"
+    exit 0
+    nothing would move
+    ");
+    let _ = machine.ask(&["node", "drain", "n1-2"]);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !said(&machine, "node ls").contains("n1-2 ready draining 0") {
+        assert!(Instant::now() < deadline, "{}", said(&machine, "node ls"));
+        thread::sleep(Duration::from_millis(50));
+    }
+    let _ = machine.ask(&["node", "activate", "n1-2"]);
+    insta::assert_snapshot!(said(&machine, "rebalance --plan"), @r"
+    exit 0
+    REPLICA FROM TO
+    shop-web-1 n1 n1-2
+    ");
+    insta::assert_snapshot!(said(&machine, "rebalance --apply"), @r"
+    exit 0
+    done
+    ");
+    let _ = machine.ask(&["rm", "shop", "--wait"]);
+}
+
 /// Reads an answer as the API's own type, and demands that nothing is left over or missing.
 fn is_exactly<T: DeserializeOwned + Serialize>(answer: &Value) {
     let read: T = serde_json::from_value(answer.clone()).unwrap_or_else(|error| panic!("{error}: {answer:#}"));
@@ -169,6 +223,10 @@ fn every_answer_has_the_shape_the_api_promises() {
     is_exactly::<WhatIf>(&machine.json(&["whatif", "--drain", "n1"]));
     is_exactly::<Vec<Node>>(&machine.json(&["node", "ls"]));
     is_exactly::<Node>(&machine.json(&["node", "inspect", "n1"]));
+    is_exactly::<Vec<NamespaceRow>>(&machine.json(&["namespace", "ls"]));
+    is_exactly::<Vec<VolumeRow>>(&machine.json(&["volume", "ls"]));
+    is_exactly::<Vec<EvenOutMove>>(&machine.json(&["rebalance", "--plan"]));
+    is_exactly::<Changed>(&machine.json(&["quota", "set", "other", "--replicas", "5"]));
     is_exactly::<Vec<AuditEntry>>(&machine.json(&["audit"]));
     is_exactly::<Changed>(&machine.json(&["scale", "shop", "web=1"]));
     is_exactly::<Changed>(&machine.json(&["node", "label", "n1", "zone=east"]));

@@ -65,7 +65,7 @@ pub(super) async fn apply(
     secrets::bring_along(&desk, &caller, &loaded, &files).await?;
     let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
     let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
-    let CarriedOut { changed, index, .. } = desk.carry_out(caller, command).await?;
+    let CarriedOut { changed, index, .. } = desk.carry_out_within_quota(caller, command).await?;
     let state = desk.store()?.read().await?.state;
     let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
     Ok(Json(AppliedManifest {
@@ -160,7 +160,8 @@ pub(super) async fn scale(
 ) -> Answer<Changed> {
     let group = scope.group(&names);
     caller.within(&group.namespace, &group.deployment)?;
-    desk.change(caller, Command::Scale { group, replicas: request.replicas }).await
+    let command = Command::Scale { group, replicas: request.replicas };
+    desk.carry_out_within_quota(caller, command).await.map(|done| Json(done.changed))
 }
 
 pub(super) async fn restart(

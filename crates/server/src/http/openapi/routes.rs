@@ -85,6 +85,9 @@ pub(super) const ROUTES: &[Route] = &[
         .asked(&["after"]),
     get("/v1/cluster", VIEW, "Who makes up the control plane", "ClusterStatus"),
     get("/v1/secrets", VIEW, "All secrets, never what is in them", "[SecretRow]"),
+    get("/v1/namespaces", VIEW, "All namespaces: what is asked for in them, and their ceilings", "[NamespaceRow]"),
+    get("/v1/volumes", VIEW, "All volumes, and where their data is", "[VolumeRow]"),
+    get("/v1/rebalance", VIEW, "The moves that evening out would make", "[EvenOutMove]"),
     tell("DELETE", "/v1/nodes/{name}", ADMIN, "Takes a node out of the cluster").asked(&["how"]),
     tell("POST", "/v1/nodes/{name}/drain", ADMIN, "Empties a node").takes("DrainRequest"),
     tell("POST", "/v1/nodes/{name}/labels", ADMIN, "Labels a node").takes("LabelRequest"),
@@ -101,5 +104,7 @@ pub(super) const ROUTES: &[Route] = &[
         .gives("SecretStored"),
     tell("DELETE", "/v1/secrets/{name}", ADMIN, "Removes a secret that nothing needs").asked(NAMESPACE),
     tell("POST", "/v1/cluster/rotate-key", ADMIN, "Has another of the cluster's keys seal").gives("KeyRotated"),
+    tell("PUT", "/v1/namespaces/{name}/quota", ADMIN, "Sets all ceilings of a namespace").takes("Quota"),
+    tell("POST", "/v1/rebalance", ADMIN, "Spreads replicas more evenly, one move at a time"),
     get("/v1/backup", ADMIN, "Everything the cluster goes on with, keys included", ""),
 ];
