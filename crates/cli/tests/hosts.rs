@@ -14,7 +14,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    os::unix::fs::MetadataExt as _,
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -241,10 +241,96 @@ fn holding(folder: &Path, needle: &[u8]) -> Vec<PathBuf> {
     found
 }
 
+/// A service for every way a replica can fare.
+const FATES: &str = "\
+name: fate
+x-box: &box { image: \"busybox:1\", pull_policy: never }
+services:
+  crashes: { <<: *box, command: [sh, -c, \"sleep 0.2; exit 3\"] }
+  hungry:
+    <<: *box
+    command: [sh, -c, \"x=aaaaaaaa; while :; do x=$$x$$x; done\"]
+    deploy: { resources: { limits: { memory: 16m } }, restart_policy: { condition: none } }
+  impossible: { <<: *box, command: [/no/such/program], deploy: { restart_policy: { condition: none } } }
+  unfetched: { image: \"10.213.77.254:5/nothing:1\", command: [sh] }
+  job: { <<: *box, command: [sh, -c, exit 0], deploy: { mode: replicated-job } }
+  sickly:
+    <<: *box
+    command: [sh, -c, \"trap 'exit 0' TERM; echo > /tmp/well; while :; do sleep 1 & wait $!; done\"]
+    healthcheck: { test: [CMD, cat, /tmp/well], interval: 500ms, retries: 2 }
+  stateful:
+    <<: *box
+    command: [sh, -c, \"trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done\"]
+    volumes: [\"things:/things\"]
+volumes: { things: {} }
+";
+
+fn row(cluster: &Cluster, id: &str) -> Option<Value> {
+    let status = cluster.nodes[0].json(&["status", "fate"])?;
+    status["replicas"].as_array()?.iter().find(|row| row["id"] == id).cloned()
+}
+
+/// Containers that crash, eat, fall ill, cannot be had or end well are told from each other, and what can be mended is.
+fn meet_every_fate(cluster: &Cluster) {
+    apply(cluster, FATES);
+    let expected = [
+        ("fate-crashes-0", "failed", "restart_exhausted"),
+        ("fate-hungry-0", "failed", "oom_killed"),
+        ("fate-impossible-0", "failed", "start_failed"),
+        ("fate-unfetched-0", "pending", "image_pull_failed"),
+        ("fate-job-0", "completed", ""),
+        ("fate-sickly-0", "running", ""),
+        ("fate-stateful-0", "running", ""),
+    ];
+    for (id, state, code) in expected {
+        eventually(&format!("{id} {state} {code}"), || {
+            let row = row(cluster, id)?;
+            (row["state"] == state && row["code"].as_str().unwrap_or_default() == code).then_some(())
+        });
+    }
+    let crashes = row(cluster, "fate-crashes-0").unwrap();
+    assert_eq!((&crashes["restarts"], &crashes["details"]["exit_code"]), (&2.into(), &3.into()), "{crashes:#}");
+
+    // Unhealthy, out of the list, restarted, well again.
+    let mut events = UnixStream::connect(cluster.nodes[0].data.join("longshore.sock")).unwrap();
+    events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    events.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut told = String::new();
+    let mut hear = |words: &[&str]| {
+        let mut part = [0; 4096];
+        while !told.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+            let length = events.read(&mut part).unwrap();
+            told.push_str(&String::from_utf8_lossy(&part[..length]));
+        }
+    };
+    hear(&["200 OK"]);
+    cluster.nodes[0].text(&["exec", "fate-sickly-0", "busybox", "rm", "/tmp/well"]);
+    hear(&["\"fate-sickly-0\"", "\"degraded\"", "\"healthcheck_failed\""]);
+    eventually("restarted", || {
+        let row = row(cluster, "fate-sickly-0")?;
+        (row["restarts"] == 1 && row["state"] == "running").then_some(())
+    });
+
+    // Data stays where it is, and who empties its node is told.
+    let home = row(cluster, "fate-stateful-0").unwrap()["node"].as_str().unwrap().to_owned();
+    cluster.nodes[0].told(&["node", "drain", &home]);
+    eventually("the drain says what it waits for", || {
+        let node = cluster.nodes[0].json(&["node", "inspect", &home])?;
+        let left = node["drain"]["left"].as_array()?;
+        let data = left.iter().any(|it| it["replica"] == "fate-stateful-0" && it["why"] == "drain_blocked_stateful");
+        data.then_some(())
+    });
+    assert_eq!(row(cluster, "fate-stateful-0").unwrap()["state"], "running");
+    cluster.nodes[0].told(&["node", "activate", &home]);
+    cluster.nodes[0].told(&["rm", "fate"]);
+    eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
+}
+
 #[test]
 fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     let mut cluster = Cluster::on_engines(3);
     look_closely(&cluster);
+    meet_every_fate(&cluster);
     let since = Instant::now();
     apply(&cluster, &manifest(10, "one"));
     active(&cluster, 1);
@@ -298,6 +384,9 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
         (elsewhere.count() == 6).then_some(())
     });
     println!("the leader's host lost: full strength after {:?}", since.elapsed());
+    let status = cluster.nodes[other].told(&["status"]);
+    let gone = status["replicas"].as_array().unwrap().iter().filter(|row| row["node"] == lost.as_str());
+    assert!(gone.clone().count() > 0 && gone.clone().all(|it| it["state"] == "lost" && it["code"] == "node_lost"));
     cluster.nodes[leader].cable("up");
     eventually("what is no longer its own is gone", || {
         let counts: Vec<usize> = engines(&cluster).iter().map(Vec::len).collect();

@@ -91,7 +91,7 @@ impl Exec {
     pub(crate) async fn make(&self, work: &Work, files: &[PlacedFile]) -> Result<Handle, RuntimeError> {
         let name = work.container_name();
         let mut order = plain::order(work, files)?;
-        order.cgroups = cgroup::make(&format!("{}-{name}", self.cluster_id), &work.spec);
+        order.cgroups = cgroup::make(Path::new(cgroup::ROOT), &format!("{}-{name}", self.cluster_id), &work.spec);
         let folder = self.folder.join(&name);
         let written = fs::create_dir_all(&folder).and_then(|()| order.write(&folder));
         written.map_err(|error| refused(&folder, &error))?;
@@ -209,7 +209,8 @@ impl Exec {
         let exit = poke_at_exit(Arc::clone(&self.pokes), order.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
         if probe::is_wanted(order.healthcheck.as_ref()) {
-            let probing = probe::run(folder, order.clone(), Arc::clone(&pulse), Arc::clone(&self.pokes));
+            let age = status.child.and_then(ProcessId::age).unwrap_or_default();
+            let probing = probe::run(folder, order.clone(), age, Arc::clone(&pulse), Arc::clone(&self.pokes));
             tasks.push(tokio::spawn(probing).abort_handle());
         }
         Watched { pulse, tasks }

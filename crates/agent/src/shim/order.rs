@@ -9,6 +9,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use longshore_model::{Attempt, WorkKey, container::Healthcheck};
@@ -66,12 +67,15 @@ pub(crate) struct ProcessId {
     pid: i32,
     /// Ticks since the machine started.
     started: u64,
+    /// Which start of the machine that was: ticks are counted from zero after each. Zero where nobody noted it.
+    #[serde(default)]
+    boot: u64,
 }
 
 impl ProcessId {
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-        Some(Self { pid: pid.as_raw_nonzero().get(), started: start_ticks(&stat)? })
+        Some(Self { pid: pid.as_raw_nonzero().get(), started: start_ticks(&stat)?, boot: this_boot() })
     }
 
     pub(crate) fn pid(self) -> Option<Pid> {
@@ -80,9 +84,29 @@ impl ProcessId {
 
     /// Whether that very process still exists, and is not merely waiting to be reaped.
     pub(crate) fn is_alive(self) -> bool {
+        if self.boot != 0 && self.boot != this_boot() {
+            return false;
+        }
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         start_ticks(&stat) == Some(self.started) && state(&stat) != Some('Z')
     }
+
+    /// How long ago it was started, by the clock that counts from the machine's start: nobody sets that one.
+    pub(crate) fn age(self) -> Option<Duration> {
+        let uptime = fs::read_to_string("/proc/uptime").ok()?;
+        let now = Duration::from_secs_f64(uptime.split_whitespace().next()?.parse().ok()?);
+        Some(now.saturating_sub(Duration::from_millis(self.started * MILLIS_PER_TICK)))
+    }
+}
+
+/// The kernel counts in hundredths of a second towards programs on every platform we run on.
+const MILLIS_PER_TICK: u64 = 10;
+
+/// A number that is another after every start of the machine; zero where the machine does not say.
+fn this_boot() -> u64 {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).unwrap_or_default()
 }
 
 /// The text after the name, which is in brackets and may hold anything, brackets and spaces too.
@@ -185,6 +209,19 @@ mod tests {
         let own = ProcessId::of(rustix::process::getpid()).unwrap();
         assert!(own.is_alive());
         assert!(!ProcessId { started: own.started + 1, ..own }.is_alive());
+        assert!(!ProcessId { boot: own.boot ^ 1, ..own }.is_alive(), "the same numbers after another start");
+        assert!(ProcessId { boot: 0, ..own }.is_alive(), "one that was noted before this was");
+    }
+
+    #[test]
+    fn the_age_of_a_process_does_not_depend_on_the_time_of_day() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = ProcessId::of(Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let age = process.age().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(age >= Duration::from_millis(250) && age < Duration::from_secs(30), "{age:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use longshore_model::container::Healthcheck;
@@ -46,11 +46,9 @@ pub(super) fn remembered(folder: &Path, check: Option<&Healthcheck>) -> Pulse {
     }
 }
 
-pub(super) async fn run(folder: PathBuf, order: Order, pulse: Arc<Mutex<Pulse>>, pokes: Arc<Pokes>) {
+/// Probes a process that has been up for `age` already, perhaps by the hand of an earlier agent.
+pub(super) async fn run(folder: PathBuf, order: Order, age: Duration, pulse: Arc<Mutex<Pulse>>, pokes: Arc<Pokes>) {
     let Some(check) = order.healthcheck.clone() else { return };
-    // How long it has been up already, also when an earlier agent started it.
-    let age = std::fs::metadata(folder.join("order.json")).and_then(|file| file.modified()).ok();
-    let age = age.and_then(|made| SystemTime::now().duration_since(made).ok()).unwrap_or_default();
     let began = Instant::now();
     let mut streak = 0;
     loop {

@@ -7,7 +7,7 @@ use std::{
 
 use longshore_model::{
     Driver, ReplicaState, RuntimeCode, Sighting, Work,
-    container::{Switch, Ulimit},
+    container::{DeviceRequest, Switch, Ulimit},
     replica::Detail,
     service::{Access, Mount, MountSource, Port, PortMode, Protocol},
     volume::Sharing,
@@ -32,6 +32,7 @@ pub(crate) fn stories() -> Vec<Story> {
         nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide,
         the_network_of_a_deployment_goes_with_its_last_replica,
         a_machine_says_what_it_is_and_has,
+        devices_asked_for_by_id_are_asked_of_the_engine,
     ];
     stories.extend(one_driver![DockerAlone:
         an_engine_that_restarts_is_waited_for_and_its_containers_are_started_again,
@@ -114,6 +115,26 @@ async fn what_the_manifest_says_is_what_the_engine_was_told(ground: Ground) {
     }
     let inside = "echo $A; ulimit -Hn; cat /proc/sys/net/core/somaxconn; test -e /dev/nothing && df -k /scratch | tail -1 | awk '{print $2}'";
     assert_eq!(ground.engine().docker(&["exec", &name, "sh", "-c", inside]), "b c\n1024\n77\n1024");
+}
+
+async fn devices_asked_for_by_id_are_asked_of_the_engine(ground: Ground) {
+    let node = ground.node();
+    let work = ground.work(Driver::Docker, "web", SLEEP, |spec| {
+        spec.container.device_requests = vec![DeviceRequest {
+            driver: Some("nobodys".to_owned()),
+            count: None,
+            ids: ["GPU-7", "GPU-9"].map(str::to_owned).to_vec(),
+            capabilities: ["gpu".to_owned()].into(),
+            options: BTreeMap::new(),
+        }];
+    });
+    node.control.put(&work);
+    // No machine has that driver, so what can be seen is that the engine was asked for exactly these.
+    let seen = node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::StartFailed)).await;
+    assert!(format!("{seen:?}").contains("could not select device driver"), "{seen:?}");
+    let template = "{{range .HostConfig.DeviceRequests}}{{.Driver}} {{.Count}} {{.DeviceIDs}} {{.Capabilities}}{{end}}";
+    let asked = ground.engine().inspect(&work.container_name(), template);
+    assert_eq!(asked, "nobodys 0 [GPU-7 GPU-9] [[gpu]]");
 }
 
 fn volume(ground: &Ground, key: &str) -> Mount {

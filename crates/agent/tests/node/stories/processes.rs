@@ -10,7 +10,7 @@ use std::{
 };
 
 use longshore_model::{Driver, ReplicaState, RuntimeCode, Work, container::Healthcheck};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -27,6 +27,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_check_can_ask_over_http_or_tcp,
         a_process_whose_shim_is_killed_runs_on_and_its_end_is_told_without_a_code,
         after_a_reboot_nothing_runs_and_that_is_what_is_said,
+        a_number_given_to_somebody_else_after_a_reboot_is_not_touched,
         what_a_process_leaves_behind_ends_with_it,
         output_is_rotated_and_read_across_the_files,
         a_process_runs_as_the_user_it_asks_for,
@@ -133,6 +134,30 @@ async fn after_a_reboot_nothing_runs_and_that_is_what_is_said(ground: Ground) {
         node.control.hears(work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
         let again = node.control.again(work);
         node.control.runs(&again).await;
+    }
+}
+
+async fn a_number_given_to_somebody_else_after_a_reboot_is_not_touched(ground: Ground) {
+    let mut node = ground.node();
+    let work = ground.work(Driver::Exec, "web", "exec sleep 1000", |_| {});
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    node.lose_agent();
+    // The files are from before the machine was started, and the numbers in them are in use again, start time and all.
+    let file = folder(&ground, &work).join("status.json");
+    let mut status: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for who in ["shim", "child"] {
+        status[who]["boot"] = (status[who]["boot"].as_u64().unwrap() ^ 1).into();
+    }
+    std::fs::write(&file, status.to_string()).unwrap();
+    let somebody = ["shim", "child"].map(|who| pid(&ground, &work, who));
+    node.start_agent();
+    node.control.hears(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    for process in somebody {
+        assert!(test_kill_process(process).is_ok(), "somebody else's process was ended");
+        kill_process(process, Signal::KILL).unwrap();
     }
 }
 
