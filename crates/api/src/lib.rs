@@ -35,7 +35,7 @@ pub use foresight::{
     Headroom, ManifestPlan, Move, NewCount, NewNode, Rest, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
 };
 pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
-pub use node::{Drain, DrainRequest, LabelRequest, Node, Remainder, RemoveNode};
+pub use node::{Drain, DrainRequest, LabelRequest, Load, Node, Remainder, RemoveNode};
 pub use replica::Replica;
 pub use session::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use token::{Pin, Token, TokenError, TokenKind};

@@ -40,8 +40,22 @@ pub struct Node {
     pub memory_used_bytes: u64,
     /// Generations on it that were not seen stopped.
     pub replicas: u32,
+    /// How busy it last said it is; nothing before its first sample, and while nobody can say.
+    #[serde(default)]
+    pub load: Option<Load>,
     /// How it is being emptied.
     pub drain: Option<Drain>,
+}
+
+/// How busy a machine is, as it measured itself, everything on it counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// CPU in use, millionths of all there is.
+    pub cpu_millionths: u32,
+    /// The same of memory.
+    pub memory_millionths: u32,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// How a node is being emptied.
@@ -121,6 +135,7 @@ impl From<&longshore_model::Node> for Node {
             memory_bytes: node.allocatable_memory(),
             memory_used_bytes: 0,
             replicas: 0,
+            load: None,
             drain: node.drain.as_ref().map(Drain::from),
         }
     }

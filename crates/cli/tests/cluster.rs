@@ -121,6 +121,24 @@ fn a_minority_refuses_and_a_leader_that_slept_wakes_up_as_a_follower() {
 }
 
 #[test]
+fn every_server_tells_how_busy_every_machine_is() {
+    let cluster = Cluster::of(3);
+    for node in &cluster.nodes {
+        let rows = eventually("all have measured themselves", || {
+            let rows = node.json(&["node", "ls"])?.as_array()?.clone();
+            (rows.len() == 3 && rows.iter().all(|row| row["load"].is_object())).then_some(rows)
+        });
+        for row in rows {
+            let share = |name: &str| row["load"][name].as_u64().unwrap();
+            assert!((1..=1_000_000).contains(&share("memory_millionths")), "{row:#}");
+            assert!(share("cpu_millionths") <= 1_000_000, "{row:#}");
+        }
+    }
+    let inspected = cluster.nodes[1].ask(&["node", "inspect", "n1"]);
+    assert!(String::from_utf8_lossy(&inspected.stdout).contains("of its memory in use"), "{inspected:?}");
+}
+
+#[test]
 fn all_nodes_killed_at_once_come_back_with_everything() {
     let mut cluster = Cluster::of(3);
     cluster.apply(0);

@@ -130,6 +130,7 @@ fn fits_a_phone_and_the_night(browser: &Browser, base: &str) {
     browser.size(1200, 900);
     browser.open(base);
     browser.sees("Nodes");
+    browser.sees("of its memory in use");
     browser.picture("dark");
 }
 

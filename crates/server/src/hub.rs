@@ -16,6 +16,7 @@ use crate::{
     folder::{Folder, FolderError},
     limit::Limit,
     link::Pulse,
+    loads,
     peer::{Calls, MemberTransport, Server},
     place::{Place, Serving},
     vault::Vault,
@@ -28,6 +29,7 @@ pub(crate) struct Hub {
     /// Nodes this process stands for.
     pub(crate) agents: Agents,
     pub(crate) pulse: Pulse,
+    pub(crate) loads: loads::Heard,
     pub(crate) figures: Figures,
     /// How many may try to join in a while.
     pub(crate) newcomers: Limit,
@@ -60,6 +62,7 @@ impl Hub {
             calls: Arc::new(calls),
             agents: Agents::default(),
             pulse: Pulse::default(),
+            loads: loads::Heard::default(),
             figures: Figures::default(),
             newcomers: Limit::new(20, 5),
             place: Mutex::new(place),

@@ -118,6 +118,7 @@ impl Leader {
     fn new(store: Replicated, hub: Arc<Hub>) -> Self {
         let state = store.read_local().state;
         let (heard, now) = (state.index(), clock::now());
+        hub.loads.forget();
         Self {
             watcher: store.watch(heard, Filter::All),
             view: view_of(&state),
@@ -220,6 +221,7 @@ impl Leader {
         let now = clock::now();
         self.monitor.hear(node, beat.standing, now);
         if let Some(pressure) = beat.pressure {
+            self.hub.loads.note(node, pressure, now);
             let share = |millionths: u32| Share(i64::from(millionths));
             let pressure = Pressure { cpu: share(pressure.cpu_millionths), memory: share(pressure.memory_millionths) };
             self.rebalancer.sample(node, now, pressure);

@@ -32,6 +32,7 @@ mod keys;
 mod leader;
 mod limit;
 mod link;
+mod loads;
 mod monitor;
 mod names;
 mod peer;

@@ -94,6 +94,11 @@ pub(super) fn node(node: &Node) -> String {
         ("memory", format!("{} of {} MiB given out", node.memory_used_bytes >> 20, node.memory_bytes >> 20)),
         ("replicas", node.replicas.to_string()),
     ];
+    if let Some(load) = &node.load {
+        let percent = |millionths: u32| format!("{} %", (millionths + 5_000) / 10_000);
+        let (cpu, memory) = (percent(load.cpu_millionths), percent(load.memory_millionths));
+        rows.push(("measured", format!("{cpu} of its cores and {memory} of its memory in use")));
+    }
     if let Some(drain) = &node.drain {
         let left: Vec<String> = drain.left.iter().map(|left| format!("{} ({})", left.replica, left.why)).collect();
         rows.push(("drain", drain.outcome.clone()));

@@ -45,6 +45,9 @@ const link = (to, text) => h("a", { href: `/ui/${to}` }, text);
 const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 const when = (ms) => (ms ? new Date(ms).toLocaleTimeString() : "");
 const part = encodeURIComponent;
+const percent = (millionths) => `${Math.round(millionths / 10000)} %`;
+const measured = (load) => h("span", { class: "quiet" }, load
+  ? `measured: ${percent(load.cpu_millionths)} of its cores and ${percent(load.memory_millionths)} of its memory in use` : "not measured yet");
 
 function table(heads, rows, empty) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
@@ -84,7 +87,8 @@ const pages = {
         h("div", { class: "row" }, h("h3", {}, link(`nodes/${part(it.name)}`, it.name)), word(it.health),
           it.intent === "active" ? null : word(it.intent)),
         h("progress", { value: String(it.memory_used_bytes), max: String(Math.max(it.memory_bytes, 1)), "aria-label": "memory given out" }),
-        h("span", { class: "quiet" }, `${it.replicas} replicas, ${gib(it.memory_used_bytes)} of ${gib(it.memory_bytes)} given out`)))) : null,
+        h("span", { class: "quiet" }, `${it.replicas} replicas, ${gib(it.memory_used_bytes)} of ${gib(it.memory_bytes)} given out`),
+        measured(it.load)))) : null,
     ];
   },
 
@@ -95,6 +99,7 @@ const pages = {
       h("h1", {}, node.name),
       h("div", { class: "row" }, word(node.health), word(node.intent), h("span", { class: "quiet" }, `since ${when(node.health_since_ms)}`)),
       h("p", {}, `${node.os}/${node.arch}, ${node.cpu_millis / 1000} cores, ${gib(node.memory_used_bytes)} of ${gib(node.memory_bytes)} given out, drivers: ${node.drivers.join(", ") || "none"}`),
+      measured(node.load),
       Object.keys(node.labels).length ? h("p", { class: "quiet" }, Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join("  ")) : null,
       h("div", { class: "row" },
         node.intent === "active"

@@ -12,15 +12,20 @@ use super::{
     caller::Caller,
     extract::{Asked, Body, Named},
 };
-use crate::{clock, link::Reach, rows};
+use crate::{clock, link::Reach, loads, rows};
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<Node>> {
-    Ok(Json(rows::nodes(&desk.store()?.read().await?.state)))
+    let state = desk.store()?.read().await?.state;
+    let mut loads = loads::of_the_leader(&desk.hub).await;
+    let rows = rows::nodes(&state).into_iter();
+    Ok(Json(rows.map(|row| Node { load: loads.remove(row.name.as_str()), ..row }).collect()))
 }
 
 pub(super) async fn get(State(desk): State<Arc<Desk>>, Named(name): Named<String>) -> Answer<Node> {
     let state = desk.store()?.read().await?.state;
-    rows::node(&state, &name.as_str().into()).map(Json).ok_or_else(|| Refusal::not_found("node", &name))
+    let row = rows::node(&state, &name.as_str().into()).ok_or_else(|| Refusal::not_found("node", &name))?;
+    let load = loads::of_the_leader(&desk.hub).await.remove(name.as_str());
+    Ok(Json(Node { load, ..row }))
 }
 
 pub(super) async fn drain(

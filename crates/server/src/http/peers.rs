@@ -57,6 +57,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/demote", post(demote))
         .route("/peer/keys", post(take_keys))
         .route("/peer/keys/fetch", post(give_keys))
+        .route("/peer/loads", post(loads))
         .route("/peer/logs", post(beside::logs))
         .route("/peer/exec", post(beside::exec))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
@@ -212,6 +213,11 @@ async fn hello(
 async fn servers(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
     desk.store()?.read().await?;
     write(&Welcome { servers: desk.hub.servers() })
+}
+
+/// How busy every node last said it is, as far as this one has heard.
+async fn loads(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+    write(&desk.hub.loads.all())
 }
 
 async fn report(

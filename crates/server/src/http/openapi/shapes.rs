@@ -74,8 +74,9 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
         "Node",
         "name: string, number: integer, intent: string, health: string, health_since_ms: integer, use_degraded: boolean, \
          role: string, pool: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
-         memory_bytes: integer, memory_used_bytes: integer, replicas: integer, drain: Drain?",
+         memory_bytes: integer, memory_used_bytes: integer, replicas: integer, load: Load?, drain: Drain?",
     ),
+    ("Load", "cpu_millionths: integer, memory_millionths: integer, at_ms: integer"),
     ("Drain", "outcome: string, then: string, left: [Remainder]"),
     ("Remainder", "replica: string, why: string"),
     ("DrainRequest", "deadline_secs: integer?"),
