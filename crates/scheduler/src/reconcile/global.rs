@@ -41,7 +41,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     rollout::revive(pass, ask);
     rollout::judge(pass, ask);
     pass.view.waiting.remove(&group);
-    let (held, mut vacancies) = vacancies(pass, ask);
+    let (held, mut vacancies) = vacancies(pass, ask, &closed);
     if jobs::is_job(ask.spec.kind) {
         let view = &*pass.view;
         let reruns = jobs::reruns(view, ask, &closed).into_iter();
@@ -98,9 +98,10 @@ pub(super) fn place_again(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<Vac
 type Seat = (Vacancy, NodeIx);
 
 /// Every replica to be placed, with its node: first those that get another of what they had, then the others.
-fn vacancies(pass: &Pass<'_>, ask: &Ask) -> (Vec<Seat>, Vec<Seat>) {
+fn vacancies(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> (Vec<Seat>, Vec<Seat>) {
     let view = &*pass.view;
     let empty = view.fleet.in_order().filter_map(|node| Some((vacancy(view, ask, node)?, node)));
+    let empty = empty.filter(|(vacancy, _)| !closed.contains(&vacancy.slot));
     let known = view.group(ask.group);
     let is_held = |(vacancy, _): &Seat| {
         let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);

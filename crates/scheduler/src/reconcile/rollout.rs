@@ -273,6 +273,8 @@ fn standing(pass: &mut Pass<'_>, ask: &Ask, part: &Part, closed: &BTreeSet<SlotK
         Some(count) if tally.changed > 0 && (tally.changed >= count || tally.to_come == 0) => {
             match ask.spec.canary.promotion {
                 Promotion::Manual => Standing::Holds,
+                // What paused it may be that they failed; whoever lets it go on says that they may.
+                Promotion::Automatic if !part.may_step() => Standing::Working,
                 Promotion::Automatic => {
                     pass.items.push(PlanItem::Promote);
                     Standing::Working

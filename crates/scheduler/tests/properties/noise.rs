@@ -8,7 +8,7 @@ use super::{
     histories::{Step, history},
     services::{DEPLOYMENTS, SERVICES, group_key},
     shapes::cases,
-    world::World,
+    world::{World, without_reasons},
 };
 
 proptest! {
@@ -48,7 +48,8 @@ proptest! {
             }
             if matches!(step, Step::Decide) {
                 let again = plan(&mut view, world.state.index(), world.now);
-                prop_assert_eq!(world.plan().groups, again.groups);
+                // A reason is only told anew when room may have appeared; a view that was not asked meanwhile has that ahead.
+                prop_assert_eq!(without_reasons(&world.plan()), without_reasons(&again));
             }
         }
     }

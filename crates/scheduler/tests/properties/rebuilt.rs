@@ -4,14 +4,14 @@
 //! plans are compared twice: without reasons as they are, which finds a group that should have been asked again, and
 //! in full after both views were told to look at everything.
 
-use longshore_model::{Event, GroupPlan, Plan, PlanItem};
+use longshore_model::Event;
 use longshore_scheduler::{View, explain, plan};
 use proptest::prelude::*;
 
 use super::{
     histories::{Step, history},
     shapes::cases,
-    world::World,
+    world::{World, without_reasons},
 };
 
 proptest! {
@@ -52,13 +52,4 @@ fn compare(world: &mut World, rebuilt: &mut View) {
     for (group, followed) in world.explain_all() {
         assert_eq!(followed, explain(rebuilt, &group, now), "{group} is explained in two ways");
     }
-}
-
-fn without_reasons(plan: &Plan) -> Vec<GroupPlan> {
-    let mut groups = plan.groups.clone();
-    for group in &mut groups {
-        group.items.retain(|item| !matches!(item, PlanItem::Wait(_)));
-    }
-    groups.retain(|group| !group.items.is_empty());
-    groups
 }

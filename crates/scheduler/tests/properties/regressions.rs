@@ -1,6 +1,7 @@
 //! What the properties once found, as stories.
 
 mod dependencies;
+mod jobs;
 mod quotas;
 mod rollouts;
 

@@ -281,6 +281,16 @@ pub(super) fn without_addresses(mut plan: Plan) -> Plan {
     plan
 }
 
+/// What a plan changes, without why anybody waits.
+pub(super) fn without_reasons(plan: &Plan) -> Vec<GroupPlan> {
+    let mut groups = plan.groups.clone();
+    for group in &mut groups {
+        group.items.retain(|item| !matches!(item, PlanItem::Wait(_)));
+    }
+    groups.retain(|group| !group.items.is_empty());
+    groups
+}
+
 /// Where a group's slots are to go, by a plan.
 pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, NodeName> {
     let parts = plan.groups.iter().filter(|part| part.group == *group);

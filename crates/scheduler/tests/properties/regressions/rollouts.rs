@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use longshore_model::{Attribute, Constraint, Node, Operator, Reason, ServiceSpec};
+use longshore_model::{
+    Attribute, Constraint, Node, Operator, Reason, ServiceSpec,
+    rollout::RolloutChange,
+    service::{Canary, FailureAction, Promotion, SpecHash},
+};
 
 use super::{Step, World, cluster, fail, group_key, large, node_name, placements, plain_node, reason, web};
 
@@ -35,6 +39,26 @@ fn a_plan_that_is_never_committed_keeps_nobody_waiting() {
     assert_eq!(placements(&world.plan(), &group_key("blog", "web")).len(), 1);
     world.apply("blog", &web(large()));
     assert_eq!(placements(&world.decide().0, &group_key("shop", "web")).len(), 1);
+}
+
+#[test]
+fn a_canary_that_failed_is_not_promoted_while_its_rollout_is_paused() {
+    let mut world = cluster(1);
+    let spec = ServiceSpec { replicas: 2, ..ServiceSpec::default() };
+    world.apply("shop", &web(spec.clone()));
+    world.act(&Step::Decide);
+    world.act(&Step::Settle);
+    let canary = Canary { count: 1, promotion: Promotion::Automatic };
+    let mut tried = ServiceSpec { canary, spec_hash: SpecHash("changed".into()), ..spec };
+    tried.update.failure_action = FailureAction::Pause;
+    world.act(&Step::Wait(Duration::from_mins(1)));
+    world.apply("shop", &web(tried));
+    world.act(&Step::Decide);
+    world.act(&Step::Wait(Duration::from_mins(1)));
+    let (plan, _) = world.decide();
+    assert!(matches!(plan.deployments[0].change, RolloutChange::Pause(_)), "{plan:#?}");
+    let again = world.plan();
+    assert!(again.is_empty(), "{again:#?}");
 }
 
 /// A plain node in a zone.

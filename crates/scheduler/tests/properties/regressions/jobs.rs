@@ -1,0 +1,21 @@
+//! What the properties once found where work takes turns.
+
+use longshore_model::{Capacity, Node, ServiceKind, ServiceSpec};
+
+use super::{World, fail, global, group_key, node_name, placements, plain_node, web};
+
+#[test]
+fn the_turn_of_a_node_that_is_lost_is_the_next_ones() {
+    let mut world = World::default();
+    let full = Capacity { disk_bytes: Some(0), ..plain_node().capacity };
+    world.join(0, &Node { capacity: full, ..plain_node() });
+    world.join(1, &plain_node());
+    let job = ServiceSpec { kind: ServiceKind::Sysbatch, max_concurrent: Some(1), ..global() };
+    world.apply("shop", &web(job));
+    world.decide();
+    fail(&mut world, 0);
+    let (plan, _) = world.decide();
+    assert_eq!(placements(&plan, &group_key("shop", "web")).into_values().collect::<Vec<_>>(), [node_name(1)]);
+    let again = world.plan();
+    assert!(again.is_empty(), "{again:#?}");
+}
