@@ -21,6 +21,9 @@ pub struct ManifestPlan {
     pub revision: u64,
     /// Its services, those that would go included.
     pub services: Vec<ServicePlan>,
+    /// Which fields differ outside of services: networks, volumes, routes.
+    #[serde(default)]
+    pub shared: Vec<String>,
     /// What would become of replicas of other deployments.
     pub elsewhere: Vec<Move>,
     /// Whether everything would have come to rest.
@@ -36,8 +39,11 @@ pub struct ServicePlan {
     pub name: String,
     /// What kind of change.
     pub change: ServiceChange,
-    /// Which fields of its spec differ, as paths; never their values, which may be secrets.
+    /// Which fields differ, as `deploy.replicas`; never their values, which may be secrets.
     pub fields: Vec<String>,
+    /// Those of them that are fixed when a replica is made, so that each is made anew.
+    #[serde(default)]
+    pub recreated_by: Vec<String>,
     /// Replicas that would come, move, be replaced or go, in the end.
     pub replicas: Vec<Move>,
     /// What would have no node, and why.

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_api::{Changed, Headroom, ManifestPlan, Move, Pending, ServiceChange, ServicePlan, WhatIf};
 use longshore_model::{
-    DeploymentName, Evacuation, Generation, GroupKey, Health, Intent, NamespaceName, NodeName, ServiceSpec,
-    replica::Wanted,
+    DeploymentName, DeploymentSpec, Effect, Evacuation, FieldChange, Generation, GroupKey, Health, Intent,
+    NamespaceName, NodeName, RevisionDiff, ServiceDiff, replica::Wanted,
 };
+use longshore_scheduler::diff;
 use longshore_store::{State, is_live};
-use serde_json::Value;
 
 use crate::{foresee::Future, rows};
 
@@ -25,9 +25,10 @@ pub(crate) struct About<'a> {
 pub(crate) fn plan(present: &State, future: &Future, about: &About<'_>, warnings: Vec<String>) -> ManifestPlan {
     let (moves, pending) = (moves(present, &future.state), rows::pending(&future.state, future.at));
     let ours = |group: &GroupKey| group.namespace == *about.namespace && group.deployment == *about.deployment;
-    let names: BTreeSet<&GroupKey> =
+    let groups: BTreeSet<&GroupKey> =
         present.groups().chain(future.state.groups()).map(|(key, _)| key).filter(|key| ours(key)).collect();
-    let services = names.into_iter().map(|key| service(present, &future.state, key, &moves, &pending));
+    let differences = diff(&manifest(present, about), &manifest(&future.state, about));
+    let services = groups.into_iter().map(|key| service(&differences, key, &moves, &pending));
     let services: Vec<ServicePlan> = services.collect();
     let elsewhere = moves.iter().filter(|(group, _)| !ours(group)).flat_map(|(_, moves)| moves.clone()).collect();
     let in_force = |state: &State| Some(state.deployment(about.namespace, about.deployment)?.in_force);
@@ -39,6 +40,7 @@ pub(crate) fn plan(present: &State, future: &Future, about: &About<'_>, warnings
         changed: if before == after { Changed::No } else { Changed::Yes },
         revision: after.map_or(0, |revision| revision.0),
         services,
+        shared: names(&differences.shared),
         elsewhere,
         rest: future.rest,
         warnings,
@@ -46,66 +48,45 @@ pub(crate) fn plan(present: &State, future: &Future, about: &About<'_>, warnings
 }
 
 fn service(
-    present: &State,
-    future: &State,
+    differences: &RevisionDiff,
     key: &GroupKey,
     moves: &BTreeMap<GroupKey, Vec<Move>>,
     pending: &[Pending],
 ) -> ServicePlan {
-    let wanted = |state: &State| Some(wanted_spec(state, key)?.clone());
-    let (before, after) = (wanted(present), wanted(future));
-    let (change, fields) = compare(before.as_ref(), after.as_ref());
+    let fate = differences.services.get(&key.service).unwrap_or(&ServiceDiff::Unchanged);
     let ours = |it: &&Pending| {
         (it.namespace.as_str(), it.deployment.as_str(), it.service.as_str())
             == (key.namespace.as_str(), key.deployment.as_str(), key.service.as_str())
     };
     ServicePlan {
         name: key.service.to_string(),
-        change,
-        fields,
+        change: change(fate),
+        fields: names(fate.fields()),
+        recreated_by: names(fate.fields().iter().filter(|change| change.effect == Effect::Recreates)),
         replicas: moves.get(key).cloned().unwrap_or_default(),
         pending: pending.iter().filter(ours).cloned().collect(),
     }
 }
 
-fn wanted_spec<'a>(state: &'a State, key: &GroupKey) -> Option<&'a ServiceSpec> {
-    let group = state.group(key).filter(|group| group.wanted == Wanted::Run)?;
-    Some(&group.spec)
+/// The manifest in force of a deployment, unless it was removed.
+fn manifest(state: &State, about: &About<'_>) -> DeploymentSpec {
+    let deployment = state.deployment(about.namespace, about.deployment);
+    let wanted = deployment.filter(|deployment| deployment.wanted == Wanted::Run);
+    wanted.map(|deployment| deployment.current().spec.clone()).unwrap_or_default()
 }
 
-fn compare(before: Option<&ServiceSpec>, after: Option<&ServiceSpec>) -> (ServiceChange, Vec<String>) {
-    match (before, after) {
-        (None, None) => (ServiceChange::Unchanged, Vec::new()),
-        (None, Some(_)) => (ServiceChange::Added, Vec::new()),
-        (Some(_), None) => (ServiceChange::Removed, Vec::new()),
-        (Some(before), Some(after)) if before == after => (ServiceChange::Unchanged, Vec::new()),
-        (Some(before), Some(after)) => {
-            let change =
-                if before.is_same_program(after) { ServiceChange::InPlace } else { ServiceChange::Destructive };
-            let as_json = |spec: &ServiceSpec| serde_json::to_value(spec).unwrap_or_default();
-            let mut fields = Vec::new();
-            differences("", &as_json(before), &as_json(after), &mut fields);
-            // The fingerprint differs because something else does.
-            fields.retain(|field| field != "spec_hash");
-            (change, fields)
-        }
+const fn change(fate: &ServiceDiff) -> ServiceChange {
+    match fate {
+        ServiceDiff::Added => ServiceChange::Added,
+        ServiceDiff::Removed => ServiceChange::Removed,
+        ServiceDiff::Unchanged => ServiceChange::Unchanged,
+        ServiceDiff::InPlace(_) => ServiceChange::InPlace,
+        ServiceDiff::Destructive(_) => ServiceChange::Destructive,
     }
 }
 
-/// Paths at which two values differ, as deep as both are objects.
-fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
-    match (before, after) {
-        (Value::Object(one), Value::Object(other)) => {
-            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-            for name in names {
-                let deeper = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                let of = |object: &serde_json::Map<String, Value>| object.get(name).cloned().unwrap_or_default();
-                differences(&deeper, &of(one), &of(other), found);
-            }
-        }
-        (before, after) if before == after => {}
-        _ => found.push(path.to_owned()),
-    }
+fn names<'a>(changes: impl IntoIterator<Item = &'a FieldChange>) -> Vec<String> {
+    changes.into_iter().map(|change| change.field.clone()).collect()
 }
 
 /// What would come of what is supposed.
@@ -180,25 +161,42 @@ fn seats(state: &State) -> BTreeMap<(GroupKey, String), (NodeName, Generation)> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::sync::Arc;
+
+    use longshore_model::{ServiceSpec, service::SpecHash};
 
     use super::*;
 
+    /// What is said of `web`, which is so before and so after.
+    fn said(before: Option<ServiceSpec>, after: Option<ServiceSpec>) -> ServicePlan {
+        let manifest = |spec: Option<ServiceSpec>| DeploymentSpec {
+            services: spec.map(|spec| ("web".into(), Arc::new(spec))).into_iter().collect(),
+            ..DeploymentSpec::default()
+        };
+        let differences = diff(&manifest(before), &manifest(after));
+        let namespace = NamespaceName::default_namespace();
+        let key = GroupKey { namespace, deployment: "shop".into(), service: "web".into() };
+        service(&differences, &key, &BTreeMap::new(), &[])
+    }
+
     #[test]
-    fn fields_are_named_as_deep_as_they_differ_and_values_are_not_shown() {
-        let mut found = Vec::new();
-        let before = json!({ "replicas": 1, "container": { "image": "a", "environment": { "KEY": "old" } } });
-        let after = json!({ "replicas": 2, "container": { "image": "a", "environment": { "KEY": "new", "B": "" } } });
-        differences("", &before, &after, &mut found);
-        assert_eq!(found, ["container.environment.B", "container.environment.KEY", "replicas"]);
+    fn fields_are_named_as_in_a_manifest_with_what_they_cost_and_values_are_not_shown() {
+        let before = ServiceSpec::default();
+        let mut after = ServiceSpec { replicas: 3, spec_hash: SpecHash("other".into()), ..ServiceSpec::default() };
+        after.container.environment.insert("KEY".to_owned(), Some("secret".to_owned()));
+        let plan = said(Some(before), Some(after));
+        assert_eq!(plan.change, ServiceChange::Destructive);
+        assert_eq!(plan.fields, ["deploy.replicas", "environment.KEY"]);
+        assert_eq!(plan.recreated_by, ["environment.KEY"]);
     }
 
     #[test]
     fn a_spec_that_only_counts_anew_is_in_place() {
         let before = ServiceSpec::default();
-        let after = ServiceSpec { replicas: 3, ..ServiceSpec::default() };
-        assert_eq!(compare(Some(&before), Some(&after)), (ServiceChange::InPlace, vec!["replicas".to_owned()]));
-        assert_eq!(compare(Some(&before), Some(&before)).0, ServiceChange::Unchanged);
-        assert_eq!(compare(None, Some(&after)).0, ServiceChange::Added);
+        let plan = said(Some(before.clone()), Some(ServiceSpec { replicas: 3, ..before.clone() }));
+        assert_eq!((plan.change, plan.fields), (ServiceChange::InPlace, vec!["deploy.replicas".to_owned()]));
+        assert_eq!(plan.recreated_by, [""; 0]);
+        assert_eq!(said(Some(before.clone()), Some(before.clone())).change, ServiceChange::Unchanged);
+        assert_eq!(said(None, Some(before)).change, ServiceChange::Added);
     }
 }

@@ -189,10 +189,11 @@ pub(super) fn plan(plan: &ManifestPlan) -> String {
             ServiceChange::Destructive => ("!", Tone::Bad),
         };
         let (mark, change) = (colour.paint(tone, mark), service.change.as_str().to_owned());
-        vec![mark, service.name.clone(), change, in_short(service), service.fields.join(", ")]
+        vec![mark, service.name.clone(), change, in_short(service), what_differs(service)]
     });
     out.push('\n');
     out.push_str(&table::draw(&["", "SERVICE", "CHANGE", "REPLICAS", "FIELDS"], &rows.collect::<Vec<_>>()));
+    out.push_str(&beside_services(&plan.shared));
     let moves: Vec<&Move> = plan.services.iter().flat_map(|service| &service.replicas).collect();
     out.push_str(&moved("", &moves));
     let elsewhere: Vec<&Move> = plan.elsewhere.iter().collect();
@@ -201,6 +202,17 @@ pub(super) fn plan(plan: &ManifestPlan) -> String {
     out.push_str(&waiting(&pending));
     out.push_str(rest(plan.rest));
     out
+}
+
+fn beside_services(fields: &[String]) -> String {
+    if fields.is_empty() { String::new() } else { format!("\nbeside the services: {}\n", fields.join(", ")) }
+}
+
+/// The fields that differ, each with the mark of what it costs.
+fn what_differs(service: &ServicePlan) -> String {
+    let mark = |field: &String| if service.recreated_by.contains(field) { '!' } else { '~' };
+    let marked: Vec<String> = service.fields.iter().map(|field| format!("{}{field}", mark(field))).collect();
+    marked.join(", ")
 }
 
 fn in_short(service: &ServicePlan) -> String {

@@ -37,6 +37,9 @@ fn shop() -> Machine {
     machine.start_daemon_of("n1", 2);
     machine.write("compose.yaml", SHOP);
     machine.write("compose.prod.yaml", "services: { web: { environment: { MODE: prod } } }\n");
+    machine.write("compose.more.yaml", "services: { web: { environment: { MODE: prod }, deploy: { replicas: 3 } } }\n");
+    machine.write("longshore.yaml", "deployment: shop\nroutes: [ { domain: shop.example, service: web, port: 80 } ]\n");
+    machine.write("compose.wider.yaml", "services: { web: { deploy: { replicas: 3 } } }\n");
     machine.write("report.yaml", &format!("{SHOP}{REPORT}"));
     let applied = machine.ask(&["apply", "-f", "compose.yaml", "--wait"]);
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
@@ -99,11 +102,35 @@ fn every_answer_is_in_words_people_read() {
     shop would be at revision 2
 
     SERVICE CHANGE REPLICAS FIELDS
-    ! web destructive 2 replaced container.environment.MODE
+    ! web destructive 2 replaced !environment.MODE
 
     REPLICA FROM TO
     shop-web-0 n1 n1
     shop-web-1 n1-2 n1-2
+    ");
+    insta::assert_snapshot!(said(&machine, "plan -f compose.yaml -f compose.wider.yaml"), @r"
+    exit 0
+    shop would be at revision 2
+
+    SERVICE CHANGE REPLICAS FIELDS
+    ~ web in_place 1 new ~deploy.replicas
+
+    REPLICA FROM TO
+    shop-web-2 - n1
+    ");
+    insta::assert_snapshot!(said(&machine, "plan -f compose.yaml -f compose.more.yaml -f longshore.yaml"), @r"
+    exit 0
+    shop would be at revision 2
+
+    SERVICE CHANGE REPLICAS FIELDS
+    ! web destructive 1 new, 2 replaced ~deploy.replicas, !environment.MODE
+
+    beside the services: routes.shop.example
+
+    REPLICA FROM TO
+    shop-web-0 n1 n1
+    shop-web-1 n1-2 n1-2
+    shop-web-2 - n1-2
     ");
     insta::assert_snapshot!(said(&machine, "whatif --down n1-2"), @r"
     exit 0

@@ -53,9 +53,12 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
     (
         "ManifestPlan",
         "namespace: string, deployment: string, index: integer, changed: Changed, revision: integer, \
-         services: [ServicePlan], elsewhere: [Move], rest: string, warnings: [string]",
+         services: [ServicePlan], shared: [string], elsewhere: [Move], rest: string, warnings: [string]",
     ),
-    ("ServicePlan", "name: string, change: string, fields: [string], replicas: [Move], pending: [Pending]"),
+    (
+        "ServicePlan",
+        "name: string, change: string, fields: [string], recreated_by: [string], replicas: [Move], pending: [Pending]",
+    ),
     ("Move", "replica: string, from: string?, to: string?, generation: integer?"),
     ("WhatIfRequest", "down: [string]?, drain: [string]?, add: [NewNode]?, scale: [NewCount]?, apply: ApplyRequest?"),
     ("NewNode", "name: string, cpu_millis: integer?, memory_bytes: integer?, labels: {string}?"),
