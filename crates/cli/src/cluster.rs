@@ -417,7 +417,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn read(file: Option<&Path>) -> std::io::Result<String> {
+pub(crate) fn read(file: Option<&Path>) -> std::io::Result<String> {
     let mut text = String::new();
     match file {
         Some(file) => text = std::fs::read_to_string(file)?,

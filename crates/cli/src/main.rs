@@ -15,6 +15,7 @@ mod manifest;
 mod place;
 mod print;
 mod progress;
+mod registry;
 mod remote;
 mod server;
 mod shares;
@@ -52,6 +53,9 @@ enum Command {
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
     Token(cluster::TokenCommand),
+    /// Log in where images come from.
+    #[command(subcommand)]
+    Registry(registry::Command),
     /// Store secrets.
     #[command(subcommand)]
     Secret(cluster::SecretCommand),
@@ -99,6 +103,7 @@ fn main() -> std::process::ExitCode {
         Command::Remote(command) => remote::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Token(command) => cluster::token(command),
+        Command::Registry(command) => registry::run(command),
         Command::Secret(command) => cluster::secret(command),
         Command::Namespace(command) => shares::namespace(&command),
         Command::Quota(command) => shares::quota(command),

@@ -16,6 +16,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     os::unix::{fs::MetadataExt as _, net::UnixStream},
     path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -326,11 +327,90 @@ fn meet_every_fate(cluster: &Cluster) {
     eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
 }
 
+/// A registry on the bridge between the hosts, for `ann` with the password `sesame-of-the-registry`. Ends with its value.
+struct Registry(Child);
+
+impl Registry {
+    const ADDRESS: &str = "10.213.77.254:5077";
+    const PASSWORDS: &str = "ann:$2b$04$Vv8dGyrAn8CmWsKReZIQou1t2BgjoGYs3ojZ0hdpwvW7Ve7ZXu3Ua\n";
+
+    fn start(folder: &Path) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("passwords"), Self::PASSWORDS).unwrap();
+        let place = folder.display();
+        let config = format!(
+            "version: 0.1\nlog: {{ level: error }}\nstorage: {{ filesystem: {{ rootdirectory: {place}/store }} }}\n\
+             http: {{ addr: \"{}\" }}\nauth: {{ htpasswd: {{ realm: story, path: {place}/passwords }} }}\n",
+            Self::ADDRESS
+        );
+        fs::write(folder.join("config.yml"), config).unwrap();
+        let mut command = Command::new("docker-registry");
+        command.arg("serve").arg(folder.join("config.yml")).stdout(Stdio::null()).stderr(Stdio::null());
+        let registry = Self(command.spawn().unwrap());
+        eventually("the registry listens", || TcpStream::connect(Self::ADDRESS).ok());
+        registry
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An image behind a password is had by every host once the cluster knows the password, and nobody sees it.
+fn log_in(cluster: &Cluster) {
+    let registry = Registry::start(&cluster.folder.path().join("registry"));
+    let image = format!("{}/private:1", Registry::ADDRESS);
+    let engine = cluster.nodes[0].engine.as_ref().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let config = elsewhere.path().to_str().unwrap();
+    engine.docker(&["--config", config, "login", Registry::ADDRESS, "-u", "ann", "-p", "sesame-of-the-registry"]);
+    engine.docker(&["tag", "busybox:1", &image]);
+    engine.docker(&["--config", config, "push", &image]);
+    engine.docker(&["rmi", &image]);
+    let manifest = format!(
+        "name: private\nservices:\n  web:\n    image: \"{image}\"\n    command: [sh, -c, \"trap 'exit 0' TERM; \
+         while :; do sleep 1 & wait $!; done\"]\n    deploy: {{ replicas: 3 }}\n"
+    );
+    apply(cluster, &manifest);
+    eventually("nobody may have it", || {
+        let status = cluster.nodes[0].json(&["status", "private"])?;
+        let rows = status["replicas"].as_array()?.iter();
+        (rows.filter(|row| row["code"] == "image_pull_failed").count() == 3).then_some(())
+    });
+    let file = elsewhere.path().join("password");
+    fs::write(&file, "sesame-of-the-registry\n").unwrap();
+    let login = ["registry", "login", Registry::ADDRESS, "-u", "ann", "--password-file", file.to_str().unwrap()];
+    cluster.nodes[1].told(&login);
+    cluster.running(0, 3);
+    assert!(cluster.nodes[2].text(&["registry", "ls"]).contains(Registry::ADDRESS));
+    assert_eq!(holding(cluster.folder.path(), b"sesame-of-the-registry"), Vec::<PathBuf>::new());
+    let status = cluster.nodes[0].told(&["status"]).to_string();
+    assert!(!status.contains("sesame-of-the-registry"), "{status}");
+    // No manifest can have it shown as a file.
+    let name = format!("registry:{}", Registry::ADDRESS);
+    let thief = format!(
+        "name: thief\nservices: {{ web: {{ image: \"busybox:1\", secrets: [s] }} }}\n\
+         secrets: {{ s: {{ external: true, name: \"{name}\" }} }}\n"
+    );
+    let file = cluster.folder.path().join("thief.yaml");
+    fs::write(&file, thief).unwrap();
+    let refused = cluster.nodes[0].ask(&["apply", "-f", file.to_str().unwrap()]);
+    assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
+    cluster.nodes[0].told(&["registry", "logout", Registry::ADDRESS]);
+    cluster.nodes[0].told(&["rm", "private"]);
+    eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
+    drop(registry);
+}
+
 #[test]
 fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     let mut cluster = Cluster::on_engines(3);
     look_closely(&cluster);
     meet_every_fate(&cluster);
+    log_in(&cluster);
     let since = Instant::now();
     apply(&cluster, &manifest(10, "one"));
     active(&cluster, 1);

@@ -204,6 +204,20 @@ pub struct DeviceRequest {
     pub options: BTreeMap<String, String>,
 }
 
+/// The host of the registry an image comes from, by the engines' rule: a first part with a dot or a colon, or `localhost`,
+/// is one.
+pub fn registry_of(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
+        Some(_) | None => "docker.io",
+    }
+}
+
+/// The name a login for a registry is kept under, as a secret that no manifest can name.
+pub fn login_name(registry: &str) -> SecretName {
+    format!("registry:{registry}").as_str().into()
+}
+
 /// A secret or config shown as a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileMount {
@@ -273,4 +287,17 @@ pub struct Healthcheck {
     pub start_period: Duration,
     /// Time between probes in the start period.
     pub start_interval: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_told_from_the_name() {
+        assert_eq!(registry_of("nginx"), "docker.io");
+        assert_eq!(registry_of("library/nginx:1"), "docker.io");
+        assert_eq!(registry_of("127.0.0.1:5000/web"), "127.0.0.1:5000");
+        assert_eq!(registry_of("localhost/web"), "localhost");
+    }
 }

@@ -141,8 +141,16 @@ impl ControlLink for Link {
         })
     }
 
-    fn registry_login(&self, _registry: String) -> BoxFuture<'_, Result<Option<RegistryLogin>, LinkError>> {
-        Box::pin(async { Ok(None) })
+    fn registry_login(&self, registry: String) -> BoxFuture<'_, Result<Option<RegistryLogin>, LinkError>> {
+        Box::pin(async move {
+            let login: Option<(String, String)> = match self.hub.store() {
+                Some(store) => reception::registry_login(&self.hub, &store, &self.node, &registry)
+                    .await
+                    .map_err(|error| away(&error))?,
+                None => self.ask_anybody("/peer/registry", &registry).await?,
+            };
+            Ok(login.map(|(username, password)| RegistryLogin { username, password }))
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! members   ─▶ /peer/raft                                    votes and entries of the log, commands handed on
-//! agents    ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file
+//! agents    ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file /peer/registry
 //!                                                             what a node has, whom it asks, what it does, sees, may read
 //! anybody   ─▶ /peer/vouch                                    is somebody else still a server
 //! servers   ─▶ /peer/logs /peer/exec                          what a replica writes, and commands beside it

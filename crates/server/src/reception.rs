@@ -5,8 +5,10 @@
 
 use longshore_api::{Pin, Token, TokenKind};
 use longshore_model::{
-    Actor, Command, Health, Intent, Node, NodeName, NodeNumber, PoolName, Report, Role, Sighting, Time,
+    Actor, Command, GroupKey, Health, Intent, NamespaceName, Node, NodeName, NodeNumber, PoolName, Report, Role,
+    ServiceSpec, Sighting, Time,
     access::{AccessCommand, Digest, JoinGrant, SeatPart, TokenId},
+    container::{login_name, registry_of},
     node::{Capacity, Overlay, Survey, UseDegraded},
     work::FileWanted,
 };
@@ -176,6 +178,34 @@ pub(crate) async fn file(
     let sealed = sealed.ok_or_else(|| ReceptionError::NoContents(wanted.name.to_string()))?;
     let vault = hub.vault().ok_or(ReceptionError::NotFounded)?;
     Ok(vault.open(&secret_purpose(namespace.as_str(), wanted.name.as_str(), version), sealed)?)
+}
+
+/// Name and password for a registry, for a node that runs an image of it.
+pub(crate) async fn registry_login(
+    hub: &Hub,
+    store: &Replicated,
+    node: &NodeName,
+    registry: &str,
+) -> Result<Option<(String, String)>, ReceptionError> {
+    let state = store.read().await?.state;
+    let from_it = |spec: &ServiceSpec| registry_of(&spec.container.image) == registry;
+    let needs = |group: &GroupKey, number| {
+        let known = state.deployment(&group.namespace, &group.deployment);
+        let revision = known.and_then(|known| known.revision(number)?.spec.services.get(&group.service));
+        revision.or_else(|| state.group(group).map(|group| &group.spec)).is_some_and(|spec| from_it(spec))
+    };
+    let mut here = state.replicas().filter(|(_, _, replica)| replica.assignment.node == *node);
+    if !here.any(|(group, _, replica)| needs(group, replica.assignment.terms.revision)) {
+        return Err(ReceptionError::NotYours(node.clone()));
+    }
+    let (namespace, name) = (NamespaceName::default_namespace(), login_name(registry));
+    let Some(version) = state.secret_version(&namespace, &name) else { return Ok(None) };
+    let sealed = state.access().contents(&namespace, &name, version);
+    let sealed = sealed.ok_or_else(|| ReceptionError::NoContents(name.to_string()))?;
+    let vault = hub.vault().ok_or(ReceptionError::NotFounded)?;
+    let login = vault.open(&secret_purpose(namespace.as_str(), name.as_str(), version), sealed)?;
+    let login = String::from_utf8_lossy(&login).into_owned();
+    Ok(login.split_once(':').map(|(username, password)| (username.to_owned(), password.to_owned())))
 }
 
 /// What a secret is sealed for.

@@ -9,7 +9,7 @@ use crate::{
     wire::{Answer, connect, exchange, holder, message, stranger, through_other_doors},
 };
 
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     "/peer/raft",
     "/peer/promote",
     "/peer/demote",
@@ -19,6 +19,7 @@ const PATHS: [&str; 11] = [
     "/peer/work",
     "/peer/report",
     "/peer/file",
+    "/peer/registry",
     "/peer/vouch",
     "/join",
 ];
@@ -42,7 +43,7 @@ fn nodes_are_heard_over_tls_alone_and_only_with_a_certificate_in_their_own_name(
             assert_eq!(told(answer), refusal(401, "unauthenticated"), "{path}");
         }
     }
-    for path in &PATHS[..10] {
+    for path in &PATHS[..11] {
         let said = |config, name| told(exchange(&mut connect(server, config), &message(path, name, b"")));
         let unproven = refusal(401, "unauthenticated");
         assert_eq!(said(stranger(server), Some("n2")), unproven, "{path} without a certificate");
@@ -91,7 +92,7 @@ fn another_clusters_certificate_is_no_certificate_and_a_removed_nodes_is_worth_n
     assert!(!newcomer.data.join("place.json").exists(), "it belongs somewhere all the same");
 
     cluster.nodes[0].told(&["node", "rm", "--force", "n2"]);
-    for path in &PATHS[..10] {
+    for path in &PATHS[..11] {
         let (server, worker) = (&cluster.nodes[0], &cluster.nodes[1]);
         let answer = exchange(&mut connect(server, holder(worker, server)), &message(path, Some("n2"), b""));
         assert_eq!(told(answer), refusal(403, "forbidden"), "{path}");

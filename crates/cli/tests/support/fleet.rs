@@ -262,6 +262,7 @@ impl Engine {
             .arg(format!("--net=/run/netns/{namespace}"))
             .args(["dockerd", "--data-root", &path("data"), "--exec-root", &path("exec"), "--pidfile", &path("pid")])
             .args(["--host", &format!("unix://{}", path("docker.sock")), "--bridge", "none"])
+            .args(["--insecure-registry", "10.213.77.0/24"])
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()

@@ -67,6 +67,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/work", post(work))
         .route("/peer/report", post(report))
         .route("/peer/file", post(file))
+        .route("/peer/registry", post(registry))
         .route("/peer/vouch", post(vouch))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), seated_only));
     let newcomers = Router::new().route("/join", post(join)).layer(Extension(Largest(LARGEST_COMING)));
@@ -244,6 +245,15 @@ async fn file(
 ) -> Result<Vec<u8>, Refusal> {
     let wanted: FileWanted = read(&message)?;
     write(&reception::file(&desk.hub, &desk.store()?, &node, &wanted).await?)
+}
+
+async fn registry(
+    State(desk): State<Arc<Desk>>,
+    Extension(Known(node, _)): Extension<Known>,
+    Whole(message): Whole,
+) -> Result<Vec<u8>, Refusal> {
+    let registry: String = read(&message)?;
+    write(&reception::registry_login(&desk.hub, &desk.store()?, &node, &registry).await?)
 }
 
 async fn work(State(desk): State<Arc<Desk>>, Extension(known): Extension<Known>) -> Result<Response, Refusal> {

@@ -12,6 +12,7 @@ use bollard::{
     Docker as Client, auth::DockerCredentials, models::CreateImageInfo, query_parameters::CreateImageOptionsBuilder,
 };
 use futures_util::{FutureExt, StreamExt};
+use longshore_model::container::registry_of;
 
 use super::{chain, connect};
 use crate::{
@@ -79,7 +80,7 @@ fn note(layers: &mut HashMap<String, Amount>, step: CreateImageInfo, progress: &
 
 /// How to log in, where the cluster knows. A control plane that is away must not keep a public image from being had.
 async fn login(link: &dyn ControlLink, reference: &str) -> Result<Option<DockerCredentials>, String> {
-    let registry = registry(reference).to_owned();
+    let registry = registry_of(reference).to_owned();
     match link.registry_login(registry.clone()).await {
         Ok(None) | Err(LinkError::Away(_)) => Ok(None),
         Ok(Some(RegistryLogin { username, password })) => Ok(Some(DockerCredentials {
@@ -92,14 +93,6 @@ async fn login(link: &dyn ControlLink, reference: &str) -> Result<Option<DockerC
     }
 }
 
-/// The registry's host, by the engine's rule: a first part with a dot or a colon, or `localhost`, is one.
-fn registry(reference: &str) -> &str {
-    match reference.split_once('/') {
-        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
-        Some(_) | None => "docker.io",
-    }
-}
-
 /// Without a tag the engine would fetch every tag there is.
 fn tagged(reference: &str) -> String {
     let last = reference.rsplit('/').next().unwrap_or(reference);
@@ -109,14 +102,6 @@ fn tagged(reference: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_registry_is_told_from_the_name() {
-        assert_eq!(registry("nginx"), "docker.io");
-        assert_eq!(registry("library/nginx:1"), "docker.io");
-        assert_eq!(registry("127.0.0.1:5000/web"), "127.0.0.1:5000");
-        assert_eq!(registry("localhost/web"), "localhost");
-    }
 
     #[test]
     fn one_tag_is_fetched_and_not_all() {
