@@ -12,6 +12,7 @@ use bollard::{
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use longshore_model::{Time, container::Hook};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{Docker, LONG, SHORT};
@@ -87,18 +88,38 @@ impl Docker {
             resize(&client, &made.id, columns, rows).await;
         }
         let writer = tokio::spawn(write(client.clone(), made.id.clone(), inputs, input));
+        let container = handle.0.clone();
         tokio::spawn(async move {
             let mut output = output;
-            while let Some(Ok(chunk)) = output.next().await {
-                if to_reader.send(ExecOutput::Bytes(bytes_of(chunk))).await.is_err() {
-                    break;
-                }
+            loop {
+                let chunk = tokio::select! {
+                    chunk = output.next() => chunk,
+                    () = to_reader.closed() => return end(&client, &made.id, &container).await,
+                };
+                let Some(Ok(chunk)) = chunk else { break };
+                let _ = to_reader.send(ExecOutput::Bytes(bytes_of(chunk))).await;
             }
             writer.abort();
             let code = client.inspect_exec(&made.id).await.ok().and_then(|exec| exec.exit_code);
             let _ = to_reader.send(ExecOutput::Exit(code)).await;
         });
         Ok(ExecSession { input: to_command, output: outputs })
+    }
+}
+
+/// Ends a command that nobody reads any more. The engine has no word for that, so its process is killed, if it can be seen
+/// from here: a number means another process in another namespace, and only one in that container's group is meant.
+async fn end(client: &bollard::Docker, exec: &str, container: &str) {
+    let pid = async || {
+        let exec = client.inspect_exec(exec).await.ok().filter(|exec| exec.running == Some(true))?;
+        Pid::from_raw(i32::try_from(exec.pid?).ok()?)
+    };
+    let Some(first) = pid().await else { return };
+    let Ok(process) = pidfd_open(first, PidfdFlags::empty()) else { return };
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", first.as_raw_nonzero())).unwrap_or_default();
+    // Asked again: the number is held now, and still that command's.
+    if groups.contains(container) && pid().await == Some(first) {
+        let _ = pidfd_send_signal(process, Signal::KILL);
     }
 }
 

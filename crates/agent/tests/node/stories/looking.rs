@@ -25,6 +25,7 @@ pub(crate) fn stories() -> Vec<Story> {
         output_can_be_followed_until_the_replica_ends,
         a_command_runs_beside_a_replica_and_gives_its_code,
         a_command_on_a_terminal_knows_its_size_and_a_change_of_it,
+        a_command_nobody_reads_any_more_is_ended,
         a_secret_is_a_file_in_memory_and_gone_with_its_replica,
         a_secret_that_does_not_exist_is_a_failed_start,
         a_busy_replica_and_its_machine_are_measured,
@@ -120,6 +121,29 @@ async fn a_command_on_a_terminal_knows_its_size_and_a_change_of_it(ground: Groun
     let (said, code) = finished(session).await;
     assert!(said.contains("50 132"), "{said:?}");
     assert_eq!(code, Some(0));
+}
+
+/// Whether a process runs with exactly these words, in whatever container.
+fn runs(words: &[&str]) -> bool {
+    let wanted = words.join("\0") + "\0";
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.into_iter().any(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == wanted.as_bytes()))
+}
+
+async fn a_command_nobody_reads_any_more_is_ended(ground: Ground, driver: Driver) {
+    let (node, work) = running(&ground, driver, SLEEP).await;
+    let odd = ["sleep", &format!("7{}.5", std::process::id() * 2 + u32::from(driver == Driver::Docker))];
+    let asked = ExecRequest { command: odd.map(str::to_owned).to_vec(), ..ExecRequest::default() };
+    let session = node.agent().exec(&work.key, work.attempt, asked).await.unwrap();
+    let until = async |there| {
+        while runs(&odd) != there {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), until(true)).await.expect("it never ran");
+    drop(session);
+    tokio::time::timeout(Duration::from_secs(30), until(false)).await.expect("it runs for ever");
+    assert_eq!(node.control.history(&work.key).last().unwrap().state, ReplicaState::Running);
 }
 
 fn secret(name: &str) -> FileMount {
