@@ -2,7 +2,8 @@
 //!
 //! Owns: whom to wait for. Each stream is in order by itself; which of them is next is known once each has shown its next
 //! item. One that is silent shows none, and is not waited for again until it speaks.
-//! Invariant: nothing is lost and nothing of one stream overtakes another item of it, also when waiting is broken off.
+//! Invariant: nothing is lost and nothing of one stream overtakes another item of it, also when waiting is broken off; and
+//! waiting that was broken off goes on where it was, so that nobody is waited for longer than patience lasts.
 
 use std::{
     future::poll_fn,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use longshore_model::Time;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 /// Something that happened at some time.
 pub(crate) trait Dated {
@@ -32,6 +33,8 @@ struct Source<K, T> {
     items: mpsc::Receiver<T>,
     head: Option<T>,
     pace: Pace,
+    /// Since when its next word is waited for. Kept here because whoever waits may break off as often as they like.
+    awaited_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,7 @@ impl<K: Clone, T: Dated> Interleaved<K, T> {
     }
 
     pub(crate) fn add(&mut self, name: K, items: mpsc::Receiver<T>) {
-        self.sources.push(Source { name, items, head: None, pace: Pace::Lively });
+        self.sources.push(Source { name, items, head: None, pace: Pace::Lively, awaited_since: None });
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -95,9 +98,13 @@ impl<K: Clone, T: Dated> Interleaved<K, T> {
         let Some(patience) = self.patience else {
             return poll_fn(|ctx| self.poll(ctx, Pace::Lively)).await;
         };
-        if tokio::time::timeout(patience, poll_fn(|ctx| self.poll(ctx, Pace::Lively))).await.is_err() {
-            for source in self.sources.iter_mut().filter(|source| source.waits(Pace::Lively)) {
-                source.pace = Pace::Quiet;
+        let now = Instant::now();
+        let awaited = self.sources.iter_mut().filter(|source| source.waits(Pace::Lively));
+        let since = awaited.map(|source| *source.awaited_since.get_or_insert(now)).min().unwrap_or(now);
+        let spoken = poll_fn(|ctx| self.poll(ctx, Pace::Lively));
+        if tokio::time::timeout_at(since + patience, spoken).await.is_err() {
+            for source in self.sources.iter_mut().filter(|source| source.awaited_since == Some(since)) {
+                (source.pace, source.awaited_since) = (Pace::Quiet, None);
             }
         }
     }
@@ -108,9 +115,12 @@ impl<K: Clone, T: Dated> Interleaved<K, T> {
         for source in self.sources.iter_mut().filter(|source| source.waits(pace)) {
             match source.items.poll_recv(ctx) {
                 Poll::Ready(Some(item)) => {
-                    (source.head, source.pace, ready) = (Some(item), Pace::Lively, Poll::Ready(()));
+                    source.show(item);
+                    ready = Poll::Ready(());
                 }
-                Poll::Ready(None) => (source.pace, ready) = (Pace::Over, Poll::Ready(())),
+                Poll::Ready(None) => {
+                    (source.pace, source.awaited_since, ready) = (Pace::Over, None, Poll::Ready(()));
+                }
                 Poll::Pending => {}
             }
         }
@@ -128,8 +138,12 @@ impl<K, T> Source<K, T> {
         if self.waits(Pace::Quiet)
             && let Ok(item) = self.items.try_recv()
         {
-            (self.head, self.pace) = (Some(item), Pace::Lively);
+            self.show(item);
         }
+    }
+
+    fn show(&mut self, item: T) {
+        (self.head, self.pace, self.awaited_since) = (Some(item), Pace::Lively, None);
     }
 }
 
@@ -182,6 +196,24 @@ mod tests {
         // What it says then is heard, however late.
         silent.send(1).await.unwrap();
         assert_eq!(merged.next().await, Some(Next::Item('s', 1)));
+    }
+
+    #[tokio::test]
+    async fn one_that_is_silent_is_not_waited_for_anew_whenever_waiting_is_broken_off() {
+        let patience = Duration::from_millis(200);
+        let mut merged = Interleaved::new(Some(patience));
+        let (_silent, nothing) = mpsc::channel::<u64>(8);
+        merged.add('s', nothing);
+        merged.add('a', whole(&[5]));
+        // Two halves of the patience, and a third try that finds it at its end.
+        for _ in 0..2 {
+            if let Ok(next) = tokio::time::timeout(patience / 2, merged.next()).await {
+                assert_eq!(next, Some(Next::Item('a', 5)));
+                return;
+            }
+        }
+        let next = tokio::time::timeout(patience / 2, merged.next()).await;
+        assert_eq!(next, Ok(Some(Next::Item('a', 5))), "it is waited for without end");
     }
 
     #[tokio::test]
