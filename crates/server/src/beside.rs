@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::{
+    clock,
     hub::Hub,
     interleave::Dated,
     link::{Finish, Reach, hear},
@@ -65,27 +66,56 @@ pub(crate) struct ExecWanted {
     pub(crate) request: longshore_api::ExecRequest,
 }
 
-/// A line on its way; one that is a note is the last, and says why no more will come.
+/// A line on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) at: Time,
-    pub(crate) source: LogSource,
+    pub(crate) outlet: Outlet,
     pub(crate) text: String,
 }
 
-impl Dated for Line {
+/// What a line was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outlet {
+    Stdout,
+    Stderr,
+}
+
+/// What comes of listening to a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// A line it wrote.
+    Line(Line),
+    /// Why no more comes, although there may be more.
+    NoMore { at: Time, why: BesideError },
+}
+
+impl Dated for Said {
     fn at(&self) -> Time {
-        self.at
+        match self {
+            Self::Line(line) => line.at,
+            Self::NoMore { at, .. } => *at,
+        }
     }
 }
 
 impl From<LogLine> for Line {
     fn from(line: LogLine) -> Self {
-        let source = match line.stream {
-            LogStream::Stdout => LogSource::Stdout,
-            LogStream::Stderr => LogSource::Stderr,
+        let outlet = match line.stream {
+            LogStream::Stdout => Outlet::Stdout,
+            LogStream::Stderr => Outlet::Stderr,
         };
-        Self { at: line.at, source, text: String::from_utf8_lossy(&line.text).into_owned() }
+        Self { at: line.at, outlet, text: String::from_utf8_lossy(&line.text).into_owned() }
+    }
+}
+
+impl From<Outlet> for LogSource {
+    fn from(outlet: Outlet) -> Self {
+        match outlet {
+            Outlet::Stdout => Self::Stdout,
+            Outlet::Stderr => Self::Stderr,
+        }
     }
 }
 
@@ -135,24 +165,43 @@ impl Target {
     }
 }
 
-/// The lines of a replica, from wherever it runs.
-pub(crate) async fn lines(hub: &Hub, state: &State, wanted: &LogsWanted) -> Result<mpsc::Receiver<Line>, BesideError> {
-    if let Some(agent) = agent_of(hub, &wanted.target)? {
-        return lines_here(&agent, wanted).await;
+/// Carries the lines of a replica, from wherever it runs, until there are no more or nobody listens.
+pub(crate) async fn carry(hub: Arc<Hub>, state: State, wanted: LogsWanted, to: mpsc::Sender<Said>) {
+    if let Err(why) = carried(&hub, state, &wanted, &to).await {
+        let _ = to.send(Said::NoMore { at: clock::now(), why }).await;
     }
-    let (target, server) = (&wanted.target, wanted.target.server(state)?);
+}
+
+async fn carried(hub: &Hub, state: State, wanted: &LogsWanted, to: &mpsc::Sender<Said>) -> Result<(), BesideError> {
+    if let Some(agent) = agent_of(hub, &wanted.target)? {
+        hand_on(lines_here(&agent, wanted).await?, to).await;
+        return Ok(());
+    }
+    let (target, server) = (&wanted.target, wanted.target.server(&state)?);
+    // Lines are listened to for days, and the state goes on.
+    drop(state);
     let message = pack(wanted).map_err(BesideError::Refused)?;
     let asked = tokio::time::timeout(PATIENCE, hub.calls.stream(&server, "/peer/logs", message)).await;
     let body = asked.map_err(|_| target.away("it takes too long"))?.map_err(|error| target.said(error))?;
-    let (to, lines) = mpsc::channel(LINES);
-    let node = target.node.clone();
-    tokio::spawn(async move {
-        if hear(body, to.clone()).await == Finish::Broken {
-            let text = format!("the connection to `{node}` broke");
-            let _ = to.send(Line { at: crate::clock::now(), source: LogSource::Note, text }).await;
+    let (arrived, lines) = mpsc::channel(LINES);
+    let (finish, ()) = tokio::join!(hear(body, arrived), hand_on(lines, to));
+    match finish {
+        Finish::Whole => Ok(()),
+        Finish::Broken => Err(BesideError::Away(format!("the connection to `{}` broke", target.node))),
+    }
+}
+
+async fn hand_on(mut lines: mpsc::Receiver<Line>, to: &mpsc::Sender<Said>) {
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            () = to.closed() => return,
+        };
+        let Some(line) = line else { return };
+        if to.send(Said::Line(line)).await.is_err() {
+            return;
         }
-    });
-    Ok(lines)
+    }
 }
 
 /// The lines of a replica of this very node.
