@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     rig::{Cluster, Node, eventually, join},
-    wire::{Answer, connect, exchange, holder, message, stranger, through_other_doors},
+    wire::{Answer, connect, exchange, holder, message, stranger, through_other_doors, upgraded},
 };
 
 const PATHS: [&str; 12] = [
@@ -182,9 +182,9 @@ fn a_server_that_was_removed_is_not_obeyed_by_those_who_cannot_know() {
         let vault = Vault { keys: [(1, "00".repeat(32))].into() };
         rmp_serde::to_vec_named(&Promotion { member: 4, vault }).unwrap()
     };
-    // Nor may it look over the shoulder of what others run.
-    for path in ["/peer/promote", "/peer/logs"] {
-        let bytes = message(path, Some("n3"), &promotion);
+    // Nor may it look over the shoulder of what others run, or lay hands on it.
+    for path in ["/peer/promote", "/peer/logs", "/peer/exec"] {
+        let bytes = upgraded(&message(path, Some("n3"), &promotion));
         let answer = exchange(&mut connect(&cluster.nodes[3], taken_over.clone()), &bytes);
         assert_eq!(told(answer), refusal(403, "forbidden"), "{path}");
     }

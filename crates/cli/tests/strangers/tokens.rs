@@ -8,8 +8,8 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    rig::{Cluster, part},
-    wire::{ask, connect, request, stranger},
+    rig::{Cluster, Node, eventually, part},
+    wire::{Answer, ask, connect, request, stranger, upgraded},
 };
 
 const MANIFEST: &str = "\
@@ -52,7 +52,6 @@ fn every_wrong_token_is_refused_alike_and_every_right_one_opens_no_more_than_it_
         ("POST /v1/replicas/shop-web-0/exec", &viewer, 403, "forbidden"),
         ("GET /v1/logs?of=shop", &blog, 404, "not_found"),
         ("GET /v1/logs?of=shop-web-0", &blog, 404, "not_found"),
-        ("POST /v1/replicas/shop-web-0/exec", &blog, 426, "request_invalid"),
         ("DELETE /v1/deployments/shop", &blog, 403, "forbidden"),
         ("GET /v1/deployments/shop", &blog, 403, "forbidden"),
         ("GET /v1/why/shop-web-0", &blog, 404, "not_found"),
@@ -66,7 +65,19 @@ fn every_wrong_token_is_refused_alike_and_every_right_one_opens_no_more_than_it_
         let answer = ask(node, &request(line, Some(token))).unwrap();
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{line}: {}", answer.body);
     }
+    let shop = node.token(&["shop", "--role", "deploy", "--deployment", "shop"]);
+    eventually("it runs", || (beside(node, &shop).status == 101).then_some(()));
+    let answer = beside(node, &blog);
+    assert_eq!((answer.status, answer.code().as_str()), (404, "not_found"), "{}", answer.body);
     node.told(&["rm", "shop"]);
+}
+
+/// What is answered to somebody who wants a command run beside the shop.
+fn beside(node: &Node, token: &str) -> Answer {
+    let body = "{\"command\":[\"true\"]}";
+    let head = String::from_utf8(request("POST /v1/replicas/shop-web-0/exec", Some(token))).unwrap();
+    let whole = head.replace("\r\n\r\n", &format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    ask(node, &upgraded(whole.as_bytes())).unwrap()
 }
 
 #[test]

@@ -101,6 +101,12 @@ pub(crate) fn message(path: &str, node: Option<&str>, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// The same request as one for a conversation: whoever asks for one without saying so is refused for that alone.
+pub(crate) fn upgraded(request: &[u8]) -> Vec<u8> {
+    let (line, rest) = request.split_at(request.windows(2).position(|bytes| bytes == b"\r\n").unwrap());
+    [line, b"\r\nUpgrade: longshore-session\r\nConnection: upgrade", rest].concat()
+}
+
 /// The same bytes through the other two doors: the socket of this machine, and plain HTTP.
 pub(crate) fn through_other_doors(node: &Node, bytes: &[u8]) -> [Option<Answer>; 2] {
     let mut local = UnixStream::connect(node.socket()).unwrap();
