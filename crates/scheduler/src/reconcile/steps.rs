@@ -64,9 +64,19 @@ pub(super) fn take(
         pass.view.waiting.insert(ask.group);
         return;
     }
+    let ahead = pass.view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key));
+    let ahead: Vec<SlotKey> = ahead.filter(|slot| is_ahead(&part, ask, slot)).map(|slot| slot.key.clone()).collect();
     for slot in due(pass, ask, &part, (outdated, leaving), closed) {
         step(pass, ask, &part, &slot);
     }
+    pass.items.extend(ahead.iter().map(|slot| part.step(slot, StepOutcome::UnderWay)));
+}
+
+/// Whether a slot went ahead in an earlier rollout to the same end, and its step in this one has not begun. Where some go ahead of the
+/// others it is one of them: or whoever changes the count while they are waited for would send another ahead each time.
+fn is_ahead(part: &Part, ask: &Ask, slot: &Slot) -> bool {
+    let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
+    part.canary.is_some() && part.outcome(slot).is_none() && is_there && !is_added(slot)
 }
 
 /// The slots whose turn it is.
@@ -79,7 +89,8 @@ fn due(
 ) -> Vec<SlotKey> {
     let known = pass.view.group(ask.group);
     let staying: Vec<&Slot> = known.wanted_slots().filter(|slot| !closed.contains(&slot.key)).collect();
-    let begun = staying.iter().filter(|slot| part.outcome(slot).is_some() && !is_added(slot)).count();
+    let has_gone = |slot: &Slot| part.outcome(slot).is_some() && !is_added(slot) || is_ahead(part, ask, slot);
+    let begun = staying.iter().filter(|slot| has_gone(slot)).count();
     let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
     let mut due: BTreeMap<SlotKey, Turn> = BTreeMap::new();
     for slot in outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at])) {
