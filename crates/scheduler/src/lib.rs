@@ -15,6 +15,8 @@
 
 mod address;
 mod ask;
+#[cfg(test)]
+mod cases;
 mod diff;
 mod explain;
 mod feasibility;

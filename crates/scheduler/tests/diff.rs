@@ -8,6 +8,11 @@ use longshore_scheduler::diff;
 use proptest::{prelude::*, sample::Index};
 use serde_json::Value;
 
+use cases::cases;
+
+#[path = "../src/cases.rs"]
+mod cases;
+
 fn manifest(text: &str) -> DeploymentSpec {
     let (spec, _) =
         load_text("f.yaml", text, "shop", "default").unwrap_or_else(|problems| panic!("{problems}\n{text}"));
@@ -346,7 +351,7 @@ fn deployment(spec: &ServiceSpec) -> DeploymentSpec {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 4, ..ProptestConfig::default() })]
+    #![proptest_config(cases(1024))]
 
     #[test]
     fn destructive_is_another_program_in_place_another_wish_and_unchanged_nothing(

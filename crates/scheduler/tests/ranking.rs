@@ -4,7 +4,11 @@
 //! As in the other properties, everything goes through the real state machine, and what is demanded is written down a
 //! second time, naively. Floats are fine here: a test may be off by a millionth, a decision may not.
 //!
-//! `PROPTEST_CASES=20000 cargo test -p longshore-scheduler --test ranking` runs long.
+//! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test ranking` runs long, on
+//! other cases; without a seed they are the same every time.
+
+#[path = "../src/cases.rs"]
+mod cases;
 
 mod ranking {
     mod cluster;

@@ -101,6 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cases::cases;
 
     fn assert_near(actual: u128, expected: u128) {
         let off = actual.abs_diff(expected);
@@ -163,6 +164,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn a_smoothed_value_stays_among_its_samples(
             samples in proptest::collection::vec((0_i64..=1_000_000, 1_u64..1_000_000), 1..50),

@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 use super::{
     histories::{Step, history},
-    shapes::cases,
     world::World,
 };
+use crate::cases::cases;
 
 proptest! {
     #![proptest_config(cases(600))]

@@ -13,9 +13,9 @@ use super::{
     ledger::Ledger,
     ranking::{Fresh, fresh},
     rules::Question,
-    shapes::cases,
     world::World,
 };
+use crate::cases::cases;
 
 fn quota() -> impl Strategy<Value = Quota> {
     let rarely = |most: Vec<u64>| option::weighted(0.2, select(most));

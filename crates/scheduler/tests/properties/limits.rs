@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use super::{
     histories::{Step, history},
     ledger::Ledger,
-    shapes::cases,
     world::{World, placed},
 };
+use crate::cases::cases;
 
 proptest! {
     #![proptest_config(cases(600))]

@@ -7,9 +7,9 @@ use proptest::{collection::vec, prelude::*};
 use super::{
     histories::{Step, history},
     services::{DEPLOYMENTS, SERVICES, group_key},
-    shapes::cases,
     world::{World, without_reasons},
 };
+use crate::cases::cases;
 
 proptest! {
     #![proptest_config(cases(400))]

@@ -5,9 +5,10 @@ use proptest::{collection::btree_map, prelude::*};
 use super::{
     histories::{Step, step},
     services::{DEPLOYMENTS, SECRETS, SERVICES, service},
-    shapes::{NODES, Terse, cases, node},
+    shapes::{NODES, Terse, node},
     world::{World, without_addresses},
 };
+use crate::cases::cases;
 
 /// Things that have nothing to do with each other, in two orders.
 fn two_orders() -> impl Strategy<Value = (Vec<Step>, Vec<Step>)> {

@@ -15,9 +15,10 @@ use super::{
     ledger::{Ledger, terms},
     rules::{Question, attribute, holds},
     services::{DEPLOYMENTS, SERVICES, counted, group_key},
-    shapes::{NODES, Terse, cases, node, node_name},
+    shapes::{NODES, Terse, node, node_name},
     world::{World, placements},
 };
+use crate::cases::cases;
 
 /// A service, by position in [`DEPLOYMENTS`] and [`SERVICES`].
 type Which = (usize, usize);

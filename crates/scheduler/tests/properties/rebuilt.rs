@@ -10,9 +10,9 @@ use proptest::prelude::*;
 
 use super::{
     histories::{Step, history},
-    shapes::cases,
     world::{World, without_reasons},
 };
+use crate::cases::cases;
 
 proptest! {
     #![proptest_config(cases(500))]

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 
 use super::{
     histories::{Step, history, tight_history},
-    shapes::cases,
     world::World,
 };
+use crate::cases::cases;
 
 proptest! {
     #![proptest_config(cases(600))]

@@ -25,12 +25,6 @@ use proptest::{
 /// Names of the nodes there can be.
 pub(super) const NODES: u8 = 9;
 
-/// How many cases a property runs, unless `PROPTEST_CASES` says otherwise.
-pub(super) fn cases(usual: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(usual), failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// Something large, shown only where it differs from the plainest of its kind: a failing case fits a screen.
 #[derive(Clone)]
 pub(super) struct Terse<T>(pub(super) T);

@@ -15,9 +15,10 @@ use super::{
     ledger::{Ledger, terms},
     rules::{Question, attribute},
     services::{counted, group_key},
-    shapes::{NODES, Terse, cases, node, node_name, preferences},
+    shapes::{NODES, Terse, node, node_name, preferences},
     world::{World, placements},
 };
+use crate::cases::cases;
 
 /// What a node has done to the service before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

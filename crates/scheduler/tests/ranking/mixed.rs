@@ -15,6 +15,7 @@ use longshore_scheduler::{explain, plan};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::cluster::{Cluster, key, node, of_priority, service, with_data};
+use crate::cases::cases;
 
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const SERVICES: [&str; 4] = ["api", "db", "log", "web"];
@@ -249,7 +250,7 @@ fn check_rules(cluster: &Cluster, plan: &longshore_model::Plan) -> Result<(), Te
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(600))]
 
     #[test]
     fn what_holds_of_the_core_holds_with_everything_mixed((nodes, steps) in history()) {

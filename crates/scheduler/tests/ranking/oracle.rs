@@ -16,6 +16,7 @@ use proptest::{
 };
 
 use super::cluster::{Cluster, key, node, service};
+use crate::cases::cases;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const LABELS: [&str; 2] = ["rack", "zone"];
@@ -297,7 +298,7 @@ fn placements(cluster: &mut Cluster) -> BTreeMap<SlotKey, NodeName> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(1500))]
 
     #[test]
     fn a_batch_lands_where_a_scan_of_all_nodes_would_put_each(start in start()) {

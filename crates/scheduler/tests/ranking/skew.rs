@@ -4,6 +4,7 @@ use longshore_model::{Attribute, PlacementSpec, Strategy};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::cluster::{Cluster, node, service};
+use crate::cases::cases;
 
 fn level(strategy: Strategy, max_skew: u32) -> PlacementSpec {
     let preferences = vec![Attribute::Label("zone".to_owned())];
@@ -41,7 +42,7 @@ fn a_zone_of_faulty_nodes_is_used_last_and_still_lets_the_other_go_on() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(400))]
 
     /// Zones and racks of unlike sizes: no branch that got a replica is too far above the lowest, and whoever waits
     /// waits because any node would break that, or has no memory.

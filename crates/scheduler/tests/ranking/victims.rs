@@ -10,6 +10,7 @@ use longshore_model::{
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::cluster::{Cluster, key, node, of_priority, service, with_data};
+use crate::cases::cases;
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 const LOW: [&str; 3] = ["low-0", "low-1", "low-2"];
@@ -99,7 +100,7 @@ fn limit_holds(cluster: &Cluster) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(400))]
 
     /// One plain newcomer: its victims are all at least ten below, without data, and each of them is needed.
     #[test]

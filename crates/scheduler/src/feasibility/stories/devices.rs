@@ -12,7 +12,7 @@ use longshore_model::{
 use proptest::{collection::vec, prelude::*};
 
 use super::{World, key, node};
-use crate::View;
+use crate::{View, cases::cases};
 
 impl World {
     fn with_devices(nodes: &[(&str, Vec<DeviceGroup>)]) -> Self {
@@ -324,7 +324,7 @@ fn assert_nothing_is_overbooked(world: &World, nodes: &[Vec<DeviceGroup>]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn no_group_is_ever_overbooked_and_a_rebuilt_view_books_the_same(

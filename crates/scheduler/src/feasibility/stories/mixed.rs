@@ -9,6 +9,7 @@ use longshore_model::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::*;
+use crate::cases::cases;
 
 const SERVICES: &[&str] = &["api", "db", "web"];
 const RACKS: &[&str] = &["r1", "r2", ""];
@@ -133,7 +134,7 @@ fn check_company(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512.max(ProptestConfig::default().cases), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn what_is_placed_keeps_the_rules_and_what_waits_has_nowhere_to_go(

@@ -6,6 +6,7 @@ use longshore_model::{PlanItem, ServiceSpec, SlotKey, Time, service::ServiceKind
 use proptest::prelude::*;
 
 use super::{MINUTE, World, service};
+use crate::cases::cases;
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -15,7 +16,7 @@ fn loads() -> impl Strategy<Value = Vec<([i64; 4], u32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn nothing_moves_twice_within_ten_minutes_nor_two_at_once_nor_what_must_not(
