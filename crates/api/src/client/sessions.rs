@@ -8,12 +8,13 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
+    client::conn::http1::SendRequest,
     header::{CONNECTION, CONTENT_TYPE, UPGRADE},
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf},
     net::UnixStream,
 };
 
@@ -150,23 +151,24 @@ impl Client {
     async fn sent(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
         let mut sender = match &self.endpoint {
-            Endpoint::Unix(socket) => {
-                let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
-                let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-                let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
-                // Ends with the answer, or is handed over to the conversation.
-                tokio::spawn(connection.with_upgrades());
-                sender
-            }
+            Endpoint::Unix(socket) => self.shaken(UnixStream::connect(socket).await.map_err(unreachable)?).await?,
             Endpoint::Tls { address, token } => {
-                let stream = connect(address, token).await.map_err(unreachable)?;
-                let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-                let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
-                tokio::spawn(connection.with_upgrades());
-                sender
+                self.shaken(connect(address, token).await.map_err(unreachable)?).await?
             }
         };
         sender.send_request(request).await.map_err(|cause| self.broken(cause))
+    }
+
+    /// A connection that is ready for a request.
+    async fn shaken(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
+        // Ends with the answer, or is handed over to the conversation.
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
     }
 
     async fn refusal(&self, response: Response<Incoming>) -> ClientError {
