@@ -26,7 +26,7 @@ use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node, Pending, Quota,
     RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest,
-    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, tls,
+    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
 };
 
 pub use self::sessions::{LogLines, SessionInput, SessionOutput};
@@ -393,7 +393,7 @@ fn fresh_key() -> Result<String, &'static str> {
 /// A connection to the cluster that the token names, and to no other.
 async fn connect(address: &str, token: &Token) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+    connection::tend(&stream)?;
     let config = tls::pinned(token.pin).map_err(io::Error::other)?;
     let name = ServerName::try_from(tls::CLUSTER_NAME).map_err(io::Error::other)?;
     TlsConnector::from(Arc::new(config)).connect(name, stream).await

@@ -8,6 +8,7 @@
 mod access;
 mod audit;
 mod client;
+pub mod connection;
 mod deployment;
 mod envelope;
 mod event;

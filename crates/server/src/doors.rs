@@ -19,6 +19,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use longshore_api::connection;
 use rustls::{ServerConfig, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -104,7 +105,7 @@ pub(crate) async fn remote(
             };
             let Some(inside) = callers.enter(&from.ip().to_string()) else { continue };
             let permit = (permit, inside);
-            let _ = stream.set_nodelay(true);
+            let _ = connection::tend(&stream);
             let (router, closing) = (router.clone(), closing.clone());
             match acceptor.clone() {
                 None => drop(tokio::spawn(attend(stream, Peer::Loopback, router, closing, permit))),

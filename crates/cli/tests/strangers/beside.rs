@@ -1,6 +1,7 @@
 //! Lines and commands of replicas: for whom, and for how long.
 
 use std::{
+    fs,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
@@ -27,6 +28,23 @@ fn from_afar(server: &Node, token: &str, arguments: &[&str]) -> Command {
 fn told(output: &Output) -> (Option<i32>, String) {
     let text = if output.status.success() { &output.stdout } else { &output.stderr };
     (output.status.code(), String::from_utf8_lossy(text).trim().to_owned())
+}
+
+/// Ends of connections with these nodes: those that notice when the other end vanishes without a word, and the others.
+/// The kernel has a timer for the first, whose kind is the sixth field of its table.
+fn ends(nodes: &[Node]) -> (usize, usize) {
+    let ports: Vec<String> = nodes.iter().map(|node| port(&node.address)).collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let established = rows.filter(|row| row[3] == "01");
+    let theirs = established.filter(|row| ports.iter().any(|port| row[1].ends_with(port) || row[2].ends_with(port)));
+    let (tended, others): (Vec<_>, Vec<_>) = theirs.partition(|row| row[5].starts_with("02:"));
+    (tended.len(), others.len())
+}
+
+fn port(address: &str) -> String {
+    let (_, port) = address.rsplit_once(':').unwrap();
+    format!(":{:04X}", port.parse::<u16>().unwrap())
 }
 
 #[test]
@@ -60,6 +78,11 @@ fn lines_and_commands_of_a_worker_are_for_those_whose_they_are_and_end_with_thei
     let mut open = [begun(&["logs", "shop", "-f"]), begun(&["exec", "shop-web-0", "sleep", "600"])];
     std::thread::sleep(Duration::from_secs(1));
     assert!(open.iter_mut().all(|child| child.try_wait().unwrap().is_none()));
+    // Lines and a command, each from here to the server and from there to the worker.
+    eventually("an end that vanishes is noticed by the other", || {
+        let (tended, others) = ends(&cluster.nodes);
+        (tended >= 8 && others == 0).then_some(())
+    });
     server.told(&["token", "rm", &part(&ops, 2)]);
     let revoked = Instant::now();
     for child in &mut open {

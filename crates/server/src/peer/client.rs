@@ -16,7 +16,7 @@ use hyper::{
     Method, Request, Response, StatusCode, body::Incoming, client::conn::http1::SendRequest, header, upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
-use longshore_api::{Envelope, SESSION_PROTOCOL};
+use longshore_api::{Envelope, SESSION_PROTOCOL, connection};
 use longshore_model::NodeName;
 use longshore_store::replicated::{LARGEST_MESSAGE, Sent};
 use tokio::net::TcpStream;
@@ -153,7 +153,7 @@ impl Calls {
 
     async fn connect(&self, to: &Server) -> io::Result<Connection> {
         let stream = TcpStream::connect(&to.address).await?;
-        stream.set_nodelay(true)?;
+        connection::tend(&stream)?;
         let name = server_name(node_dns(&to.name)).map_err(io::Error::other)?;
         let stream = self.connector.connect(name, stream).await?;
         let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
