@@ -83,8 +83,8 @@ pub enum AuditAction {
     RolloutSteered,
     /// A service was restarted on purpose.
     ServiceRestarted,
-    /// A command was run beside a replica.
-    ExecStarted,
+    /// A command beside a replica was asked for, by somebody who may. Whether it could be started is not on record.
+    ExecAsked,
     /// A secret got a version.
     SecretPut,
     /// A secret was removed.
@@ -129,7 +129,7 @@ impl AuditAction {
             Self::DeploymentRolledBack => "deployment_rolled_back",
             Self::RolloutSteered => "rollout_steered",
             Self::ServiceRestarted => "service_restarted",
-            Self::ExecStarted => "exec_started",
+            Self::ExecAsked => "exec_asked",
             Self::SecretPut => "secret_put",
             Self::SecretRemoved => "secret_removed",
             Self::KeyRotated => "key_rotated",

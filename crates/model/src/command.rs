@@ -144,7 +144,7 @@ pub enum Command {
     },
     /// The spread of every service that allows it is evened out.
     EvenOut,
-    /// Somebody runs a command beside a replica. Changes nothing; it is on record that they did.
+    /// Somebody asks for a command beside a replica. Changes nothing; it is on record that they did, before it starts.
     NoteExec {
         /// Its service.
         group: GroupKey,

@@ -30,7 +30,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
-        Command::NoteExec { group, slot } => (AuditAction::ExecStarted, slot.printed(group)),
+        Command::NoteExec { group, slot } => (AuditAction::ExecAsked, slot.printed(group)),
         Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
         Command::Access(command) => return access(command),
         // A node that says what it has after a restart is no news to people.

@@ -133,7 +133,7 @@ fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
     writer.join().unwrap().unwrap();
     assert_eq!((back.len(), echo.wait().unwrap().code()), (expected, Some(0)));
 
-    let records = machine.json(&["audit", "--type", "exec_started"]);
+    let records = machine.json(&["audit", "--type", "exec_asked"]);
     let records = records.as_array().unwrap();
     let subjects: Vec<&str> = records.iter().map(|record| record["subject"].as_str().unwrap()).collect();
     assert_eq!(subjects, ["talk-web-1", "talk-web-0", "talk-web-0", "talk-web-1"]);
