@@ -301,9 +301,10 @@ impl Client {
         Err(ClientError::Refused(serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause))?))
     }
 
-    /// Records after a number, oldest first.
-    pub async fn audit(&self, after: u64, most: usize) -> Result<Vec<AuditEntry>, ClientError> {
-        self.ask(Method::GET, &format!("/v1/audit?after={after}&most={most}"), NOTHING).await
+    /// Records after a number, or the newest where none is given; oldest first.
+    pub async fn audit(&self, after: Option<u64>, most: usize) -> Result<Vec<AuditEntry>, ClientError> {
+        let after = after.map_or_else(String::new, |after| format!("after={after}&"));
+        self.ask(Method::GET, &format!("/v1/audit?{after}most={most}"), NOTHING).await
     }
 
     async fn ask<T: DeserializeOwned>(

@@ -10,6 +10,7 @@ use longshore_api::{AppliedManifest, ApplyRequest, Changed};
 use longshore_compose::{Files, Loaded, Request, files::ReadError, scope::Content};
 
 use crate::{
+    build,
     exit::Exit,
     input::DiskAndStdin,
     live::{Live, Side},
@@ -32,11 +33,16 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<Exit> {
-    let Some(Judged { request, .. }) = judge(options.manifest, &options.scope.namespace)? else {
+    let Some(Judged { request, loaded }) = judge(options.manifest, &options.scope.namespace)? else {
         return Ok(Exit::BadInput);
     };
     let connection = &options.scope.connection;
     remote::ask(connection, async |client| {
+        if !loaded.builds.is_empty() && client.nodes().await.is_ok_and(|nodes| nodes.len() > 1) {
+            for warning in build::to_be_pulled(&loaded) {
+                print::note(&warning);
+            }
+        }
         let applied = client.apply(&request).await?;
         applied.warnings.iter().for_each(|warning| print::note(warning));
         let exit = match options.patience.limit() {

@@ -6,6 +6,7 @@
 //! everything else.
 
 mod apply;
+mod build;
 mod cluster;
 mod exit;
 mod hello;

@@ -68,7 +68,7 @@ pub(crate) enum VolumeCommand {
 
 /// Say which replicas would move to spread services more evenly, or have them moved.
 ///
-/// Replicas with volumes, global ones and those of services with `rebalance: never` stay. Moves are made one after the
+/// Replicas with volumes, global ones and those of services with `rebalance: off` stay. Moves are made one after the
 /// other, the new replica before the old one stops.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  longshore rebalance --plan\n  longshore rebalance --apply")]

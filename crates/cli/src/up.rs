@@ -24,6 +24,7 @@ use longshore_server::{Daemon, ServerConfig};
 use self::signals::{Signals, Told};
 use crate::{
     apply::{self, Judged},
+    build::{self, When},
     exit::Exit,
     live::{Live, Screen, Side},
     manifest::Manifest,
@@ -37,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   longshore up                            compose.yaml of this directory
   longshore up -f compose.yaml --nodes 3  on three nodes that share this machine
+  longshore up --build                    images of services with `build` are made anew
   longshore up --keep                     Ctrl-C ends the daemon and leaves what runs
 
 Ctrl-C stops what the manifest runs, as `docker compose up` does, and ends; pressed again, it ends at once. Any other
@@ -59,6 +61,9 @@ pub(crate) struct Options {
     /// How many nodes this machine shall be.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = place::node_count())]
     nodes: u16,
+    /// Build the images of services with `build` also where they are there.
+    #[arg(long)]
+    build: bool,
     /// On Ctrl-C, leave what runs.
     #[arg(long)]
     keep: bool,
@@ -79,6 +84,12 @@ pub(crate) struct Options {
     docker: Option<PathBuf>,
 }
 
+impl Options {
+    fn when(&self) -> When {
+        if self.build { When::Always } else { When::Missing }
+    }
+}
+
 pub(crate) fn run(mut options: Options) -> anyhow::Result<Exit> {
     let manifest = std::mem::take(&mut options.manifest);
     let Some(judged) = apply::judge(manifest, &options.namespace)? else { return Ok(Exit::BadInput) };
@@ -92,10 +103,16 @@ async fn up(options: Options, judged: Judged) -> anyhow::Result<Exit> {
     let folder = options.data_dir.clone().unwrap_or_else(place::data_dir);
     let socket = options.socket.clone().unwrap_or_else(|| folder.join(place::SOCKET));
     let client = Client::new(Endpoint::Unix(socket.clone()));
+    let engine = place::engine(options.docker.clone());
+    if let Engine::At(engine) = &engine
+        && let Err(failed) = tokio::task::block_in_place(|| build::images(&judged.loaded, engine, options.when()))
+    {
+        print::note(&failed);
+        return Ok(Exit::Trouble);
+    }
     let daemon = match client.nodes().await {
         Ok(_) => None,
         Err(ClientError::Unreachable { .. }) => {
-            let engine = place::engine(options.docker.clone());
             if let Some(missing) = missing(&judged.loaded, &engine) {
                 print::note(&missing);
                 return Ok(Exit::Trouble);

@@ -405,12 +405,59 @@ fn log_in(cluster: &Cluster) {
     drop(registry);
 }
 
+/// `longshore up` in front of an engine that lacks the image, then that has it; and an apply to several nodes.
+fn build_where_it_is_missing(cluster: &Cluster) {
+    let engine = cluster.nodes[0].engine.as_ref().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    write("src/Dockerfile", "FROM busybox:1\nARG GREETING\nLABEL greeting=$GREETING\nCOPY page /page\n");
+    write("src/page", "first\n");
+    write(
+        "compose.yaml",
+        "name: home\nservices:\n  web:\n    build: { context: src, args: { GREETING: hello } }\n    \
+         command: [sh, -c, \"cat /page; trap 'exit 0' TERM; while :; do sleep 1 & wait $$!; done\"]\n",
+    );
+    let up = |more: &[&str]| {
+        let log = folder.path().join("log");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_longshore"));
+        command.args(["up", "--docker"]).arg(engine.socket()).args(["--data-dir", "data"]).args(more);
+        command.current_dir(folder.path()).stdout(fs::File::create(&log).unwrap());
+        let mut child = command.stderr(fs::File::create(folder.path().join("err")).unwrap()).spawn().unwrap();
+        eventually("it runs", || {
+            let ended = child.try_wait().unwrap();
+            assert_eq!(ended, None, "{}", fs::read_to_string(folder.path().join("err")).unwrap());
+            fs::read_to_string(&log).ok().filter(|text| text.contains("home is active"))
+        });
+        let id = engine.docker(&["ps", "-q", "--filter", "ancestor=home-web"]);
+        let said = engine.docker(&["logs", &id]);
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert!(child.wait().unwrap().success());
+        let told = fs::read_to_string(folder.path().join("err")).unwrap();
+        (said, told.contains("building home-web"))
+    };
+    assert_eq!(up(&[]), ("first".to_owned(), true), "an image that is missing is built");
+    assert_eq!(engine.docker(&["image", "inspect", "-f", "{{.Config.Labels.greeting}}", "home-web"]), "hello");
+    write("src/page", "second\n");
+    assert_eq!(up(&[]), ("first".to_owned(), false), "one that is there is used");
+    assert_eq!(up(&["--build"]), ("second".to_owned(), true), "unless it shall be built anew");
+
+    let manifest = folder.path().join("compose.yaml");
+    let applied = cluster.nodes[1].ask(&["apply", "-f", manifest.to_str().unwrap()]);
+    let warned = String::from_utf8_lossy(&applied.stderr).into_owned();
+    assert!(warned.contains("every node pulls `home-web`"), "{warned}");
+    cluster.nodes[1].told(&["rm", "home"]);
+    eventually("it is gone", || cluster.nodes[1].json(&["status"])?["replicas"].as_array()?.is_empty().then_some(()));
+}
+
 #[test]
 fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     let mut cluster = Cluster::on_engines(3);
     look_closely(&cluster);
     meet_every_fate(&cluster);
     log_in(&cluster);
+    build_where_it_is_missing(&cluster);
     let since = Instant::now();
     apply(&cluster, &manifest(10, "one"));
     active(&cluster, 1);

@@ -12,7 +12,7 @@ use crate::{
     diagnostic::{Diagnostics, Place},
     keys::{self, Rule},
     scope::Scope,
-    service::{self, Override},
+    service::{self, Override, Recipe},
     whole::{self, Places},
     yaml::{Key, Mapping, Node},
 };
@@ -80,6 +80,7 @@ pub(crate) static TOP_KEYS: &[Rule<TopRead>] = &[
 pub(crate) struct Decoded {
     pub(crate) spec: DeploymentSpec,
     pub(crate) scope: Scope,
+    pub(crate) builds: BTreeMap<ServiceName, Recipe>,
 }
 
 /// Reads the tree of a whole deployment.
@@ -93,7 +94,7 @@ pub(crate) fn decode(
     keys::meet(TOP_KEYS, mapping, "the file", problems);
     let scope = scope.read(mapping, problems);
     let mut spec = DeploymentSpec::default();
-    let mut places = Places::new();
+    let (mut places, mut builds) = (Places::new(), BTreeMap::new());
     let mut totals = Totals::default();
     let services = services(mapping, &root.place, problems);
     if let Some((key, _)) = services.get(MAX_SERVICES) {
@@ -112,12 +113,13 @@ pub(crate) fn decode(
         if problems.is_full() {
             break;
         }
+        builds.extend(notes.build.clone().map(|recipe| (name.clone(), recipe)));
         places.insert(name.clone(), (key.place.clone(), notes));
         spec.services.insert(name, read);
     }
     declare(&mut spec, &scope);
     whole::check(&spec, &places, &scope.inactive, problems);
-    Some(Decoded { spec, scope })
+    Some(Decoded { spec, scope, builds })
 }
 
 fn services<'n>(root: &'n Mapping, place: &Place, problems: &mut Diagnostics) -> Vec<(&'n Key, &'n Node)> {

@@ -42,3 +42,4 @@ pub use load::{Loaded, Request, load, load_embedded, load_text};
 pub use page::page;
 pub use reader::Extensions;
 pub use render::Secrets;
+pub use service::Recipe;

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{DeploymentName, DeploymentSpec, NamespaceName, NodeName, SecretName, container::FileKind};
+use longshore_model::{
+    DeploymentName, DeploymentSpec, NamespaceName, NodeName, SecretName, ServiceName, container::FileKind,
+};
 
 use crate::{
     deployment::{self, Decoded},
@@ -15,6 +17,7 @@ use crate::{
     paths,
     project::{self, Loader},
     scope::{Content, FileDeclaration, Scope, VolumeDeclaration},
+    service::Recipe,
     yaml::{self, Node, Origin},
 };
 
@@ -65,6 +68,8 @@ pub struct Loaded {
     pub secrets: BTreeMap<String, FileDeclaration>,
     /// The same for configs.
     pub configs: BTreeMap<String, FileDeclaration>,
+    /// How images are made, by the service that runs them.
+    pub builds: BTreeMap<ServiceName, Recipe>,
     /// Variables that were known, for contents that come from one.
     pub environment: BTreeMap<String, String>,
     /// Worth knowing.
@@ -163,7 +168,7 @@ fn resolve(
 }
 
 fn loaded(decoded: Decoded) -> Loaded {
-    let Decoded { spec, scope, .. } = decoded;
+    let Decoded { spec, scope, builds } = decoded;
     let mounted: BTreeSet<(SecretName, FileKind)> = spec
         .services
         .values()
@@ -182,6 +187,7 @@ fn loaded(decoded: Decoded) -> Loaded {
         volumes,
         secrets,
         configs,
+        builds,
         environment: scope.environment,
         warnings: Vec::new(),
     }

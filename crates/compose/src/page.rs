@@ -45,7 +45,7 @@ fn sections() -> Vec<(&'static str, Vec<Row>)> {
     vec![
         ("Top level", keys::rows(deployment::TOP_KEYS)),
         ("Service", keys::rows(service::SERVICE_KEYS)),
-        ("Service: `build`", keys::rows(service::container::BUILD_KEYS)),
+        ("Service: `build`", keys::rows(service::build::BUILD_KEYS)),
         ("Service: `healthcheck`", keys::rows(service::health::HEALTH_KEYS)),
         ("Service: `ports`, long syntax", keys::rows(service::ports::PORT_KEYS)),
         ("Service: `volumes`, long syntax", keys::rows(service::mounts::MOUNT_KEYS)),

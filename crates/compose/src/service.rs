@@ -24,6 +24,7 @@ use crate::{
     yaml::{Key, Node},
 };
 
+pub(crate) mod build;
 pub(crate) mod container;
 mod dependencies;
 pub(crate) mod deploy;
@@ -36,6 +37,8 @@ pub(crate) mod mounts;
 pub(crate) mod networks;
 pub(crate) mod ports;
 mod settle;
+
+pub use build::Recipe;
 
 pub(crate) use devices::counted;
 pub(crate) use settle::{Asked, Given};
@@ -83,6 +86,8 @@ pub(crate) struct Notes {
     pub(crate) references: Vec<Reference>,
     /// Where each published port is written.
     pub(crate) ports: Vec<(Port, Place)>,
+    /// How its image is made.
+    pub(crate) build: Option<Recipe>,
 }
 
 /// A service named by another.
@@ -196,7 +201,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "build",
         |r, k, n| r.build(k, n),
-        "the image is `image`, else `<deployment>-<service>`; build and push it first",
+        "the image is `image`, else `<deployment>-<service>`; `longshore up` builds it where it is missing, for several nodes build and push it first",
     ),
     Rule::honoured("cap_add", |r, k, n| r.spec.container.security.cap_add = r.text_set(k, n), "added to the container"),
     Rule::honoured(

@@ -83,9 +83,9 @@ type Answer<T> = Result<axum::Json<T>, Refusal>;
 /// All routes.
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
     let guarded = in_scope()
-        .merge(noted(of_deployers()).route_layer(middleware::from_fn(caller::deployers)))
+        .merge(noted(&desk, of_deployers()).route_layer(middleware::from_fn(caller::deployers)))
         .merge(of_the_whole().route_layer(middleware::from_fn(caller::everywhere)))
-        .merge(noted(of_admins()).route_layer(middleware::from_fn(caller::admins)))
+        .merge(noted(&desk, of_admins()).route_layer(middleware::from_fn(caller::admins)))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&desk), caller::admit));
     let figures = Router::new()
         .route("/metrics", get(metrics::metrics))
@@ -109,8 +109,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
 }
 
 /// Routes that change something, and may be asked again under a key.
-fn noted(routes: Router<Arc<Desk>>) -> Router<Arc<Desk>> {
-    routes.route_layer(middleware::from_fn(keyed::take_note))
+fn noted(desk: &Arc<Desk>, routes: Router<Arc<Desk>>) -> Router<Arc<Desk>> {
+    routes.route_layer(middleware::from_fn_with_state(Arc::clone(desk), keyed::take_note))
 }
 
 /// Answered for as much as the caller's token is for.
@@ -205,10 +205,16 @@ impl Desk {
         }
     }
 
-    /// The same, for what may ask for more than its namespace has left.
-    async fn carry_out_within_quota(&self, caller: Caller, command: Command) -> Result<CarriedOut, Refusal> {
-        self.store()?.read().await?.state.admits(&command)?;
-        self.carry_out(caller, command).await
+    /// Whether a command is news that its namespace has room for. One that was carried out under the caller's key is
+    /// answered as it was then, whatever has become of the namespace since.
+    async fn admit(&self, caller: &Caller, command: &Command) -> Result<Novelty, Refusal> {
+        let store = self.store()?;
+        let state = store.read().await?.state;
+        if caller.key.as_ref().is_some_and(|keyed| store.has_answered(&keyed.key)) {
+            return Ok(Novelty::Repeated);
+        }
+        state.admits(command)?;
+        Ok(Novelty::New)
     }
 
     /// The same, for requests whose whole answer is whether anything changed.

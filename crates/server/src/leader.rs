@@ -119,11 +119,13 @@ impl Leader {
         let state = store.read_local().state;
         let (heard, now) = (state.index(), clock::now());
         hub.loads.forget();
+        let rhythm = state.config().beat_every(state.nodes().count());
+        hub.pulse.set_rhythm(rhythm);
         Self {
             watcher: store.watch(heard, Filter::All),
             view: view_of(&state),
             heard,
-            monitor: Monitor::new(now),
+            monitor: Monitor::new(now, rhythm),
             rebalancer: Rebalancer::new(now),
             due: Due { first_event: None, at: Instant::now() },
             store,

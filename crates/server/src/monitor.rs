@@ -28,9 +28,8 @@ struct Heard {
 }
 
 impl Monitor {
-    /// A leader that begins to listen.
-    pub(crate) fn new(now: Time) -> Self {
-        let rhythm = ClusterConfig::default().heartbeat_interval;
+    /// A leader that begins to listen, to nodes that beat that often.
+    pub(crate) const fn new(now: Time, rhythm: Duration) -> Self {
         Self { listens_since: now, looked_at: now, rhythm, heard: BTreeMap::new() }
     }
 
@@ -88,6 +87,7 @@ mod tests {
     use crate::reception::newcomer;
 
     const SECOND: u64 = 1000;
+    const BEAT: Duration = Duration::from_secs(1);
 
     fn node(health: Health) -> Arc<Node> {
         let survey = Survey {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_silent_node_is_suspect_after_three_beats_and_down_after_ten() {
-        let mut monitor = Monitor::new(Time(0));
+        let mut monitor = Monitor::new(Time(0), BEAT);
         monitor.hear(&"n1".into(), Standing::Settled, Time(2 * SECOND));
         assert_eq!(watch(&mut monitor, Health::Ready, 1, 20), Some((5, Health::Suspect)));
         assert_eq!(watch(&mut monitor, Health::Suspect, 5, 20), Some((12, Health::Down)));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn of_many_nodes_each_beats_less_often_and_is_missed_by_what_it_was_told() {
-        let mut monitor = Monitor::new(Time(0));
+        let mut monitor = Monitor::new(Time(0), BEAT);
         let (config, node) = (ClusterConfig::default(), node(Health::Ready));
         monitor.judge(&vec![&node; 5_000], &config, Time(SECOND));
         assert_eq!(monitor.rhythm(), Duration::from_secs(5), "a thousand beats a second");
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn a_new_leader_calls_nobody_down_before_a_full_grace() {
-        let mut monitor = Monitor::new(Time(100 * SECOND));
+        let mut monitor = Monitor::new(Time(100 * SECOND), BEAT);
         assert_eq!(watch(&mut monitor, Health::Suspect, 100, 120), Some((110, Health::Down)));
     }
 
     #[test]
     fn a_leader_that_was_stopped_does_not_blame_the_others() {
-        let mut monitor = Monitor::new(Time(0));
+        let mut monitor = Monitor::new(Time(0), BEAT);
         monitor.hear(&"n1".into(), Standing::Settled, Time(SECOND));
         assert_eq!(watch(&mut monitor, Health::Ready, 1, 2), None);
         assert_eq!(watch(&mut monitor, Health::Ready, 60, 62), None, "the first look after a minute's sleep");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_node_that_returns_is_ready_once_it_has_settled() {
-        let mut monitor = Monitor::new(Time(0));
+        let mut monitor = Monitor::new(Time(0), BEAT);
         monitor.hear(&"n1".into(), Standing::Settling, Time(SECOND));
         assert_eq!(watch(&mut monitor, Health::Down, 1, 2), None);
         monitor.hear(&"n1".into(), Standing::Settled, Time(2 * SECOND));

@@ -12,6 +12,7 @@ use longshore_model::access::{Digest, Sealed};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     digest::{SHA256, digest},
+    hmac,
     rand::{SecureRandom as _, SystemRandom},
 };
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,19 @@ impl Vault {
         });
         sealed.ok_or(VaultError::Damaged)?.map_err(|_| VaultError::Damaged)?;
         Ok(Sealed { key: number, bytes: [&nonce[..], &bytes].concat() })
+    }
+
+    /// What some bytes come to, for nobody to guess who has not the key: the same bytes for the same purpose, the same mark.
+    pub(crate) fn mark(&self, number: u32, purpose: &str, parts: &[&[u8]]) -> Result<[u8; 32], VaultError> {
+        let key = self.keys.get(&number).ok_or(VaultError::NoKey(number))?;
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()));
+        for part in [purpose.as_bytes()].iter().chain(parts) {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let mut mark = [0; 32];
+        mark.copy_from_slice(context.sign().as_ref());
+        Ok(mark)
     }
 
     /// Opens what was sealed for this purpose.

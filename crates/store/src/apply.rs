@@ -73,10 +73,14 @@ impl State {
     }
 
     fn set_quota(&mut self, namespace: NamespaceName, quota: Quota) -> Vec<Event> {
-        if self.quotas.get(&namespace) == Some(&quota) {
+        if self.quotas.get(&namespace).copied().unwrap_or_default() == quota {
             return Vec::new();
         }
-        self.quotas.insert(namespace.clone(), quota);
+        if quota == Quota::default() {
+            self.quotas.remove(&namespace);
+        } else {
+            self.quotas.insert(namespace.clone(), quota);
+        }
         vec![Event::QuotaSet { namespace, quota }]
     }
 }

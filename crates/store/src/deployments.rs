@@ -16,6 +16,7 @@ use longshore_model::{
     rebalance::EveningOut,
     replica::{Collected, Wanted},
     rollout::{Rolling, RolloutKind},
+    service::MAX_REPLICAS,
 };
 
 use crate::{
@@ -111,6 +112,9 @@ impl State {
         })?;
         if conflicts::runs_per_node(service) {
             return Err(CommandError::ScaleOfGlobal(key.service.clone()));
+        }
+        if replicas > MAX_REPLICAS {
+            return Err(CommandError::TooManyReplicas(replicas));
         }
         conflicts::volumes_allow(&key.service, service, replicas)?;
         if service.replicas == replicas {

@@ -10,7 +10,7 @@ use longshore_model::{
     access::TokenId,
     command::QuotaDimension,
     replica::{Detail, Details},
-    service::Protocol,
+    service::{MAX_REPLICAS, Protocol},
 };
 
 /// Why the state machine refused a command.
@@ -56,6 +56,12 @@ pub enum CommandError {
     /// A count for a service that has none.
     #[error("service \"{0}\" uses placement=global; remove replicas (global runs one replica per ready node)")]
     ScaleOfGlobal(ServiceName),
+    /// More replicas than a service may have.
+    #[error("{0} replicas are more than a service may have, which is {MAX_REPLICAS}")]
+    TooManyReplicas(u32),
+    /// The only server would go.
+    #[error("node `{0}` is the only server, and with it the cluster would be gone")]
+    LastServer(NodeName),
     /// Several replicas of a service that mounts a named volume.
     #[error("service `{service}` mounts the volume `{volume}` and cannot have {replicas} replicas")]
     VolumeNeedsOneReplica {
@@ -168,6 +174,8 @@ impl CommandError {
             Self::DuplicateNode(_) => "duplicate_node",
             Self::NodeIsHeardOf(_) => "node_is_heard_of",
             Self::ScaleOfGlobal(_) => "scale_of_global",
+            Self::TooManyReplicas(_) => "too_many_replicas",
+            Self::LastServer(_) => "last_server",
             Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::PrintedIdTaken { .. } => "printed_id_taken",
@@ -205,6 +213,8 @@ impl CommandError {
             | Self::DuplicateNode(_)
             | Self::NodeIsHeardOf(_)
             | Self::ScaleOfGlobal(_)
+            | Self::TooManyReplicas(_)
+            | Self::LastServer(_)
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
             | Self::PrintedIdTaken { .. }
@@ -232,6 +242,8 @@ impl CommandError {
             Self::NoRollout(_) => "apply a change first; one that has ended cannot be steered",
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
             Self::NodeIsHeardOf(_) => "wait until the node is suspect or down; to empty one that is well, drain it",
+            Self::TooManyReplicas(_) => "ask for fewer, or divide them among services",
+            Self::LastServer(_) => "let another server join first, or end the daemon and empty its folder",
             Self::ScaleOfGlobal(_) => "a global service follows the nodes; use constraints to choose them",
             Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",
             Self::IngressPortTaken { .. } => {

@@ -378,6 +378,16 @@ impl Replicated {
         self.inner.held.look(|machine| machine.audit_after(after, most))
     }
 
+    /// The newest records, oldest first.
+    pub fn newest_audit(&self, most: usize) -> Vec<Arc<AuditEvent>> {
+        self.inner.held.look(|machine| machine.newest_audit(most))
+    }
+
+    /// Whether a request under this key has its answer, as far as this member has applied.
+    pub fn has_answered(&self, key: &IdempotencyKey) -> bool {
+        self.inner.held.look(|machine| machine.has_answered(key))
+    }
+
     /// Figures of this member.
     pub fn status(&self) -> ReplicationStatus {
         ReplicationStatus { applying: self.inner.held.applying(), ..self.inner.node.status() }

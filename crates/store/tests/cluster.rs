@@ -109,6 +109,27 @@ async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_leader_could_not_finish_the_next_one_does_where_that_is_safe() {
+    let patient = |config| ReplicatedConfig { patience: Duration::from_mins(2), ..config };
+    let cluster = Cluster::adjusted(3, patient).await;
+    with_node(&cluster).await;
+    let old = cluster.leader().await;
+    let id = old.leadership().borrow().leader.clone().unwrap().id;
+    let others: Vec<MemberId> = cluster.ids().into_iter().filter(|other| *other != id).collect();
+
+    cluster.cut_off(&[id]);
+    let keyed = Proposal { key: Some(IdempotencyKey::new("k").unwrap()), ..label(NODE, "keyed", "1") };
+    let asked = tokio::spawn(async move { old.propose(keyed).await });
+    cluster.leader_of(&others).await;
+    cluster.heal();
+    let answer = tokio::time::timeout(Duration::from_mins(1), asked).await.unwrap().unwrap();
+    assert_eq!(answer.unwrap().outcome, Outcome::Changed);
+    assert_eq!(value(&cluster.get(others[0]), "keyed").await.as_deref(), Some("1"));
+    cluster.converge().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_minority_refuses_a_majority_goes_on_and_healing_makes_them_one() {
     let cluster = Cluster::of(5).await;
     with_node(&cluster).await;

@@ -145,9 +145,9 @@ pub(crate) enum Command {
     Audit {
         #[command(flatten)]
         scope: Scoped,
-        /// Only records after this number.
-        #[arg(long, default_value_t = 0)]
-        after: u64,
+        /// Records after this number; the newest ones unless given.
+        #[arg(long, value_name = "NUMBER")]
+        after: Option<u64>,
         /// At most so many.
         #[arg(long, default_value_t = 100)]
         most: usize,
@@ -306,16 +306,16 @@ async fn follow(client: &Client, scope: &Scoped, only: Option<&str>) -> anyhow::
 
 /// Which records are meant.
 struct AuditPage {
-    after: u64,
+    after: Option<u64>,
     most: usize,
     kind: Option<String>,
 }
 
 impl AuditPage {
     /// The records, and the number after which the next page begins.
-    async fn read(&self, client: &Client) -> Result<(Vec<AuditEntry>, u64), ClientError> {
+    async fn read(&self, client: &Client) -> Result<(Vec<AuditEntry>, Option<u64>), ClientError> {
         let mut entries = client.audit(self.after, self.most).await?;
-        let last = entries.last().map_or(self.after, |last| last.number);
+        let last = entries.last().map(|last| last.number).or(self.after);
         entries.retain(|entry| self.kind.as_ref().is_none_or(|kind| entry.action == *kind));
         Ok((entries, last))
     }

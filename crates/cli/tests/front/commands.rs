@@ -208,6 +208,13 @@ fn a_namespace_has_ceilings_and_what_came_together_can_be_spread_anew() {
     exit 0
     done
     ");
+    assert!(said(&machine, "namespace ls").contains("default 1 2 0 #"), "{}", said(&machine, "namespace ls"));
+    for slip in ["scale shop web=4294967295", "whatif --scale shop/web=4294967295"] {
+        let said = said(&machine, slip);
+        assert!(said.contains("(too_many_replicas)"), "{slip}: {said}");
+    }
+    let said_of_the_last = said(&machine, "node rm n1");
+    assert!(said_of_the_last.contains("(last_server)"), "{said_of_the_last}");
     insta::assert_snapshot!(said(&machine, "rebalance --plan"), @r"
     exit 0
     nothing would move

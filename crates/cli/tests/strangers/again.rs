@@ -66,6 +66,23 @@ fn what_is_asked_again_under_its_key_is_carried_out_once_and_answered_the_same()
 }
 
 #[test]
+fn a_manifest_asked_again_late_brings_no_old_secret_back_and_a_refused_one_none_at_all() {
+    let cluster = Cluster::of(1);
+    let node = &cluster.nodes[0];
+    let version = || node.told(&["secret", "ls"]).as_array().unwrap().first().map(|secret| secret["version"].clone());
+    for (key, pass) in [("k1", "one"), ("k2", "two"), ("k1", "one")] {
+        told(&ask(node, "POST /v1/deployments", key, &manifest(pass)));
+    }
+    assert_eq!(version(), Some(json!(2)), "the first one was asked again after the second");
+
+    node.told(&["quota", "set", "default", "--replicas", "0"]);
+    node.told(&["rm", "shop"]);
+    let refused = ask(node, "POST /v1/deployments", "k3", &manifest("three"));
+    assert_eq!((refused.status, refused.code().as_str()), (409, "quota_exceeded"));
+    assert_ne!(version(), Some(json!(3)), "what was refused stored its secret");
+}
+
+#[test]
 fn another_request_under_the_same_key_is_refused_and_a_token_is_shown_once() {
     let cluster = Cluster::of(1);
     let node = &cluster.nodes[0];

@@ -282,7 +282,7 @@ impl Engine {
         engine
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("docker.sock")
     }
 

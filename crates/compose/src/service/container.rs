@@ -10,60 +10,12 @@ use longshore_model::{
 use super::{PULL_POLICIES, ServiceReader, settle::Given};
 use crate::{
     diagnostic::Place,
-    keys::{self, Rule},
     reader::{Extensions, shorten},
     words,
     yaml::{Key, Node, Value},
 };
 
-/// Reads nothing: a key of `build` is the builder's.
-pub(crate) type BuildRead = fn();
-
-const BUILDER: &str = "for the builder; images are built and pushed before an apply";
-
-/// Keys of `build`.
-pub(crate) static BUILD_KEYS: &[Rule<BuildRead>] = &[
-    Rule::accepted("additional_contexts", BUILDER),
-    Rule::accepted("args", BUILDER),
-    Rule::accepted("cache_from", BUILDER),
-    Rule::accepted("cache_to", BUILDER),
-    Rule::accepted("context", BUILDER),
-    Rule::accepted("dockerfile", BUILDER),
-    Rule::accepted("dockerfile_inline", BUILDER),
-    Rule::accepted("entitlements", BUILDER),
-    Rule::accepted("extra_hosts", BUILDER),
-    Rule::accepted("isolation", BUILDER),
-    Rule::accepted("labels", BUILDER),
-    Rule::accepted("network", BUILDER),
-    Rule::accepted("no_cache", BUILDER),
-    Rule::accepted("no_cache_filter", BUILDER),
-    Rule::accepted("platforms", BUILDER),
-    Rule::accepted("privileged", BUILDER),
-    Rule::accepted("provenance", BUILDER),
-    Rule::accepted("pull", BUILDER),
-    Rule::accepted("sbom", BUILDER),
-    Rule::accepted("secrets", BUILDER),
-    Rule::accepted("shm_size", BUILDER),
-    Rule::accepted("ssh", BUILDER),
-    Rule::accepted("tags", BUILDER),
-    Rule::accepted("target", BUILDER),
-    Rule::accepted("ulimits", BUILDER),
-];
-
 impl ServiceReader<'_> {
-    /// Building is the work of a builder; what counts here is the name of what it makes.
-    pub(super) fn build(&mut self, key: &Key, node: &Node) {
-        self.asked.build = Some(key.place.clone());
-        let what = self.of(key);
-        match &node.value {
-            Value::Mapping(mapping) => drop(keys::meet(BUILD_KEYS, mapping, &what, self.problems)),
-            Value::Scalar(_) => {
-                self.problems.text(node, &what);
-            }
-            Value::Sequence(_) => self.problems.wrong_shape(node, &what, "a path or a mapping"),
-        }
-    }
-
     /// A text is split as a shell would; a null keeps the image's own.
     pub(super) fn command(&mut self, key: &Key, node: &Node) -> Option<Vec<String>> {
         if node.is_null() {

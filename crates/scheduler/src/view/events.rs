@@ -8,6 +8,7 @@ use std::{net::Ipv6Addr, sync::Arc};
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
     ServiceSpec, SlotIndex, SlotKey, Time,
+    command::Quota,
     rebalance::{EveningOut, Move},
     replica::{Collected, Details, Rescheduled, Wanted},
     rollout::{Rolling, Step},
@@ -96,6 +97,7 @@ impl View {
             Event::AccessChanged => {}
             Event::QuotaSet { namespace, quota } => {
                 self.quotas.insert(namespace.clone(), *quota);
+                self.quotas.retain(|_, quota| *quota != Quota::default());
                 self.room_appeared = RoomAppeared::Yes;
             }
         }

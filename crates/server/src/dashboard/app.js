@@ -157,7 +157,7 @@ const pages = {
   },
 
   async audit() {
-    const records = (await ask("/v1/audit?most=10000")).slice(-200).reverse();
+    const records = (await ask("/v1/audit?most=200")).reverse();
     return [h("h1", {}, "Audit"), table(["#", "When", "Who", "What", "To", "Outcome"], records.map((it) => [
       String(it.number), new Date(it.at_ms).toLocaleString(), it.actor ?? it.who ?? "", it.action, it.subject, word(it.outcome)]), "nothing yet")];
   },

@@ -263,9 +263,10 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        let key = parts.extensions.get::<Keyed>().cloned();
         // Every route that has a caller is behind `admit`.
         let admission = parts.extensions.get::<Admission>().cloned().ok_or_else(stranger)?;
+        // Two callers that happen upon the same key are not in each other's way.
+        let key = parts.extensions.get::<Keyed>().map(|keyed| keyed.part(&format!("{:?}", admission.actor)));
         Ok(Self { actor: admission.actor, key, proof: admission.proof, scope: admission.scope })
     }
 }

@@ -8,6 +8,7 @@ use longshore_compose::{Loaded, Memory, Request};
 use longshore_model::{
     Command, DeploymentName, GroupKey, NamespaceName, RequestCode, RevisionNumber, ServiceName, command::Steering,
 };
+use longshore_store::replicated::Novelty;
 use serde::Deserialize;
 
 use super::{
@@ -62,10 +63,17 @@ pub(super) async fn apply(
     let files = Memory(request.texts.clone());
     let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.within(&loaded.namespace, &loaded.deployment)?;
-    secrets::bring_along(&desk, &caller, &loaded, &files).await?;
-    let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
-    let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
-    let CarriedOut { changed, index, .. } = desk.carry_out_within_quota(caller, command).await?;
+    let command = Command::Apply {
+        namespace: loaded.namespace.clone(),
+        deployment: loaded.deployment.clone(),
+        spec: Box::new(loaded.spec.clone()),
+    };
+    // Before anything is stored: what is refused changes nothing.
+    if desk.admit(&caller, &command).await? == Novelty::New {
+        secrets::bring_along(&desk, &caller, &loaded, &files).await?;
+    }
+    let Loaded { deployment, namespace, warnings, .. } = loaded;
+    let CarriedOut { changed, index, .. } = desk.carry_out(caller, command).await?;
     let state = desk.store()?.read().await?.state;
     let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
     Ok(Json(AppliedManifest {
@@ -161,7 +169,8 @@ pub(super) async fn scale(
     let group = scope.group(&names);
     caller.within(&group.namespace, &group.deployment)?;
     let command = Command::Scale { group, replicas: request.replicas };
-    desk.carry_out_within_quota(caller, command).await.map(|done| Json(done.changed))
+    desk.admit(&caller, &command).await?;
+    desk.change(caller, command).await
 }
 
 pub(super) async fn restart(

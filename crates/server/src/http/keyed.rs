@@ -1,11 +1,14 @@
 //! Requests that may be asked again.
 //!
 //! Owns: reading an idempotency key, and what tells the request asked again from another one under the same key.
-//! Invariant: the same bytes to the same place under the same key are one request, however its commands come out.
+//! Invariant: the same bytes to the same place under the same key are one request, however its commands come out. What is
+//! kept of them tells nothing to whoever has not the cluster's key: a body may hold a secret that is easily guessed.
+
+use std::sync::Arc;
 
 use axum::{
     body::Body,
-    extract::{FromRequest as _, Request},
+    extract::{FromRequest as _, Request, State},
     http::{HeaderValue, StatusCode},
     middleware::Next,
     response::Response,
@@ -13,7 +16,8 @@ use axum::{
 use longshore_model::RequestCode;
 use longshore_store::replicated::{Fingerprint, IdempotencyKey};
 
-use super::{Refusal, extract::Whole};
+use super::{Desk, Refusal, extract::Whole};
+use crate::reception::ReceptionError;
 
 /// The key of a request, and what was asked under it.
 #[derive(Clone, Debug)]
@@ -30,14 +34,21 @@ impl Keyed {
 }
 
 /// Reads the key, and the whole request where there is one.
-pub(super) async fn take_note(request: Request, next: Next) -> Result<Response, Refusal> {
+pub(super) async fn take_note(
+    State(desk): State<Arc<Desk>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
     let Some(key) = request.headers().get("idempotency-key").map(usable).transpose()? else {
         return Ok(next.run(request).await);
     };
     let (parts, body) = request.into_parts();
     let Whole(bytes) = Whole::from_request(Request::from_parts(parts.clone(), body), &()).await?;
     let place = parts.uri.path_and_query().map_or("", |place| place.as_str());
-    let asked = Fingerprint::of([parts.method.as_str().as_bytes(), place.as_bytes(), &bytes]);
+    let number = desk.store()?.read_local().state.access().sealing_key();
+    let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
+    let asked = vault.mark(number, "asked", &[parts.method.as_str().as_bytes(), place.as_bytes(), &bytes]);
+    let asked = Fingerprint::of([asked.map_err(ReceptionError::from)?.as_slice()]);
     let mut request = Request::from_parts(parts, Body::from(bytes));
     request.extensions_mut().insert(Keyed { key, asked });
     Ok(next.run(request).await)

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use longshore_api::{Changed, DrainRequest, LabelRequest, Node, RemoveNode};
-use longshore_model::{AfterDrain, Command, Intent, NodeName};
+use longshore_model::{AfterDrain, Command, Intent, NodeName, access::SeatPart};
+use longshore_store::CommandError;
 use serde::Deserialize;
 
 use super::{
@@ -84,7 +85,12 @@ pub(super) async fn remove(
     Named(name): Named<String>,
     Asked(leaving): Asked<Leaving>,
 ) -> Answer<Changed> {
-    let (node, at) = (name.as_str().into(), clock::now());
+    let (node, at) = (NodeName::from(name.as_str()), clock::now());
+    let state = desk.store()?.read().await?.state;
+    let mut servers = state.access().seats().filter(|(_, seat)| seat.part == SeatPart::Server).map(|(name, _)| name);
+    if servers.next() == Some(&node) && servers.next().is_none() {
+        return Err(CommandError::LastServer(node).into());
+    }
     let command = match leaving.how {
         RemoveNode::Drained => Command::Drain { node, deadline: None, then: AfterDrain::Remove, at },
         RemoveNode::AtOnce => Command::SetIntent { node, intent: Intent::Removed, at },

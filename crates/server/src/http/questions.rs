@@ -57,7 +57,7 @@ pub(super) async fn why(
 #[derive(Debug, Deserialize)]
 pub(super) struct Page {
     #[serde(default)]
-    after: u64,
+    after: Option<u64>,
     #[serde(default = "hundred")]
     most: usize,
 }
@@ -71,6 +71,10 @@ const LARGEST_PAGE: usize = 10_000;
 
 pub(super) async fn audit(State(desk): State<Arc<Desk>>, Asked(page): Asked<Page>) -> Answer<Vec<AuditEntry>> {
     desk.store()?.read().await?;
-    let records = desk.store()?.audit(page.after, page.most.min(LARGEST_PAGE));
+    let (store, most) = (desk.store()?, page.most.min(LARGEST_PAGE));
+    let records = match page.after {
+        Some(after) => store.audit(after, most),
+        None => store.newest_audit(most),
+    };
     Ok(Json(records.iter().map(|record| AuditEntry::from(&**record)).collect()))
 }

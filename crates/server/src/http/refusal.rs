@@ -106,6 +106,8 @@ impl From<CommandError> for Refusal {
             | CommandError::DuplicateNode(_)
             | CommandError::NodeIsHeardOf(_)
             | CommandError::ScaleOfGlobal(_)
+            | CommandError::TooManyReplicas(_)
+            | CommandError::LastServer(_)
             | CommandError::VolumeNeedsOneReplica { .. }
             | CommandError::IngressPortTaken { .. }
             | CommandError::PrintedIdTaken { .. }

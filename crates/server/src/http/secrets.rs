@@ -157,10 +157,7 @@ pub(super) async fn bring_along(desk: &Desk, caller: &Caller, loaded: &Loaded, f
         let (namespace, deployment) = (loaded.namespace.clone(), Some(loaded.deployment.clone()));
         let contents = Contents { namespace, name: name.clone(), deployment, text };
         if !is_so(desk, &contents).await? {
-            let mut caller = caller.clone();
-            // The key is the manifest's; each of these is a request of its own.
-            caller.key = None;
-            store(desk, &caller, &contents).await?;
+            store(desk, &caller.part("brought along"), &contents).await?;
         }
     }
     Ok(())

@@ -66,6 +66,8 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::NoRollout(_)
         | CommandError::DuplicateNode(_)
         | CommandError::ScaleOfGlobal(_)
+        | CommandError::TooManyReplicas(_)
+        | CommandError::LastServer(_)
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }
         | CommandError::PrintedIdTaken { .. }

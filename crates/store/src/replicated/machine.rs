@@ -54,7 +54,7 @@ pub(crate) struct Machine {
     audit: VecDeque<Arc<AuditEvent>>,
     audited: u64,
     answers: BTreeMap<IdempotencyKey, Answered>,
-    /// Keys by age; the number is the one in `answers`.
+    /// Keys by age.
     answer_order: VecDeque<IdempotencyKey>,
 }
 
@@ -128,6 +128,16 @@ impl Machine {
         {
             self.answers.remove(&oldest);
         }
+    }
+
+    /// Whether a request under this key has its answer.
+    pub(crate) fn has_answered(&self, key: &IdempotencyKey) -> bool {
+        self.answers.contains_key(key)
+    }
+
+    /// The newest records, oldest first.
+    pub(crate) fn newest_audit(&self, most: usize) -> Vec<Arc<AuditEvent>> {
+        self.audit.range(self.audit.len().saturating_sub(most)..).cloned().collect()
     }
 
     /// Records after a number, oldest first.

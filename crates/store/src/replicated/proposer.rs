@@ -184,12 +184,16 @@ impl Proposer {
 
     async fn decide(&mut self, first: Queued) {
         match first.work {
-            Work::Ready(bytes) => self.decide_with(bytes, Vec::new(), first.asker).await,
+            Work::Ready(_) => self.decide_with(first, Vec::new()).await,
             Work::Plan(proposal) => match self.checked(*proposal) {
                 Err(error) => first.asker.tell(Err(error)),
                 Ok((mut parts, dropped)) => match parts.pop() {
                     None => first.asker.tell(Ok(self.nothing_left(dropped))),
-                    Some(only) if parts.is_empty() => self.decide_with(only, dropped, first.asker).await,
+                    Some(only) if parts.is_empty() => {
+                        // Checked against this state, so not to be kept for another.
+                        let queued = Queued { work: Work::Ready(only), repeat: Repeat::Unsafe, ..first };
+                        self.decide_with(queued, dropped).await;
+                    }
                     Some(last) => {
                         parts.push(last);
                         let answer = self.decide_parts(parts, dropped).await;
@@ -201,19 +205,15 @@ impl Proposer {
     }
 
     /// An entry that begins with this item, and takes along what waits and fits.
-    async fn decide_with(&mut self, first: Payload, dropped: Vec<DroppedItem>, asker: Asker) {
-        let mut bytes = first.0.len();
-        let mut items = vec![first];
-        let mut waiting = vec![asker];
-        while let Some(queued) = self.next_fitting(ENTRY_BYTES.saturating_sub(bytes)) {
-            match queued.work {
-                Work::Ready(item) => {
-                    bytes += item.0.len();
-                    items.push(item);
-                    waiting.push(queued.asker);
-                }
-                // A plan begins an entry of its own; `next_fitting` leaves it for later.
-                Work::Plan(_) => {}
+    async fn decide_with(&mut self, first: Queued, dropped: Vec<DroppedItem>) {
+        let (mut bytes, mut items, mut waiting) = (0, Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
+            // A plan begins an entry of its own; `next_fitting` leaves it for later.
+            if let Work::Ready(item) = &queued.work {
+                bytes += item.0.len();
+                items.push(item.clone());
+                waiting.push(queued);
             }
         }
         match self.write(items).await {
@@ -221,15 +221,13 @@ impl Proposer {
                 if let Some(first) = answers.first_mut() {
                     first.dropped = dropped;
                 }
-                for (waiting, answer) in waiting.into_iter().zip(answers) {
-                    waiting.tell(Ok(answer));
+                for (queued, answer) in waiting.into_iter().zip(answers) {
+                    queued.asker.tell(Ok(answer));
                 }
             }
-            Err(error) => {
-                for waiting in waiting {
-                    waiting.tell(Err(error.clone()));
-                }
-            }
+            // Somebody else leads by now, or soon will.
+            Err(ProposeError::LeaderLost { fate: Fate::Unknown }) => self.keep_repeatable(waiting),
+            Err(error) => waiting.into_iter().for_each(|queued| queued.refuse(error.clone())),
         }
     }
 
@@ -319,7 +317,12 @@ impl Proposer {
             () = self.node.led_by_another(leader.id) => Err(Sent::Perhaps),
         };
         match answer {
-            Ok(message::Response::Answers(answers)) => self.answer(waiting, answers),
+            Ok(message::Response::Answers(answers)) => {
+                self.answer(waiting, answers);
+                if !self.left_over.is_empty() {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+            }
             Ok(message::Response::NotLeading(_)) | Err(Sent::No) => {
                 self.keep(waiting);
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -344,14 +347,24 @@ impl Proposer {
         self.keep(kept);
     }
 
+    /// The leader's answers, but for those that another leader may still give.
     fn answer(&mut self, waiting: Vec<Queued>, answers: Vec<Answer>) {
-        let mut kept = Vec::new();
+        let (mut kept, mut in_doubt) = (Vec::new(), Vec::new());
         for (queued, answer) in waiting.into_iter().zip(answers) {
             match answer {
                 Err(ProposeError::LeaderLost { fate: Fate::NotAppended }) => kept.push(queued),
+                // What that member says of itself is nothing to whoever asked this one.
+                Err(
+                    ProposeError::LeaderLost { fate: Fate::Unknown }
+                    | ProposeError::Closing
+                    | ProposeError::StorageFailed(_),
+                ) => {
+                    in_doubt.push(queued);
+                }
                 answer @ (Ok(_) | Err(_)) => queued.asker.tell(answer),
             }
         }
+        self.keep_repeatable(in_doubt);
         self.keep(kept);
     }
 
