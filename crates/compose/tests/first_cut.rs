@@ -232,3 +232,18 @@ fn a_named_volume_allows_one_replica() {
     assert!(problems.contains("a service with a named volume has at most one"), "{problems}");
     load("services: {db: {image: a, deploy: {mode: global}, volumes: ['d:/d']}}\nvolumes: {d: }\n");
 }
+
+#[test]
+fn a_plain_process_may_be_asked_over_the_network_and_a_container_checks_itself() {
+    for test in ["[HTTP, \"http://localhost:8080/health\"]", "[TCP, \"localhost:8080\"]"] {
+        let asked = service(&format!("x-longshore: {{ driver: exec }}\nhealthcheck: {{ test: {test} }}\n"));
+        assert_eq!(asked.container.healthcheck.map(|check| check.test.len()), Some(2), "{test}");
+        let text = format!("services: {{ web: {{ image: web, healthcheck: {{ test: {test} }} }} }}");
+        assert!(
+            refused(&text).to_string().contains("asks over the network, which only plain processes have"),
+            "{test}"
+        );
+    }
+    let nowhere = "services: { web: { image: web, x-longshore: { driver: exec }, healthcheck: { test: [HTTP] } } }";
+    assert!(refused(nowhere).to_string().contains("a URL after `HTTP`"));
+}

@@ -52,7 +52,8 @@ pub(crate) static HEALTH_KEYS: &[Rule<HealthRead>] = &[
     Rule::honoured(
         "test",
         |r, k, n| r.test(k, n),
-        "a text runs in a shell; a list begins with `CMD`, `CMD-SHELL` or `NONE`",
+        "a text runs in a shell; a list begins with `CMD`, `CMD-SHELL` or `NONE`, for plain processes also `HTTP` with a URL \
+         or `TCP` with an address",
     ),
     Rule::honoured(
         "timeout",
@@ -88,7 +89,17 @@ impl HealthReader<'_, '_> {
         }
         self.check.test = self.service.problems.texts(node, &what);
         let first = self.check.test.first().map(String::as_str);
-        if !matches!(first, Some("CMD" | "CMD-SHELL" | "NONE")) && node.as_sequence().is_some() {
+        let asks = matches!(first, Some("HTTP" | "TCP"));
+        if asks && self.check.test.len() != 2 {
+            let message = format!("{what} asks at one place, a URL after `HTTP` or an address after `TCP`");
+            self.service
+                .problems
+                .error(&node.place, message)
+                .hint("for instance `[HTTP, \"http://localhost:8080/health\"]`");
+        }
+        if asks {
+            self.service.asked.prober = Some(node.place.clone());
+        } else if !matches!(first, Some("CMD" | "CMD-SHELL" | "NONE")) && node.as_sequence().is_some() {
             self.service
                 .problems
                 .error(&node.place, format!("{what} must begin with `CMD`, `CMD-SHELL` or `NONE`"))

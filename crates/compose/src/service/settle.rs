@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    NodeName, ServiceKind, Strategy,
+    Driver, NodeName, ServiceKind, Strategy,
     service::{Attachment, Companion, MountSource, Strength},
 };
 
@@ -59,6 +59,8 @@ pub(crate) struct Asked {
     pub(crate) targets: BTreeSet<String>,
     /// Where `max_concurrent` is given.
     pub(crate) max_concurrent: Option<Place>,
+    /// Where a health check asks over the network.
+    pub(crate) prober: Option<Place>,
 }
 
 impl ServiceReader<'_> {
@@ -74,6 +76,20 @@ impl ServiceReader<'_> {
         self.check_volumes();
         self.check_jobs();
         self.check_shares();
+        self.check_prober();
+    }
+
+    /// An engine runs a check in the container; only our own prober asks from outside.
+    fn check_prober(&mut self) {
+        if let Some(place) = self.asked.prober.take()
+            && self.spec.driver != Driver::Exec
+        {
+            let message =
+                format!("the health check of {} asks over the network, which only plain processes have", self.what);
+            self.problems
+                .error(&place, message)
+                .hint("run a command in the container, for instance `[CMD, wget, ...]`");
+        }
     }
 
     /// Shares are a matter of scores, and only one strategy has scores.
