@@ -106,14 +106,15 @@ impl Part {
 }
 
 /// Which spec a slot follows: the group's, unless its step in a live rollout has not come. One that has no generation serves
-/// nobody and may as well change at once, where nothing holds the rollout back; one that is what it shall become, by an
-/// earlier rollout to the same end, has nothing left to hold it to; and a node's own replica was never one of a count, nor the
-/// other way round.
+/// nobody and may as well change at once, where nothing holds the rollout back, or where it was a job: a job is not rolled,
+/// and its next run is what is wanted now. One that is what it shall become, by an earlier rollout to the same end, has
+/// nothing left to hold it to; and a node's own replica was never one of a count, nor the other way round.
 pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let Some(rollout) = view.rollout_of(&ask.key) else { return Follows::Target };
     let rolling = &view.group(ask.group).rolling;
     let stepped = slot.step.is_some_and(|step| step.rollout == rollout.number);
-    let free = Part::of(view, ask).is_some_and(|part| part.is_free()) && slot.current().is_none();
+    let was_job = rolling.held.as_ref().is_some_and(|held| held.spec.kind.is_job());
+    let free = slot.current().is_none() && (was_job || Part::of(view, ask).is_some_and(|part| part.is_free()));
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
     let was_so = |held: &Held| held.spec.kind.is_per_node() == ask.spec.kind.is_per_node();
     let held = rolling.held.as_ref().is_some_and(was_so);

@@ -1,9 +1,13 @@
 //! What the properties once found where a manifest changes or goes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use longshore_model::{
-    Attribute, Constraint, Node, Operator, Reason, ServiceSpec,
+    Attribute, Constraint, Driver, Node, Operator, Reason, ServiceKind, ServiceSpec,
+    config::Preemption,
     rollout::RolloutChange,
     service::{Canary, FailureAction, Promotion, SpecHash},
 };
@@ -85,4 +89,31 @@ fn what_is_being_removed_is_still_explained_by_the_labels_it_asks_about() {
     let why = world.explain(&group_key("shop", "web"));
     let reasons: Vec<Reason> = why.into_iter().map(|(_, why)| why.reason).collect();
     assert_eq!(reasons, [Reason::ConstraintUnsatisfied]);
+}
+
+#[test]
+fn a_job_that_becomes_a_service_with_canaries_is_placed_beside_what_still_stops() {
+    let mut world = World::default();
+    world.act(&Step::Configure {
+        default_memory_bytes: 0,
+        cpu_overcommit_millionths: 1_000_000,
+        preemption: Preemption::On,
+    });
+    let mut exec = plain_node();
+    exec.drivers = BTreeSet::from([Driver::Exec]);
+    world.join(0, &exec);
+    let mut service = ServiceSpec::default();
+    service.update.parallelism = 0;
+    world.apply("blog", &Vec::new());
+    world.apply("blog", &web(service.clone()));
+    world.join(1, &plain_node());
+    world.act(&Step::Decide);
+    world.apply("blog", &web(ServiceSpec { kind: ServiceKind::Batch, driver: Driver::Exec, ..service.clone() }));
+    world.act(&Step::Decide);
+    let canary = Canary { count: 1, promotion: Promotion::Manual };
+    world.apply("blog", &web(ServiceSpec { canary, ..service }));
+    let (plan, _) = world.decide();
+    assert_eq!(placements(&plan, &group_key("blog", "web")).into_values().collect::<Vec<_>>(), [node_name(1)]);
+    let again = world.plan();
+    assert!(again.is_empty(), "{again:#?}");
 }
