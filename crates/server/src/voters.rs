@@ -104,6 +104,12 @@ fn next_step(me: MemberId, now: &Members, candidates: &BTreeMap<MemberId, Candid
     // A voter that is down is replaced, never just dropped: it may come back, and until then the count is what it was.
     if now.voters.len() < wanted || down.is_some() {
         let well = |member: &&MemberId| standing(member) == Some(Standing::Well);
+        let ready = candidates.keys().filter(well).filter(|member| !now.voters.contains(member)).count();
+        // An even number of voters bears no more losses than one fewer does, and waits for one more: two are begun together
+        // or not at all, so that a node that joined and never came does not make the cluster weaker.
+        if down.is_none() && now.voters.len() % 2 == 1 && ready < 2 {
+            return None;
+        }
         if let Some(learner) = learners.iter().find(well) {
             return Some(Step::Vote(*learner));
         }
@@ -248,6 +254,16 @@ mod tests {
             assert!(!now.voters.is_empty());
         }
         panic!("it never settles: {now:?}");
+    }
+
+    #[test]
+    fn a_node_that_joined_and_never_came_takes_nobody_to_an_even_number() {
+        let (well, unsure) = (Standing::Well, Standing::Unsure);
+        let settled = settle(members(&[1], &[]), &nodes(&[(1, well), (2, well), (3, unsure)]));
+        assert_eq!(settled, (vec![1], 0));
+        let settled =
+            settle(members(&[1, 2, 3], &[]), &nodes(&[(1, well), (2, well), (3, well), (4, well), (5, unsure)]));
+        assert_eq!(settled, (vec![1, 2, 3], 0));
     }
 
     #[test]
