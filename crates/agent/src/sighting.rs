@@ -5,6 +5,7 @@
 
 use longshore_model::{
     ReplicaState, RuntimeCode, ServiceKind, Sighting, Work,
+    policy::RestartCondition,
     replica::{Detail, Details},
 };
 
@@ -76,10 +77,11 @@ fn ended(work: &Work, exit: &Exit) -> Sighting {
         Some(Ok(code)) => drop(details.insert("exit_code".to_owned(), Detail::Number(code))),
         Some(Err(_)) | None => details.extend(text("reason", "nobody saw how it ended")),
     }
-    let is_job = matches!(work.spec.kind, ServiceKind::Batch | ServiceKind::Sysbatch);
+    let may_end = matches!(work.spec.kind, ServiceKind::Batch | ServiceKind::Sysbatch)
+        || work.spec.restart.condition != RestartCondition::Any;
     match exit.cause {
         ExitCause::OutOfMemory => sighting(work, ReplicaState::Failed, Some(RuntimeCode::OomKilled), details),
-        ExitCause::Own if is_job && exit.code == Some(0) => sighting(work, ReplicaState::Completed, None, details),
+        ExitCause::Own if may_end && exit.code == Some(0) => sighting(work, ReplicaState::Completed, None, details),
         ExitCause::Own => sighting(work, ReplicaState::Failed, Some(RuntimeCode::Exited), details),
     }
 }
@@ -88,7 +90,7 @@ fn ended(work: &Work, exit: &Exit) -> Sighting {
 mod tests {
     use std::sync::Arc;
 
-    use longshore_model::ServiceSpec;
+    use longshore_model::{ServiceSpec, policy::RestartPolicy};
 
     use super::*;
     use crate::book::tests::work;
@@ -106,8 +108,19 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_ends_has_failed_and_a_job_that_ends_well_is_done() {
+    fn a_service_that_ends_has_failed_and_what_may_end_well_is_done() {
         let service = work(0, 1);
+        for (condition, state) in [
+            (RestartCondition::Any, "failed"),
+            (RestartCondition::OnFailure, "completed"),
+            (RestartCondition::None, "completed"),
+        ] {
+            let mut ending = service.clone();
+            let restart = RestartPolicy { condition, ..RestartPolicy::default() };
+            ending.spec = Arc::new(ServiceSpec { restart, ..ServiceSpec::default() });
+            assert_eq!(of(&ending, &exit(0, ExitCause::Own)).state.as_str(), state);
+            assert_eq!(of(&ending, &exit(1, ExitCause::Own)).state.as_str(), "failed");
+        }
         let mut job = service.clone();
         job.spec = Arc::new(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() });
         assert_eq!(short(&of(&service, &exit(0, ExitCause::Own))), ("failed", Some("exited")));

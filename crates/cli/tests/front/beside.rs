@@ -110,6 +110,25 @@ fn who_follows_a_service_hears_replicas_that_come_later_and_is_let_go_with_the_l
 }
 
 #[test]
+fn who_follows_before_anything_runs_hears_what_comes() {
+    let mut machine = Machine::new();
+    machine.start_daemon_of("n1", 1);
+    machine.write("compose.yaml", &TALK.replace("replicas: 2", "replicas: 0"));
+    assert!(machine.ask(&["apply", "-f", "compose.yaml"]).status.success());
+    let mut follower = begun(&machine, &["logs", "talk", "-f"]);
+    let (to, heard) = channel();
+    let out = BufReader::new(follower.stdout.take().unwrap());
+    thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
+    // Long enough for whoever does not wait to have gone.
+    thread::sleep(Duration::from_secs(1));
+    assert!(follower.try_wait().unwrap().is_none(), "it did not wait");
+    assert!(machine.ask(&["scale", "talk", "web=1"]).status.success());
+    hears(&heard, "talk-web-0 | hello from talk-web-0");
+    assert!(machine.ask(&["rm", "talk", "--wait"]).status.success());
+    assert!(follower.wait().unwrap().success());
+}
+
+#[test]
 fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
     let machine = talk();
     let script = "echo $WORD $LONGSHORE_REPLICA; echo wrong >&2; exit 5";

@@ -174,7 +174,9 @@ impl Listener {
                 }
             }
         }
-        let more = self.query.follow && slots.iter().any(|(_, slot)| goes_on(slot));
+        // What was only just applied has no replicas yet.
+        let more = slots.iter().any(|(_, slot)| goes_on(slot)) || (slots.is_empty() && meant.is_wanted(&state));
+        let more = self.query.follow && more;
         if more { Expect::More } else { Expect::NoMore }
     }
 

@@ -3,7 +3,7 @@
 //! Owns: what a volume is called at the engine, and how each kind of mount is written.
 //! Invariant: a volume of another cluster is never mounted, also when it bears the name; no volume with a name is removed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use bollard::{
     models::{
@@ -160,14 +160,22 @@ fn propagation(name: &str) -> Option<Propagation> {
 
 fn tmpfs_options(mount: &Mount) -> String {
     let read_only = (mount.access == Access::ReadOnly).then(|| "ro".to_owned());
-    let mode = |options: &BTreeMap<String, String>| {
-        let octal = |mode: &String| mode.parse::<u32>().map_or_else(|_| mode.clone(), |mode| format!("{mode:o}"));
-        options.get("mode").map(octal)
-    };
+    // A mode is octal digits already, as manifests and engines write it.
     let written = mount.options.iter().map(|(name, value)| match (name.as_str(), value.as_str()) {
-        ("mode", _) => format!("mode={}", mode(&mount.options).unwrap_or_default()),
         (flag, "true") => flag.to_owned(),
         (name, value) => format!("{name}={value}"),
     });
     written.chain(read_only).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_mounted_with_the_mode_that_was_written() {
+        let options = [("mode".to_owned(), "1777".to_owned()), ("noexec".to_owned(), "true".to_owned())].into();
+        let mount = Mount { source: MountSource::Tmpfs, target: "/s".to_owned(), access: Access::ReadOnly, options };
+        assert_eq!(tmpfs_options(&mount), "mode=1777,noexec,ro");
+    }
 }

@@ -4,7 +4,7 @@
 //! replica of the cluster each time.
 
 use longshore_api::LogQuery;
-use longshore_model::{DeploymentName, GroupKey, NamespaceName, Slot, SlotKey};
+use longshore_model::{DeploymentName, GroupKey, NamespaceName, Slot, SlotKey, replica::Wanted};
 use longshore_store::State as Kept;
 
 use crate::rows;
@@ -51,6 +51,17 @@ impl Meant {
         match self {
             Self::Slot(group, _) | Self::Service(group) => &group.deployment,
             Self::Deployment(_, deployment) => deployment,
+        }
+    }
+
+    /// Whether replicas of it shall run, also where there are none yet.
+    pub(super) fn is_wanted(&self, state: &Kept) -> bool {
+        match self {
+            Self::Slot(..) => false,
+            Self::Service(group) => state.group(group).is_some_and(|kept| kept.wanted == Wanted::Run),
+            Self::Deployment(namespace, deployment) => {
+                state.deployment(namespace, deployment).is_some_and(|kept| kept.wanted == Wanted::Run)
+            }
         }
     }
 
