@@ -1,4 +1,6 @@
-//! Namespaces, their ceilings, volumes, and evening out.
+//! Namespaces, their ceilings, volumes, and evening out: how they are written on the wire.
+//!
+//! Owns: these shapes. Invariant: an absent ceiling is no limit, and is never written as a number.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,6 @@
 //! `longshore namespace`, `quota`, `volume` and `rebalance`: who may have how much, where data lives, and spreading anew.
+//!
+//! Owns: their options and tables. Must not touch: what a daemon answers.
 
 use clap::{Args, Subcommand};
 use longshore_api::{EvenOutMove, NamespaceRow, Quota, VolumeRow};

@@ -1,4 +1,6 @@
 //! How an image is made, for whoever makes it.
+//!
+//! Owns: the keys of `build`. Must not touch: the spec; what runs is known by the image's name, however it was made.
 
 use std::collections::BTreeMap;
 

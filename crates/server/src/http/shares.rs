@@ -1,4 +1,7 @@
 //! Namespaces with their ceilings, volumes, and evening out, over HTTP.
+//!
+//! Owns: the rows of these answers. Must not touch: whether a command fits a ceiling, which the store says.
+//! Invariant: asking changes nothing; what evening out would do is worked out on a view of its own.
 
 use std::sync::Arc;
 
