@@ -76,8 +76,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut desired: watch::Receiver<Work>)
 /// Returns once the wish has changed in a way that matters to what is being done.
 async fn superseded(desired: &mut watch::Receiver<Work>, work: &Work) {
     let matters = |now: &Work| {
-        let hash = |work: &Work| work.assignment.terms.spec_hash.clone();
-        now.attempt != work.attempt || now.desired != work.desired || hash(now) != hash(work)
+        let life = |work: &Work| (work.assignment.placed_at, work.assignment.terms.spec_hash.clone());
+        now.attempt != work.attempt || now.desired != work.desired || life(now) != life(work)
     };
     while desired.changed().await.is_ok() {
         if matters(&desired.borrow()) {

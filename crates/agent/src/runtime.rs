@@ -12,7 +12,7 @@ mod identity;
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attempt, Driver, Work, WorkKey,
+    Assignment, Attempt, Driver, Time, Work, WorkKey,
     container::{ContainerSpec, Hook},
 };
 use tokio::sync::{Notify, mpsc};
@@ -54,6 +54,8 @@ pub(crate) struct Found {
     pub(crate) key: WorkKey,
     pub(crate) attempt: Attempt,
     pub(crate) spec_hash: String,
+    /// When it was placed; what an older agent made does not say.
+    pub(crate) placed_at: Option<Time>,
     pub(crate) handle: Handle,
     /// How it is to be ended when its work is no longer known.
     pub(crate) ending: Ending,
@@ -61,9 +63,13 @@ pub(crate) struct Found {
 
 impl Found {
     /// Whether it is what the work asks for. The same numbers with another spec are from a time that was undone by a
-    /// restored backup.
+    /// restored backup, and placed at another time from a former life of the slot.
     pub(crate) fn answers(&self, work: &Work) -> bool {
-        self.key == work.key && self.attempt == work.attempt && *self.spec_hash == *work.assignment.terms.spec_hash.0
+        let Assignment { placed_at, terms, .. } = &work.assignment;
+        self.key == work.key
+            && self.attempt == work.attempt
+            && *self.spec_hash == *terms.spec_hash.0
+            && self.placed_at.is_none_or(|at| at == *placed_at)
     }
 }
 

@@ -16,7 +16,8 @@ const LONGEST_TEXT: usize = 512;
 
 /// A report about the attempt the work asks for.
 pub(crate) fn sighting(work: &Work, state: ReplicaState, code: Option<RuntimeCode>, details: Details) -> Sighting {
-    Sighting { key: work.key.clone(), attempt: work.attempt, state, code, details }
+    let placed_at = Some(work.assignment.placed_at);
+    Sighting { key: work.key.clone(), attempt: work.attempt, placed_at, state, code, details }
 }
 
 /// What a look means.

@@ -232,6 +232,10 @@ pub struct Observation {
     pub generation: Generation,
     /// The attempt seen.
     pub attempt: Attempt,
+    /// When the generation seen was placed: a slot that has gone and is opened anew counts from one again, and what was seen
+    /// of its former life says nothing about this one. Absent in what was written before there was the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed_at: Option<Time>,
     /// Its state.
     pub state: ReplicaState,
     /// Why, where there is a why.

@@ -136,6 +136,9 @@ pub struct Sighting {
     pub key: WorkKey,
     /// The attempt seen.
     pub attempt: Attempt,
+    /// When the generation seen was placed, as the work said.
+    #[serde(default)]
+    pub placed_at: Option<Time>,
     /// Its state.
     pub state: ReplicaState,
     /// Why, where there is a why.
@@ -147,8 +150,8 @@ pub struct Sighting {
 impl Sighting {
     /// What the state machine takes in.
     pub fn stamped(self, at: Time) -> Observation {
-        let Self { key: WorkKey { group, slot, generation }, attempt, state, code, details } = self;
-        Observation { group, slot, generation, attempt, state, code, details, at }
+        let Self { key: WorkKey { group, slot, generation }, attempt, placed_at, state, code, details } = self;
+        Observation { group, slot, generation, attempt, placed_at, state, code, details, at }
     }
 }
 

@@ -76,6 +76,7 @@ impl World {
             slot: SlotKey::Index(SlotIndex(index)),
             generation: Generation(1),
             attempt: Attempt(0),
+            placed_at: None,
             state,
             code: None,
             details: Details::new(),

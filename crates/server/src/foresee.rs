@@ -100,6 +100,7 @@ impl Play {
                 slot: slot.key.clone(),
                 generation: replica.generation,
                 attempt: replica.attempt,
+                placed_at: Some(replica.assignment.placed_at),
                 state,
                 code: None,
                 details: Details::new(),

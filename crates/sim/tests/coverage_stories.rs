@@ -59,7 +59,17 @@ impl World {
     fn see(&mut self, group: &GroupKey, slot: &SlotKey, attempt: u32, state: ReplicaState) -> Vec<Event> {
         let (group, slot, at) = (group.clone(), slot.clone(), self.now);
         let (generation, attempt, details) = (Generation(1), Attempt(attempt), Details::new());
-        self.tell(Command::Observe(Observation { group, slot, generation, attempt, state, code: None, details, at }))
+        self.tell(Command::Observe(Observation {
+            group,
+            slot,
+            generation,
+            attempt,
+            placed_at: None,
+            state,
+            code: None,
+            details,
+            at,
+        }))
     }
 
     fn node_of(&self, group: &GroupKey, slot: &SlotKey) -> Option<String> {

@@ -1,7 +1,7 @@
 //! What agents saw.
 //!
 //! Owns: observed states, the failure count, and the end of a generation that was told to stop.
-//! Invariant: an observation of another generation or attempt changes nothing.
+//! Invariant: an observation of another generation, attempt or life changes nothing.
 
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ impl State {
         else {
             return events;
         };
+        if is_of_a_former_life(replica, &observation) {
+            return events;
+        }
         match (replica.wanted, observation.state) {
             // It must stop whichever attempt the agent last heard of: a machine that was away may have missed one.
             (Wanted::Stop, ReplicaState::Stopped) => {
@@ -68,6 +71,12 @@ impl State {
 /// The newest generation that shall run.
 fn newest_wanted(slot: &Slot) -> Option<Generation> {
     slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run).map(|replica| replica.generation)
+}
+
+/// Whether it is about a replica that bore the same numbers before: a slot that has gone counts from one when it is opened
+/// anew, as a node's own does when the node takes work again.
+fn is_of_a_former_life(replica: &Replica, observation: &Observation) -> bool {
+    observation.placed_at.is_some_and(|placed_at| placed_at != replica.assignment.placed_at)
 }
 
 /// Whether it was sent before what is known already. An attempt that has ended is over, and agents say everything again

@@ -87,6 +87,7 @@ fn observe(group: &GroupKey, index: u32, generation: u32, attempt: u32, state: R
         slot: slot(index),
         generation: Generation(generation),
         attempt: Attempt(attempt),
+        placed_at: None,
         state,
         code: None,
         details: Details::new(),
@@ -242,6 +243,30 @@ fn an_observation_of_another_generation_or_attempt_says_nothing() {
         let seen = observe(&web, stranger.0, stranger.1, stranger.2, ReplicaState::Running, 2000);
         assert_eq!(state.apply(seen), Ok(Vec::new()));
     }
+}
+
+#[test]
+fn what_was_seen_of_a_former_life_of_a_replica_says_nothing_about_this_one() {
+    let (mut state, web) = shop();
+    let namespace = NamespaceName::default_namespace();
+    let seen_of = |life: u64, state: ReplicaState| {
+        let Command::Observe(seen) = observe(&web, 0, 1, 0, state, 9000) else { unreachable!("it observes") };
+        Command::Observe(Observation { placed_at: Some(Time(life)), ..seen })
+    };
+    state.apply(Command::Remove { namespace, deployment: "shop".into() }).unwrap();
+    state.apply(plan(&web, vec![PlanItem::Close(slot(0)), PlanItem::Close(slot(1))])).unwrap();
+    state.apply(observe(&web, 0, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+    state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
+
+    state.apply(apply("shop", &[("web", replicas(1))])).unwrap();
+    let Command::Commit(mut again) = plan(&web, vec![place(0, 1, "a")]) else { unreachable!("it commits") };
+    again.made_at = Time(5000);
+    state.apply(Command::Commit(again)).unwrap();
+
+    for late in [ReplicaState::Running, ReplicaState::Failed, ReplicaState::Stopped] {
+        assert_eq!(state.apply(seen_of(50, late)), Ok(Vec::new()), "{late:?}");
+    }
+    assert_eq!(kinds(&state.apply(seen_of(5000, ReplicaState::Running)).unwrap()), ["observed"]);
 }
 
 #[test]

@@ -229,6 +229,7 @@ fn found(folder: &Path) -> Option<Found> {
         key: order.key,
         attempt: order.attempt,
         spec_hash: order.spec_hash,
+        placed_at: order.placed_at,
         handle: Handle(folder.to_string_lossy().into_owned()),
         ending: Ending { signal: order.stop_signal, grace: Duration::from_millis(order.stop_grace_millis) },
     })

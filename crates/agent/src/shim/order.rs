@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::{Attempt, WorkKey, container::Healthcheck};
+use longshore_model::{Attempt, Time, WorkKey, container::Healthcheck};
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Resource, Rlimit},
@@ -25,6 +25,9 @@ pub(crate) struct Order {
     pub(crate) key: WorkKey,
     pub(crate) attempt: Attempt,
     pub(crate) spec_hash: String,
+    /// Absent in what an older agent wrote.
+    #[serde(default)]
+    pub(crate) placed_at: Option<Time>,
     pub(crate) argv: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) working_dir: Option<String>,

@@ -89,6 +89,7 @@ impl World {
                 slot: slot.key.clone(),
                 generation: replica.generation,
                 attempt: replica.attempt,
+                placed_at: None,
                 state: ReplicaState::Stopped,
                 code: None,
                 details: Details::new(),

@@ -268,7 +268,7 @@ fn observation(
         | ReplicaState::Lost => None,
     };
     let (group, slot) = (group.clone(), slot.clone());
-    Observation { group, slot, generation, attempt, state, code, details: Details::new(), at }
+    Observation { group, slot, generation, attempt, placed_at: None, state, code, details: Details::new(), at }
 }
 
 /// A plan without addresses, which depend on the order in which nodes joined.

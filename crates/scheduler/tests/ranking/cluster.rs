@@ -210,6 +210,7 @@ fn observation(group: &GroupKey, slot: &SlotKey, replica: &Replica, state: Repli
         slot: slot.clone(),
         generation: replica.generation,
         attempt: replica.attempt,
+        placed_at: None,
         state,
         code: None,
         details: Details::new(),

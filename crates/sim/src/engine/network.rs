@@ -17,7 +17,7 @@ use longshore_model::{Command, Health, NodeName, Observation, StateIndex, Time};
 use super::{Engine, Tick};
 use crate::{
     fuzz::dice::Dice,
-    machine::{Beat, Due, Link, Machine, Outbox, Power, Report},
+    machine::{Beat, ContainerId, Due, Link, Machine, Outbox, Power, Report},
     scenario::Faults,
 };
 
@@ -56,7 +56,7 @@ enum Content {
     /// To the agent: everything that is its node's.
     Feed { cursor: StateIndex, due: Vec<Due>, ended: Vec<Report> },
     /// From the agent.
-    Seen(Report),
+    Seen(Report, Option<Time>),
 }
 
 impl Network {
@@ -139,8 +139,15 @@ impl Engine<'_> {
         if self.network.is_none() {
             return Some(report);
         }
-        self.post(node, Content::Seen(report));
+        let placed_at = self.placed_at(&report.id);
+        self.post(node, Content::Seen(report, placed_at));
         None
+    }
+
+    /// When the replica that now bears these numbers was placed: a letter that comes late speaks of this one alone.
+    fn placed_at(&self, id: &ContainerId) -> Option<Time> {
+        let replicas = &self.state.group(&id.group)?.slots.get(&id.slot)?.replicas;
+        replicas.iter().find(|replica| replica.generation == id.generation).map(|it| it.assignment.placed_at)
     }
 
     fn post(&mut self, node: &NodeName, content: Content) {
@@ -168,18 +175,19 @@ impl Engine<'_> {
                 self.send(&node, out);
             }
             // A node that is down has no connection: what it sent is said again when it has one.
-            Content::Seen(_) if self.state.node(&node).is_none_or(|node| node.health == Health::Down) => {}
-            Content::Seen(report) => self.take_in(report),
+            Content::Seen(..) if self.state.node(&node).is_none_or(|node| node.health == Health::Down) => {}
+            Content::Seen(report, placed_at) => self.take_in(report, placed_at),
         }
         self.deliver();
     }
 
-    pub(super) fn take_in(&mut self, report: Report) {
+    pub(super) fn take_in(&mut self, report: Report, placed_at: Option<Time>) {
         self.inbox.push_back(Command::Observe(Observation {
             group: report.id.group,
             slot: report.id.slot,
             generation: report.id.generation,
             attempt: report.attempt,
+            placed_at,
             state: report.state,
             code: report.code,
             details: report.details,

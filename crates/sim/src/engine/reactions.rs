@@ -148,7 +148,7 @@ impl Engine<'_> {
             // A machine that is coming back is being talked to this very moment; nothing of that is lost.
             let said = if link == Link::Up { self.post_sighting(node, report) } else { Some(report) };
             if let Some(report) = said {
-                self.take_in(report);
+                self.take_in(report, None);
             }
         }
     }

@@ -189,6 +189,7 @@ fn seen_running(index: u32) -> Command {
         slot: SlotKey::Index(SlotIndex(index)),
         generation: Generation(1),
         attempt: longshore_model::Attempt(0),
+        placed_at: None,
         state: longshore_model::ReplicaState::Running,
         code: None,
         details: longshore_model::replica::Details::new(),

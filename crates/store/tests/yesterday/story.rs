@@ -200,6 +200,7 @@ fn seen(index: u32, state: ReplicaState, code: Option<RuntimeCode>) -> Command {
         slot: SlotKey::Index(SlotIndex(index)),
         generation: Generation(1),
         attempt: Attempt(0),
+        placed_at: None,
         state,
         code,
         details: BTreeMap::from([("exit_code".to_owned(), Detail::Number(1))]),

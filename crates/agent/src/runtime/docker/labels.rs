@@ -6,7 +6,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use bollard::models::ContainerSummary;
-use longshore_model::{Attempt, Generation, GroupKey, SlotIndex, SlotKey, Work, WorkKey};
+use longshore_model::{Attempt, Generation, GroupKey, SlotIndex, SlotKey, Time, Work, WorkKey};
 
 use crate::runtime::{Ending, Found, Handle};
 
@@ -21,6 +21,7 @@ const GENERATION: &str = "longshore.generation";
 const ATTEMPT: &str = "longshore.attempt";
 const REVISION: &str = "longshore.revision";
 const SPEC_HASH: &str = "longshore.spec_hash";
+const PLACED_AT: &str = "longshore.placed_at_ms";
 const STOP_SIGNAL: &str = "longshore.stop_signal";
 const STOP_GRACE: &str = "longshore.stop_grace_ms";
 
@@ -40,6 +41,7 @@ pub(super) fn of_work(work: &Work, cluster_id: &str, node: &str) -> HashMap<Stri
         (ATTEMPT, work.attempt.to_string()),
         (REVISION, work.revision.to_string()),
         (SPEC_HASH, work.assignment.terms.spec_hash.to_string()),
+        (PLACED_AT, work.assignment.placed_at.0.to_string()),
         (STOP_SIGNAL, ending.signal),
         (STOP_GRACE, ending.grace.as_millis().to_string()),
     ];
@@ -70,6 +72,7 @@ pub(super) fn found(container: &ContainerSummary) -> Option<Found> {
         key: key(labels)?,
         attempt: Attempt(labels.get(ATTEMPT)?.parse().ok()?),
         spec_hash: labels.get(SPEC_HASH)?.clone(),
+        placed_at: labels.get(PLACED_AT).and_then(|at| at.parse().ok()).map(Time),
         handle: Handle(container.id.clone()?),
         ending: Ending { signal: labels.get(STOP_SIGNAL)?.clone(), grace },
     })
@@ -122,6 +125,17 @@ mod tests {
             let found = found(&container(of_work(&work, "c1", "n1"))).unwrap();
             assert!(found.answers(&work), "{found:?}");
         }
+    }
+
+    #[test]
+    fn what_was_made_for_a_former_life_of_a_replica_is_not_taken_for_this_one() {
+        let then = work(3, 1);
+        let mut now = work(3, 1);
+        now.assignment.placed_at = Time(5000);
+        assert!(!found(&container(of_work(&then, "c1", "n1"))).unwrap().answers(&now));
+        let mut unsaid = of_work(&then, "c1", "n1");
+        unsaid.remove(PLACED_AT);
+        assert!(found(&container(unsaid)).unwrap().answers(&now), "an older agent did not write it");
     }
 
     #[test]

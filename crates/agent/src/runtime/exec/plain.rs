@@ -38,6 +38,7 @@ pub(super) fn order(work: &Work, files: &[PlacedFile]) -> Result<Order, RuntimeE
         key: work.key.clone(),
         attempt: work.attempt,
         spec_hash: work.assignment.terms.spec_hash.to_string(),
+        placed_at: Some(work.assignment.placed_at),
         argv,
         environment: environment(work, files),
         working_dir: container.working_dir.clone(),

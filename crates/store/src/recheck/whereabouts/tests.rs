@@ -75,6 +75,7 @@ fn fate(state: &State, pick: usize, kind: u8, now: u64) -> Vec<Command> {
             slot: slot.key.clone(),
             generation: replica.generation,
             attempt: Attempt(0),
+            placed_at: None,
             state,
             code: None,
             details: Details::new(),
