@@ -30,6 +30,7 @@ pub mod service;
 pub mod time;
 pub mod units;
 pub mod volume;
+pub mod wish;
 pub mod work;
 
 pub use audit::{Actor, AuditAction, AuditEvent, AuditOutcome};
