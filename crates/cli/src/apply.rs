@@ -33,7 +33,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<Exit> {
-    let Some(Judged { request, loaded }) = judge(options.manifest, &options.scope.namespace)? else {
+    let Some(Judged { request, loaded }) = judge(options.manifest, options.scope.namespace())? else {
         return Ok(Exit::BadInput);
     };
     let connection = &options.scope.connection;

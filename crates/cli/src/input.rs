@@ -1,14 +1,16 @@
 //! Reading what the user named.
 //!
-//! Owns: standard input as a file, and the sentence for a file that cannot be read.
+//! Owns: standard input as a file, the sentence for a file that cannot be read, and how a time is written.
 //! Invariant: no file makes the program panic or fill memory.
 
 use std::{
     cell::OnceCell,
     io::{self, Read as _},
     path::Path,
+    time::Duration,
 };
 
+use anyhow::Context as _;
 use longshore_compose::{
     files::{Disk, Files, ReadError, text_of},
     yaml::MAX_BYTES,
@@ -48,5 +50,46 @@ impl Files for DiskAndStdin {
         let mut bytes = Vec::new();
         io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
         text_of(self.stdin.get_or_init(|| bytes).as_slice())
+    }
+}
+
+/// What a file holds, or standard input where none is named; `what` is what it should hold.
+pub(crate) fn read(what: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    let Some(file) = file else {
+        let mut text = String::new();
+        io::stdin()
+            .read_to_string(&mut text)
+            .with_context(|| format!("the {what} on standard input cannot be read"))?;
+        return Ok(text);
+    };
+    std::fs::read_to_string(file).with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
+}
+
+/// A number and a unit.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time; write a number and s, m, h or d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 60 * 60,
+        'd' => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_and_a_unit() {
+        assert_eq!(time("10m"), Ok(Duration::from_mins(10)));
+        assert_eq!(time("2d"), Ok(Duration::from_hours(48)));
+        for wrong in ["", "m", "10", "-1s", "1.5h", "99999999999999999999d", "10ü"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,25 +6,34 @@
 //! everything else.
 
 mod apply;
+mod backup;
 mod build;
+mod calendar;
 mod cluster;
+mod dashboard;
+mod emptying;
 mod exit;
 mod hello;
 mod input;
 mod live;
 mod manifest;
+mod namespace;
 mod place;
 mod print;
 mod progress;
+mod quota;
+mod rebalance;
 mod registry;
 mod remote;
+mod secret;
 mod server;
-mod shares;
 mod sim;
 mod style;
 mod suggest;
 mod table;
+mod token;
 mod up;
+mod volume;
 mod wait;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -53,26 +62,26 @@ enum Command {
     Cluster(cluster::Command),
     /// Make and revoke tokens of operators.
     #[command(subcommand)]
-    Token(cluster::TokenCommand),
+    Token(token::Command),
     /// Log in where images come from.
     #[command(subcommand)]
     Registry(registry::Command),
     /// Store secrets.
     #[command(subcommand)]
-    Secret(cluster::SecretCommand),
+    Secret(secret::Command),
     /// Show namespaces.
     #[command(subcommand)]
-    Namespace(shares::NamespaceCommand),
+    Namespace(namespace::Command),
     /// Set the ceilings of namespaces.
     #[command(subcommand)]
-    Quota(shares::QuotaCommand),
+    Quota(quota::Command),
     /// Show volumes.
     #[command(subcommand)]
-    Volume(shares::VolumeCommand),
-    Rebalance(shares::Rebalance),
-    Backup(cluster::Backup),
-    Restore(cluster::Restore),
-    Dashboard(cluster::Dashboard),
+    Volume(volume::Command),
+    Rebalance(rebalance::Options),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
+    Dashboard(dashboard::Options),
     /// Try things on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -103,16 +112,16 @@ fn main() -> std::process::ExitCode {
         Command::Apply(options) => apply::run(options),
         Command::Remote(command) => remote::run(command),
         Command::Cluster(command) => cluster::run(command),
-        Command::Token(command) => cluster::token(command),
+        Command::Token(command) => token::run(command),
         Command::Registry(command) => registry::run(command),
-        Command::Secret(command) => cluster::secret(command),
-        Command::Namespace(command) => shares::namespace(&command),
-        Command::Quota(command) => shares::quota(command),
-        Command::Volume(command) => shares::volume(&command),
-        Command::Rebalance(options) => shares::rebalance(&options),
-        Command::Backup(options) => cluster::backup(&options),
-        Command::Dashboard(options) => cluster::dashboard(&options),
-        Command::Restore(options) => cluster::restore(options),
+        Command::Secret(command) => secret::run(command),
+        Command::Namespace(command) => namespace::run(&command),
+        Command::Quota(command) => quota::run(command),
+        Command::Volume(command) => volume::run(&command),
+        Command::Rebalance(options) => rebalance::run(&options),
+        Command::Backup(options) => backup::backup(&options),
+        Command::Dashboard(options) => dashboard::run(&options),
+        Command::Restore(options) => backup::restore(options),
         Command::Sim(command) => sim::run(command),
         Command::Completions { shell } => completions(shell),
         Command::Hello(options) => hello::run(&options),

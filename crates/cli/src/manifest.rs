@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use longshore_compose::{Diagnostics, Output, Request, Secrets, Severity};
+use longshore_compose::{Diagnostics, Output, Request, Secrets, Severity, yaml::emit::emit};
 
 use crate::{
     exit::Exit,
@@ -19,13 +19,13 @@ const CONFIG_EXAMPLES: &str = "\
 Examples:
   longshore config                                       compose.yaml of this directory
   longshore config -f compose.yaml -f compose.prod.yaml  the second laid over the first
-  longshore config --profile debug -o json | jq .services
-  curl -s https://example.com/compose.yaml | longshore config -f -";
+  longshore config --profile debug -o json               services of a profile, too
+  cat compose.yaml | longshore config -f -               from a pipe";
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
   longshore validate                       compose.yaml of this directory
-  longshore validate -f compose.yaml -o json | jq '.[].message'
+  longshore validate -f compose.yaml -o json
 
 Exit code 0 means that the manifest is good, perhaps with warnings; 2 that it is not.";
 
@@ -112,7 +112,7 @@ enum Printed {
 pub(crate) struct Validate {
     #[command(flatten)]
     manifest: Manifest,
-    /// How problems are said: for people on standard error, or as a JSON list on standard output.
+    /// How problems are said: for people on standard error, or as a list on standard output.
     #[arg(short, long, value_enum, default_value_t = Said::Text)]
     output: Said,
 }
@@ -121,6 +121,7 @@ pub(crate) struct Validate {
 enum Said {
     Text,
     Json,
+    Yaml,
 }
 
 pub(crate) fn config(options: Config) -> anyhow::Result<Exit> {
@@ -145,6 +146,7 @@ pub(crate) fn validate(options: Validate) -> anyhow::Result<Exit> {
     };
     match options.output {
         Said::Json => print::print(&(problems.to_json() + "\n"))?,
+        Said::Yaml => print::print(&emit(&serde_json::from_str(&problems.to_json())?))?,
         Said::Text => {
             print::print(&verdict)?;
             complain(&problems);

@@ -4,11 +4,13 @@
 //! Invariant: whoever is not root needs no root for any of it.
 
 use std::{
-    env, io,
+    env, fs, io,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
 };
 
+use anyhow::Context as _;
+use clap::Args;
 use longshore_model::NodeName;
 
 /// Where a daemon of root keeps everything.
@@ -16,8 +18,52 @@ pub(crate) const SYSTEM: &str = "/var/lib/longshore";
 /// The socket in a daemon's folder.
 pub(crate) const SOCKET: &str = "longshore.sock";
 
+/// The daemon's folder: the one that was said, else the usual one. Never relative: services are told of files in it, and
+/// run elsewhere.
+pub(crate) fn folder(said: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    absolute(&said.unwrap_or_else(data_dir))
+}
+
+/// The same for its socket.
+pub(crate) fn socket_of(said: Option<PathBuf>, folder: &Path) -> anyhow::Result<PathBuf> {
+    absolute(&said.unwrap_or_else(|| folder.join(SOCKET)))
+}
+
+fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("`{}` cannot be found from here", path.display()))
+}
+
+/// Which node this machine is, and where it keeps everything.
+#[derive(Debug, Args)]
+pub(crate) struct Seat {
+    /// Name of this node; the one its folder belongs to unless given, on a new folder the machine's.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
+    #[arg(long, env = "LONGSHORE_DATA_DIR", value_name = "DIRECTORY")]
+    data_dir: Option<PathBuf>,
+}
+
+impl Seat {
+    /// The folder, and the name: the one that was said, else the one the folder belongs to, else the machine's.
+    pub(crate) fn taken(&self) -> anyhow::Result<(PathBuf, NodeName)> {
+        let folder = folder(self.data_dir.clone())?;
+        if let Some(name) = &self.node {
+            return Ok((folder, name.trim().into()));
+        }
+        if let Some(resident) = longshore_server::resident(&folder)? {
+            return Ok((folder, resident));
+        }
+        let name = fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name; use --node")?;
+        Ok((folder, name.trim().into()))
+    }
+}
+
 /// The folder of a daemon that this user starts.
-pub(crate) fn data_dir() -> PathBuf {
+fn data_dir() -> PathBuf {
+    if let Some(named) = env::var_os("LONGSHORE_DATA_DIR").filter(|named| !named.is_empty()) {
+        return named.into();
+    }
     if rustix::process::geteuid().is_root() { PathBuf::from(SYSTEM) } else { own_folder(|name| env::var_os(name)) }
 }
 
@@ -65,6 +111,7 @@ pub(crate) fn engine(said: Option<PathBuf>) -> Engine {
         let of_desktop = env::var_os("HOME").map(|home| Path::new(&home).join(".docker/run/docker.sock"));
         [Some(PathBuf::from("/var/run/docker.sock")), of_user, of_desktop].into_iter().flatten().collect()
     };
+    let named = named.map(|path| std::path::absolute(&path).unwrap_or(path));
     let candidates: Vec<PathBuf> = named.map_or_else(usual, |only| vec![only]);
     let mut mute = Engine::None;
     for path in candidates {
@@ -87,6 +134,14 @@ mod tests {
         assert_eq!(own_folder(home), Path::new("/people/ann/.local/share/longshore"));
         let both = |name: &str| Some(if name == "HOME" { "/people/ann".into() } else { "/data".into() });
         assert_eq!(own_folder(both), Path::new("/data/longshore"));
+    }
+
+    #[test]
+    fn a_folder_is_the_same_from_everywhere() {
+        let here = env::current_dir().unwrap();
+        assert_eq!(folder(Some("data".into())).unwrap(), here.join("data"));
+        assert_eq!(socket_of(None, Path::new("/data")).unwrap(), Path::new("/data/longshore.sock"));
+        assert_eq!(socket_of(Some("s".into()), Path::new("/data")).unwrap(), here.join("s"));
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Subcommand;
 use longshore_api::{SecretRequest, SecretRow};
 use longshore_model::container::login_name;
 
 use crate::{
-    cluster,
     exit::Exit,
-    print,
+    input, print,
     remote::{self, Connection},
     table,
 };
@@ -53,7 +51,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Login { connection, registry, username, password_file } => {
-            let password = cluster::read(password_file.as_deref()).context("the password cannot be read")?;
+            let password = input::read("password", password_file.as_deref())?;
             if username.contains(':') {
                 print::note("error: a name to log in by has no `:` in it");
                 return Ok(Exit::BadInput);

@@ -31,6 +31,13 @@ pub(crate) struct Connection {
     /// The token for that address.
     #[arg(long, env = "LONGSHORE_TOKEN", value_name = "TOKEN", global = true, hide_env_values = true)]
     token: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// How an answer is shown.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Form {
     /// How the answer is shown.
     #[arg(short, long, value_enum, default_value_t = Shown::Text, global = true)]
     output: Shown,
@@ -41,9 +48,33 @@ pub(crate) struct Connection {
 pub(crate) struct Scoped {
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// The namespace that is meant.
-    #[arg(short, long, env = "LONGSHORE_NAMESPACE", value_name = "NAME", default_value = "default")]
-    pub(crate) namespace: String,
+    /// The namespace that is meant; `default` unless given.
+    #[arg(short, long, env = "LONGSHORE_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+/// The namespace that needs not be named.
+const DEFAULT: &str = "default";
+
+impl Scoped {
+    /// The namespace that names are looked for in.
+    pub(crate) fn namespace(&self) -> &str {
+        self.named().unwrap_or(DEFAULT)
+    }
+
+    /// The namespace, where one was named.
+    pub(crate) fn named(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// A replica as `status` prints it: outside `default` with its namespace in front, whether that was typed or not.
+    pub(crate) fn printed(&self, replica: &str) -> String {
+        match self.namespace() {
+            DEFAULT => replica.to_owned(),
+            namespace if replica.starts_with(&format!("{namespace}.")) => replica.to_owned(),
+            namespace => format!("{namespace}.{replica}"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -97,12 +128,7 @@ pub(crate) fn change(
     connection: &Connection,
     asked: impl AsyncFnOnce(&Client) -> Result<Changed, ClientError>,
 ) -> anyhow::Result<Exit> {
-    ask(connection, async |client| {
-        show(connection, &asked(client).await?, |changed| match changed {
-            Changed::Yes => "done\n".to_owned(),
-            Changed::No => "unchanged\n".to_owned(),
-        })
-    })
+    ask(connection, async |client| show(connection, &asked(client).await?, tables::changed))
 }
 
 /// Prints an answer as it was asked for.
@@ -111,8 +137,7 @@ pub(crate) fn show<T: Serialize>(
     answer: &T,
     draw: impl FnOnce(&T) -> String,
 ) -> anyhow::Result<Exit> {
-    print::print(&shown(connection.output, answer, draw)?)?;
-    Ok(Exit::Success)
+    connection.form.show(answer, draw)
 }
 
 /// An answer as text.
@@ -124,9 +149,21 @@ pub(crate) fn shown<T: Serialize>(how: Shown, answer: &T, draw: impl FnOnce(&T) 
     })
 }
 
+impl Form {
+    pub(crate) const fn output(self) -> Shown {
+        self.output
+    }
+
+    /// Prints an answer.
+    pub(crate) fn show<T: Serialize>(self, answer: &T, draw: impl FnOnce(&T) -> String) -> anyhow::Result<Exit> {
+        print::print(&shown(self.output, answer, draw)?)?;
+        Ok(Exit::Success)
+    }
+}
+
 impl Connection {
     pub(crate) const fn output(&self) -> Shown {
-        self.output
+        self.form.output
     }
 
     fn endpoint(&self) -> Result<Endpoint, TokenError> {

@@ -2,11 +2,10 @@
 //!
 //! Owns: its options and its signals. Must not touch: what the daemon does.
 
-use std::{env, fs, net::SocketAddr, path::PathBuf};
+use std::{env, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_model::NodeName;
 use longshore_server::{Daemon, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::{
@@ -18,7 +17,7 @@ use tracing_subscriber::{
 
 use crate::{
     exit::Exit,
-    place::{self, Engine},
+    place::{self, Engine, Seat},
     print,
 };
 
@@ -28,12 +27,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  longshore server --node n1")]
 pub(crate) struct Options {
-    /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
-    #[arg(long, value_name = "DIRECTORY")]
-    data_dir: Option<PathBuf>,
-    /// Name of this node; the machine's name unless given.
-    #[arg(long, value_name = "NAME")]
-    node: Option<String>,
+    #[command(flatten)]
+    seat: Seat,
     /// How many nodes this machine shall be, to try things out; they share it, and are named `NAME-2` and so on.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = place::node_count())]
     nodes: u16,
@@ -88,10 +83,9 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
 }
 
 fn config(options: Options) -> anyhow::Result<ServerConfig> {
-    let folder = options.data_dir.unwrap_or_else(place::data_dir);
-    let node = node_name(options.node)?;
+    let (folder, node) = options.seat.taken()?;
     Ok(ServerConfig {
-        socket: options.socket.unwrap_or_else(|| folder.join(place::SOCKET)),
+        socket: place::socket_of(options.socket, &folder)?,
         data_dir: folder,
         beside: place::nodes_beside(&node, options.nodes),
         node,
@@ -105,15 +99,6 @@ fn config(options: Options) -> anyhow::Result<ServerConfig> {
         },
         shim: Some(shim()?),
     })
-}
-
-/// The name of this node.
-pub(crate) fn node_name(said: Option<String>) -> anyhow::Result<NodeName> {
-    let name = match said {
-        Some(name) => name,
-        None => fs::read_to_string("/proc/sys/kernel/hostname").context("this machine has no name; use --node")?,
-    };
-    Ok(name.trim().into())
 }
 
 /// The command that enters the shim: this very program.

@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use clap::Args;
 use longshore_api::{AppliedManifest, Client, ClientError, Endpoint};
 use longshore_compose::Loaded;
-use longshore_model::Driver;
+use longshore_model::{Driver, NodeName};
 use longshore_server::{Daemon, ServerConfig};
 
 use self::signals::{Signals, Told};
@@ -28,7 +28,7 @@ use crate::{
     exit::Exit,
     live::{Live, Screen, Side},
     manifest::Manifest,
-    place::{self, Engine},
+    place::{self, Engine, Seat},
     print, progress, server,
     style::{Colour, Tone},
     wait::{self, Ended, Goal},
@@ -70,15 +70,11 @@ pub(crate) struct Options {
     /// How long to wait until everything runs, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
-    /// Where the daemon keeps everything; `/var/lib/longshore` for root, else `longshore` in the user's data folder.
-    #[arg(long, value_name = "DIRECTORY")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    seat: Seat,
     /// The daemon's socket; `longshore.sock` in its folder unless given.
     #[arg(long, env = "LONGSHORE_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Name of this node, and the beginning of the others' names; the machine's name unless given.
-    #[arg(long, value_name = "NAME")]
-    node: Option<String>,
     /// The container engine's socket; the usual ones are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -100,8 +96,8 @@ pub(crate) fn run(mut options: Options) -> anyhow::Result<Exit> {
 async fn up(options: Options, judged: Judged) -> anyhow::Result<Exit> {
     // Before anything runs: a signal that comes early must not find the default at work.
     let mut signals = Signals::listen()?;
-    let folder = options.data_dir.clone().unwrap_or_else(place::data_dir);
-    let socket = options.socket.clone().unwrap_or_else(|| folder.join(place::SOCKET));
+    let (folder, node) = options.seat.taken()?;
+    let socket = place::socket_of(options.socket.clone(), &folder)?;
     let client = Client::new(Endpoint::Unix(socket.clone()));
     let engine = place::engine(options.docker.clone());
     if let Engine::At(engine) = &engine
@@ -117,7 +113,7 @@ async fn up(options: Options, judged: Judged) -> anyhow::Result<Exit> {
                 print::note(&missing);
                 return Ok(Exit::Trouble);
             }
-            Some(Daemon::start(config(&options, folder, socket.clone(), engine)?).await?)
+            Some(Daemon::start(config(&options, (folder, node), socket.clone(), engine)?).await?)
         }
         Err(error) => return Err(error.into()),
     };
@@ -175,7 +171,9 @@ async fn attend(
         lost = watch(client, &goal, &mut live) => return Err(lost.into()),
         told = signals.next() => told,
     };
-    leave(client, options, &goal, own, told, signals).await
+    // What never ran as asked is no success, however it is left.
+    let left = leave(client, options, &goal, own, told, signals).await?;
+    Ok(if well { left } else { exit })
 }
 
 /// Says where it can be reached, and what to try.
@@ -267,13 +265,18 @@ async fn stop(client: &Client, goal: &Goal) -> anyhow::Result<Exit> {
     Ok(ended.told(goal))
 }
 
-fn config(options: &Options, folder: PathBuf, socket: PathBuf, engine: Engine) -> anyhow::Result<ServerConfig> {
-    let node = server::node_name(options.node.clone())?;
+fn config(
+    options: &Options,
+    seat: (PathBuf, NodeName),
+    socket: PathBuf,
+    engine: Engine,
+) -> anyhow::Result<ServerConfig> {
+    let (data_dir, node) = seat;
     Ok(ServerConfig {
         beside: place::nodes_beside(&node, options.nodes),
         node,
         socket,
-        data_dir: folder,
+        data_dir,
         listen: None,
         advertise: None,
         http: None,

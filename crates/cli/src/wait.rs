@@ -16,7 +16,10 @@ use crate::{
 };
 
 /// Between two looks. A person sees no difference below, and a daemon feels none.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// What a change with canaries comes to a halt with.
+const PROMOTION: &str = "waits to be promoted";
 
 /// Whether to wait, and how long.
 #[derive(Clone, Copy, Debug, Args)]
@@ -60,17 +63,32 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// Says how it ended, for a command that was only to wait for it.
+    /// Says how it ended, for a command that was only to wait for a deployment.
     pub(crate) fn told(self, goal: &Goal) -> Exit {
-        let name = &goal.deployment;
+        let Goal { namespace, deployment, .. } = goal;
+        let scope = if namespace == "default" { String::new() } else { format!(" -n {namespace}") };
+        let hint = match &self {
+            Self::Held(why) if why == PROMOTION => format!(
+                "`longshore promote {deployment}{scope}` lets it go on, `longshore rollback {deployment}{scope}` takes it back"
+            ),
+            Self::Held(_) => format!("`longshore resume {deployment}{scope}` lets it go on"),
+            Self::Settled | Self::Failed(_) | Self::TimedOut(_) => format!(
+                "`longshore status {deployment}{scope}` shows more, and `longshore why{scope} REPLICA` the reason"
+            ),
+        };
+        self.told_of(deployment, &hint)
+    }
+
+    /// The same of anything with a name.
+    pub(crate) fn told_of(self, name: &str, hint: &str) -> Exit {
         let (exit, text) = match self {
             Self::Settled => return Exit::Success,
             Self::Failed(why) => (Exit::Failed, format!("error: `{name}` {why}")),
             Self::Held(why) => (Exit::Held, format!("`{name}` {why}")),
-            Self::TimedOut(how) => (Exit::TimedOut, format!("error: `{name}` is not there in time: {how}")),
+            Self::TimedOut(how) => (Exit::TimedOut, format!("error: `{name}` was not done in time: {how}")),
         };
         print::note(&text);
-        print::note(&format!("\nhint: `longshore status {name}` shows more, and `longshore why REPLICA` the reason"));
+        print::note(&format!("\nhint: {hint}"));
         exit
     }
 }
@@ -141,7 +159,7 @@ fn judge(deployment: &Deployment, goal: &Goal) -> Option<Ended> {
     }
     match (rollout, deployment.status.as_str()) {
         (Some("paused"), _) => Some(Ended::Held("is paused".to_owned())),
-        (Some("awaiting_promotion"), _) => Some(Ended::Held("waits to be promoted".to_owned())),
+        (Some("awaiting_promotion"), _) => Some(Ended::Held(PROMOTION.to_owned())),
         (Some("aborted"), _) => None,
         (_, "active" | "completed") => Some(Ended::Settled),
         (_, "failed") => Some(Ended::Failed(in_words(deployment))),

@@ -12,7 +12,7 @@ use std::{
 
 use longshore_model::{
     Command, NodeName,
-    access::{AccessCommand, Seat, SeatPart},
+    access::{AccessCommand, SeatPart},
 };
 use longshore_store::{
     State,
@@ -187,17 +187,7 @@ async fn record(store: &Replicated, place: &Place, identity: &Identity) -> Resul
     if !tokio::time::timeout(ELECTION, elected).await.is_ok_and(|led| led.is_ok()) {
         return Err(BeginError::NotRecorded("no leader was elected".to_owned()));
     }
-    let seat = Seat {
-        member: place.member,
-        address: place.address.clone().unwrap_or_default(),
-        certificate: identity.certificate.to_vec(),
-        fingerprint: digest_of(&identity.certificate),
-        key: digest_of(&identity.public()?),
-        part: SeatPart::Server,
-        token: None,
-        proof: None,
-        since: clock::now(),
-    };
+    let seat = place.seat(place.address.clone().unwrap_or_default(), identity)?;
     let command = Command::Access(Box::new(AccessCommand::BeginAgain { node: place.node.clone(), seat }));
     let applied = store.propose(Proposal::by_system(command, clock::now())).await?;
     match applied.outcome {

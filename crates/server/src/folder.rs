@@ -16,6 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longshore_model::NodeName;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -169,6 +170,20 @@ impl Folder {
     }
 }
 
+/// The node a folder belongs to, if any; it may be in use.
+pub fn resident(data_dir: &Path) -> Result<Option<NodeName>, FolderError> {
+    let path = data_dir.join("place.json");
+    let failed = |cause| FolderError::Io { path: path.clone(), cause };
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let place: Place = serde_json::from_slice(&bytes).map_err(|error| failed(io::Error::other(error)))?;
+            Ok(Some(place.node))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("tmp");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&partial)?;
@@ -199,7 +214,9 @@ mod tests {
             serving: Serving::Yes,
             servers: Vec::new(),
         };
+        assert_eq!(resident(dir.path()).unwrap(), None);
         first.keep_place(&place).unwrap();
+        assert_eq!(resident(dir.path()).unwrap(), Some("n1".into()));
         assert!(matches!(Folder::take(dir.path()), Err(FolderError::InUse(_))));
         drop(first);
         assert_eq!(Folder::take(dir.path()).unwrap().place().unwrap(), Some(place));

@@ -7,7 +7,7 @@ use std::{path::Path, time::Duration};
 
 use longshore_model::{
     Actor, Command, MemberId, NodeName,
-    access::{AccessCommand, Authority, Seat, SeatPart},
+    access::{AccessCommand, Authority, SeatPart},
 };
 use longshore_store::{
     CommandError,
@@ -15,14 +15,13 @@ use longshore_store::{
 };
 
 use crate::{
-    clock,
     daemon::StartError,
     folder::Folder,
     hub::Hub,
     identity::{Identity, NodeKey, SigningAuthority},
     place::{Place, Serving},
     reception::{self, AUTHORITY_PURPOSE, ReceptionError},
-    vault::{Vault, digest_of, random_hex},
+    vault::{Vault, random_hex},
 };
 
 /// The first member of a cluster; others are counted on from it.
@@ -110,17 +109,7 @@ pub(crate) async fn put_on_record(hub: &Hub, store: &Replicated) -> Result<(), S
         certificate: identity.authority.to_vec(),
         key: vault.seal(FIRST_KEY, AUTHORITY_PURPOSE, &authority_key)?,
     };
-    let seat = Seat {
-        member: place.member,
-        address,
-        certificate: identity.certificate.to_vec(),
-        fingerprint: digest_of(&identity.certificate),
-        key: digest_of(&identity.public()?),
-        part: SeatPart::Server,
-        token: None,
-        proof: None,
-        since: clock::now(),
-    };
+    let seat = place.seat(address, &identity)?;
     let found = Command::Access(Box::new(AccessCommand::Found { authority, node: place.node.clone(), seat }));
     match reception::tell(store, Actor::Node(place.node), found).await {
         Ok(()) | Err(ReceptionError::Refused(CommandError::AlreadyFounded)) => {}

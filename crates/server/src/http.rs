@@ -15,14 +15,16 @@ mod framing;
 mod keyed;
 mod logs;
 mod metrics;
+mod namespaces;
 mod nodes;
 mod openapi;
 mod peers;
 mod probes;
 mod questions;
+mod rebalance;
 mod refusal;
 mod secrets;
-mod shares;
+mod volumes;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -147,9 +149,9 @@ fn of_the_whole() -> Router<Arc<Desk>> {
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))
         .route("/v1/secrets", get(secrets::list))
-        .route("/v1/namespaces", get(shares::namespaces))
-        .route("/v1/volumes", get(shares::volumes))
-        .route("/v1/rebalance", get(shares::preview))
+        .route("/v1/namespaces", get(namespaces::list))
+        .route("/v1/volumes", get(volumes::list))
+        .route("/v1/rebalance", get(rebalance::preview))
 }
 
 fn of_admins() -> Router<Arc<Desk>> {
@@ -163,8 +165,8 @@ fn of_admins() -> Router<Arc<Desk>> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/secrets/{name}", put(secrets::put).delete(secrets::remove))
         .route("/v1/cluster/rotate-key", post(access::rotate_key))
-        .route("/v1/namespaces/{name}/quota", put(shares::set_quota))
-        .route("/v1/rebalance", post(shares::even_out))
+        .route("/v1/namespaces/{name}/quota", put(namespaces::set_quota))
+        .route("/v1/rebalance", post(rebalance::even_out))
         .route("/v1/backup", get(probes::backup))
 }
 

@@ -45,5 +45,6 @@ mod voters;
 
 pub use beginning_again::{BeginError, BegunAgain, recover, restore};
 pub use daemon::{Daemon, ServerConfig, StartError};
+pub use folder::{FolderError, resident};
 pub use founding::init;
 pub use joining::{JoinConfig, JoinError, Joined, join};

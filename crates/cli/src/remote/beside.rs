@@ -4,7 +4,7 @@
 //! Invariant: the terminal is as it was when this ends, however it ends; the exit code of a command is that command's.
 
 use std::{
-    io::{self, IsTerminal as _, Read as _, Write as _},
+    io::{self, IsTerminal as _, Read as _},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -17,11 +17,12 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Connection, Scoped, Shown, ask};
+use super::{Scoped, Shown, ask};
 use crate::{
-    cluster,
+    calendar,
     exit::Exit,
-    print,
+    input,
+    print::{self, Reader},
     style::{Colour, Tone},
 };
 
@@ -41,7 +42,7 @@ pub(crate) struct Logs {
     #[arg(short, long)]
     follow: bool,
     /// Nothing older than this: `90s`, `10m`, `2h`, `1d`.
-    #[arg(long, value_name = "AGE", value_parser = cluster::time)]
+    #[arg(long, value_name = "AGE", value_parser = input::time)]
     since: Option<Duration>,
     /// At most so many lines of each replica, of those that are there already.
     #[arg(long, value_name = "LINES")]
@@ -56,7 +57,7 @@ pub(super) fn logs(options: &Logs) -> anyhow::Result<Exit> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since_ms = since.map(|age| u64::try_from(now.saturating_sub(age).as_millis()).unwrap_or_default());
     let query =
-        LogQuery { of: name.clone(), namespace: scope.namespace.clone(), follow: *follow, since_ms, tail: *tail };
+        LogQuery { of: name.clone(), namespace: scope.namespace().to_owned(), follow: *follow, since_ms, tail: *tail };
     ask(&scope.connection, async |client| {
         let mut lines = client.logs(&query).await?;
         let mut width = 0;
@@ -64,6 +65,7 @@ pub(super) fn logs(options: &Logs) -> anyhow::Result<Exit> {
             let entry = tokio::select! {
                 entry = lines.next() => entry?,
                 _ = tokio::signal::ctrl_c() => None,
+                () = print::reader_gone() => None,
             };
             let Some(entry) = entry else { return Ok(Exit::Success) };
             width = width.max(entry.replica.len());
@@ -72,13 +74,6 @@ pub(super) fn logs(options: &Logs) -> anyhow::Result<Exit> {
             }
         }
     })
-}
-
-/// Whether anybody reads what is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reader {
-    There,
-    Gone,
 }
 
 fn show(options: &Logs, entry: &LogEntry, width: usize) -> anyhow::Result<Reader> {
@@ -91,36 +86,12 @@ fn show(options: &Logs, entry: &LogEntry, width: usize) -> anyhow::Result<Reader
         }
         Shown::Text => {
             let name = Colour::of_stdout().paint(Tone::Strong, &format!("{:width$}", entry.replica));
-            let at = if options.timestamps { format!("{} ", date(entry.at_ms)) } else { String::new() };
+            let at =
+                if options.timestamps { format!("{} ", calendar::millisecond(entry.at_ms)) } else { String::new() };
             format!("{name} | {at}{}\n", entry.text)
         }
     };
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Reader::There),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A time as people and programs write it: `2026-01-31T23:59:59.123Z`.
-fn date(at_ms: u64) -> String {
-    let (days, rest) = (at_ms / 86_400_000, at_ms % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", rest % 1000)
-}
-
-/// Year, month and day of a day counted from 1970, by counting in eras of 400 years that begin in March, so that the leap
-/// day is the last of its year.
-const fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let (day, month) = (of_year - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    (year + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
+    print::offer(text.as_bytes())
 }
 
 pub(super) const EXEC_EXAMPLES: &str = "Examples:
@@ -128,11 +99,18 @@ pub(super) const EXEC_EXAMPLES: &str = "Examples:
   longshore exec -it shop-web-0 sh
   longshore exec -e LEVEL=debug shop-web-0 env";
 
+/// The code of a command that nobody reads any more, as shells have it: 128 and SIGPIPE.
+const UNREAD: u8 = 141;
+
 /// Run a command beside a replica, wherever that runs.
+///
+/// Its exit code is the command's.
 #[derive(Debug, Args)]
+// What a command writes has no other form.
+#[command(mut_arg("output", |output| output.hide(true)))]
 pub(crate) struct Exec {
     #[command(flatten)]
-    connection: Connection,
+    scope: Scoped,
     /// Hand on what is typed or piped in.
     #[arg(short, long)]
     interactive: bool,
@@ -160,7 +138,7 @@ pub(super) fn exec(options: &Exec) -> anyhow::Result<Exit> {
         print::note("error: there is no terminal here to give to the command\n\nhint: leave out `-t`");
         return Ok(Exit::Trouble);
     }
-    ask(&options.connection, async |client| converse(client, options).await)
+    ask(&options.scope.connection, async |client| converse(client, options).await)
 }
 
 async fn converse(client: &Client, options: &Exec) -> anyhow::Result<Exit> {
@@ -171,7 +149,7 @@ async fn converse(client: &Client, options: &Exec) -> anyhow::Result<Exit> {
         working_dir: options.workdir.clone(),
         terminal: options.tty.then(size),
     };
-    let (input, mut output) = client.exec(&options.replica, &request).await?;
+    let (input, mut output) = client.exec(&options.scope.printed(&options.replica), &request).await?;
     let _raw = options.tty.then(Raw::enter).transpose().context("the terminal cannot be handed over")?;
     let (to, said) = mpsc::channel(16);
     if options.interactive {
@@ -195,7 +173,11 @@ async fn converse(client: &Client, options: &Exec) -> anyhow::Result<Exit> {
             }
         };
         match frame {
-            Some(Frame::Output(bytes)) => write(&mut io::stdout().lock(), &bytes),
+            Some(Frame::Output(bytes)) => match print::offer(&bytes)? {
+                Reader::There => {}
+                // It may write for ever, and ends with us.
+                Reader::Gone => return Ok(Exit::Of(UNREAD)),
+            },
             Some(Frame::Errors(bytes)) => write(&mut io::stderr().lock(), &bytes),
             Some(Frame::Exit(Some(code))) => return Ok(Exit::Of(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
             Some(Frame::Exit(None)) | None => {
@@ -260,18 +242,5 @@ impl Drop for Raw {
     fn drop(&mut self) {
         // A terminal that is gone needs no tidying.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        assert_eq!(date(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(date(951_782_399_999), "2000-02-28T23:59:59.999Z");
-        assert_eq!(date(951_782_400_000), "2000-02-29T00:00:00.000Z");
-        assert_eq!(date(1_798_761_599_123), "2026-12-31T23:59:59.123Z");
     }
 }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use longshore_api::{AuditEntry, Changed, Client, ClientError};
 
 use super::{
-    Scoped, Shown, ask, beside, nodes, show, shown,
+    Connection, Scoped, Shown, ask, beside, nodes, show, shown,
     tables::{self, Status},
     whatif,
 };
@@ -18,7 +18,7 @@ use crate::{
     exit::Exit,
     live::{Live, Screen, Side},
     manifest::Manifest,
-    print,
+    print::{self, Reader},
     wait::{self, Goal, Patience},
 };
 
@@ -161,7 +161,7 @@ pub(crate) enum Command {
     /// Show nodes, and say what is wanted of them.
     Node {
         #[command(flatten)]
-        scope: Scoped,
+        connection: Connection,
         #[command(subcommand)]
         command: nodes::Command,
     },
@@ -180,7 +180,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             show(&scope.connection, &status(client, &scope, deployment.as_deref()).await?, tables::status)
         }),
         Command::Why { scope, name } => ask(&scope.connection, async |client| {
-            show(&scope.connection, &client.why(&scope.namespace, &name).await?, tables::why)
+            let name = if name.contains('/') { name } else { scope.printed(&name) };
+            show(&scope.connection, &client.why(scope.namespace(), &name).await?, tables::why)
         }),
         Command::Audit { scope, after, most, kind, follow } => {
             let page = AuditPage { after, most, kind };
@@ -191,7 +192,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
                 show(&scope.connection, &page.read(client).await?.0, |entries| tables::audit(entries))
             })
         }
-        Command::Node { scope, command } => nodes::run(&scope.connection, command),
+        Command::Node { connection, command } => nodes::run(&connection, command),
         Command::Scale { scope, patience, deployment, service: (service, count) } => {
             steer(&scope, Some(patience), &deployment, async |client, namespace| {
                 client.scale(namespace, &deployment, &service, count).await
@@ -225,7 +226,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
 }
 
 fn plan(manifest: Manifest, scope: &Scoped) -> anyhow::Result<Exit> {
-    let Some(judged) = apply::judge(manifest, &scope.namespace)? else { return Ok(Exit::BadInput) };
+    let Some(judged) = apply::judge(manifest, scope.namespace())? else { return Ok(Exit::BadInput) };
     ask(&scope.connection, async |client| {
         let plan = client.plan(&judged.request).await?;
         plan.warnings.iter().for_each(|warning| print::note(warning));
@@ -242,7 +243,7 @@ fn steer(
 ) -> anyhow::Result<Exit> {
     let limit = patience.and_then(Patience::limit);
     ask(&scope.connection, async |client| {
-        let changed = word(client, &scope.namespace).await?;
+        let changed = word(client, scope.namespace()).await?;
         let exit = match limit {
             Some(limit) => settle(client, scope, deployment, limit).await?,
             None => Exit::Success,
@@ -254,7 +255,7 @@ fn steer(
 
 /// Waits until the manifest in force is what runs.
 async fn settle(client: &Client, scope: &Scoped, deployment: &str, limit: Duration) -> anyhow::Result<Exit> {
-    let namespace = scope.namespace.clone();
+    let namespace = scope.namespace().to_owned();
     let revision = client.deployment(&namespace, deployment).await?.revision;
     let goal = Goal { namespace, deployment: deployment.to_owned(), revision };
     Ok(wait::settle(client, &goal, limit, &mut Live::new(Side::Err)).await?.told(&goal))
@@ -262,8 +263,8 @@ async fn settle(client: &Client, scope: &Scoped, deployment: &str, limit: Durati
 
 fn remove(scope: &Scoped, patience: Patience, deployment: String) -> anyhow::Result<Exit> {
     ask(&scope.connection, async |client| {
-        let changed = client.remove(&scope.namespace, &deployment).await?;
-        let goal = Goal { namespace: scope.namespace.clone(), deployment, revision: 0 };
+        let changed = client.remove(scope.namespace(), &deployment).await?;
+        let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
         let exit = match patience.limit() {
             Some(limit) => wait::gone(client, &goal, limit, &mut Live::new(Side::Err)).await?.told(&goal),
             None => Exit::Success,
@@ -275,13 +276,16 @@ fn remove(scope: &Scoped, patience: Patience, deployment: String) -> anyhow::Res
 
 async fn status(client: &Client, scope: &Scoped, only: Option<&str>) -> Result<Status, ClientError> {
     let mut replicas = client.replicas().await?;
-    let deployments = match only {
-        Some(name) => {
-            replicas.retain(|replica| replica.namespace == scope.namespace && replica.deployment == name);
-            vec![client.deployment(&scope.namespace, name).await?]
-        }
-        None => client.deployments().await?,
-    };
+    if let Some(name) = only {
+        let deployments = vec![client.deployment(scope.namespace(), name).await?];
+        replicas.retain(|replica| replica.namespace == scope.namespace() && replica.deployment == name);
+        return Ok(Status { deployments, replicas });
+    }
+    let mut deployments = client.deployments().await?;
+    if let Some(namespace) = scope.named() {
+        deployments.retain(|deployment| deployment.namespace == namespace);
+        replicas.retain(|replica| replica.namespace == namespace);
+    }
     Ok(Status { deployments, replicas })
 }
 
@@ -293,13 +297,12 @@ async fn follow(client: &Client, scope: &Scoped, only: Option<&str>) -> anyhow::
         let text = shown(scope.connection.output(), &status, tables::status)?;
         if scope.connection.output() == Shown::Text && live.screen() == Screen::Terminal {
             live.draw(&text);
-        } else if text != last {
-            print::print(&text)?;
+        } else if text != last && print::offer(text.as_bytes())? == Reader::Gone {
+            return Ok(Exit::Success);
         }
         last = text;
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
+        if pause().await == Pause::Last {
+            return Ok(Exit::Success);
         }
     }
 }
@@ -328,10 +331,25 @@ async fn follow_audit(client: &Client, scope: &Scoped, mut page: AuditPage) -> a
             show(&scope.connection, &entries, |entries| tables::audit(entries))?;
         }
         page.after = last;
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Success),
+        if pause().await == Pause::Last {
+            return Ok(Exit::Success);
         }
+    }
+}
+
+/// Whether another look follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    Over,
+    Last,
+}
+
+/// Waits for the next look, or for the end of who looks.
+async fn pause() -> Pause {
+    tokio::select! {
+        () = tokio::time::sleep(LOOK) => Pause::Over,
+        _ = tokio::signal::ctrl_c() => Pause::Last,
+        () = print::reader_gone() => Pause::Last,
     }
 }
 

@@ -1,10 +1,17 @@
 //! The words for nodes.
+//!
+//! Owns: options, and which question of the client each word is.
 
 use clap::Subcommand;
-use longshore_api::{DrainRequest, LabelRequest, RemoveNode};
+use longshore_api::{Changed, Client, ClientError, DrainRequest, LabelRequest, RemoveNode};
 
 use super::{Connection, ask, change, commands::pair, show, tables};
-use crate::exit::Exit;
+use crate::{
+    emptying,
+    exit::Exit,
+    live::{Live, Side},
+    wait::Patience,
+};
 
 /// What can be said of nodes.
 #[derive(Debug, Subcommand)]
@@ -19,8 +26,10 @@ pub(crate) enum Command {
         node: String,
     },
     /// Move everything away and place nothing new.
-    #[command(after_help = "Examples:\n  longshore node drain n1")]
+    #[command(after_help = "Examples:\n  longshore node drain n1 --wait\n  longshore node drain n1 --deadline 600")]
     Drain {
+        #[command(flatten)]
+        patience: Patience,
         /// The node.
         node: String,
         /// Seconds jobs may take to finish.
@@ -67,8 +76,13 @@ pub(crate) enum Command {
         labels: Vec<(String, String)>,
     },
     /// Empty a node and take it out of the cluster.
-    #[command(after_help = "Examples:\n  longshore node rm n1")]
+    #[command(
+        alias = "remove",
+        after_help = "Examples:\n  longshore node rm n1 --wait\n  longshore node rm n1 --force"
+    )]
     Rm {
+        #[command(flatten)]
+        patience: Patience,
         /// The node.
         node: String,
         /// Without emptying it first.
@@ -87,9 +101,9 @@ pub(crate) fn run(connection: &Connection, command: Command) -> anyhow::Result<E
         Command::Inspect { node } => {
             ask(connection, async |client| show(connection, &client.node(&node).await?, tables::node))
         }
-        Command::Drain { node, deadline } => {
+        Command::Drain { patience, node, deadline } => {
             let request = DrainRequest { deadline_secs: deadline };
-            change(connection, async |client| client.drain(&node, request).await)
+            emptied(connection, patience, &node, async |client| client.drain(&node, request).await)
         }
         Command::Activate { node } => tell(node, "activate"),
         Command::Pause { node } => tell(node, "pause"),
@@ -100,9 +114,30 @@ pub(crate) fn run(connection: &Connection, command: Command) -> anyhow::Result<E
             let request = LabelRequest { labels: labels.into_iter().collect() };
             change(connection, async |client| client.label(&node, &request).await)
         }
-        Command::Rm { node, force } => {
+        Command::Rm { patience, node, force } => {
             let how = if force { RemoveNode::AtOnce } else { RemoveNode::Drained };
-            change(connection, async |client| client.remove_node(&node, how).await)
+            emptied(connection, patience, &node, async |client| client.remove_node(&node, how).await)
         }
     }
+}
+
+/// Has a node emptied, and waits until it is where that was asked for.
+fn emptied(
+    connection: &Connection,
+    patience: Patience,
+    node: &str,
+    word: impl AsyncFnOnce(&Client) -> Result<Changed, ClientError>,
+) -> anyhow::Result<Exit> {
+    ask(connection, async |client| {
+        let changed = word(client).await?;
+        let exit = match patience.limit() {
+            Some(limit) => {
+                let ended = emptying::wait(client, node, limit, &mut Live::new(Side::Err)).await?;
+                ended.told_of(node, &format!("`longshore node inspect {node}` shows what is left there, and why"))
+            }
+            None => Exit::Success,
+        };
+        show(connection, &changed, tables::changed)?;
+        Ok(exit)
+    })
 }

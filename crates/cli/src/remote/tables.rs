@@ -11,6 +11,7 @@ use longshore_api::{
 use serde::Serialize;
 
 use crate::{
+    calendar,
     style::{Colour, Tone},
     table,
 };
@@ -119,8 +120,9 @@ pub(super) fn why(why: &Why) -> String {
             out.extend(pending.iter().map(|pending| waits(pending, "")));
             out
         }
-        Why::Placed { replica, node, strategy, nodes, candidates, refused, best, .. } => {
+        Why::Placed { replica, node, strategy, nodes, candidates, refused, best, placed_at_ms, index } => {
             let mut out = format!("{replica} is on {node}: {strategy}, {candidates} of {nodes} nodes fit\n");
+            let _ = writeln!(out, "placed {}, compared in state {index}", calendar::second(*placed_at_ms));
             if !refused.is_empty() {
                 let _ = writeln!(out, "refused: {}", counts(refused));
             }
@@ -168,10 +170,10 @@ fn millionths(billionths: i64) -> String {
 pub(super) fn audit(entries: &[AuditEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         let outcome = entry.code.as_ref().map_or(entry.outcome.clone(), |code| format!("refused: {code}"));
-        let (number, at) = (entry.number.to_string(), entry.at_ms.to_string());
+        let (number, at) = (entry.number.to_string(), calendar::second(entry.at_ms));
         vec![number, at, entry.actor.clone(), entry.action.clone(), entry.subject.clone(), outcome]
     });
-    table::draw(&["#", "AT_MS", "WHO", "WHAT", "TO", "OUTCOME"], &rows.collect::<Vec<_>>())
+    table::draw(&["#", "AT", "WHO", "WHAT", "TO", "OUTCOME"], &rows.collect::<Vec<_>>())
 }
 
 pub(super) fn plan(plan: &ManifestPlan) -> String {

@@ -45,9 +45,9 @@ pub(crate) struct Options {
 pub(super) fn run(options: Options) -> anyhow::Result<Exit> {
     let Options { scope, manifest, down, drain, add, scale, apply } = options;
     let mut request = WhatIfRequest { down, drain, add, scale, apply: None };
-    request.scale.iter_mut().for_each(|count| count.namespace.clone_from(&scope.namespace));
+    request.scale.iter_mut().for_each(|count| scope.namespace().clone_into(&mut count.namespace));
     if apply || manifest.is_named() {
-        let Some(judged) = apply::judge(manifest, &scope.namespace)? else { return Ok(Exit::BadInput) };
+        let Some(judged) = apply::judge(manifest, scope.namespace())? else { return Ok(Exit::BadInput) };
         request.apply = Some(Box::new(judged.request));
     }
     ask(&scope.connection, async |client| show(&scope.connection, &client.what_if(&request).await?, tables::what_if))

@@ -13,6 +13,7 @@ use longshore_sim::bench::{
 };
 use serde::Serialize;
 
+use super::Answer;
 use crate::{exit::Exit, print};
 
 /// Each node has a /64 of the cluster's /48, and subnet 0 is kept.
@@ -22,7 +23,6 @@ const MOST_REPLICAS: u64 = 100_000_000;
 
 /// The made-up cluster.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and none depends on another")]
 pub(crate) struct Options {
     /// Nodes, of three sizes.
     #[arg(long, value_name = "N", value_parser = at_most(MOST_NODES))]
@@ -48,9 +48,8 @@ pub(crate) struct Options {
     /// Measure so many times; the median counts.
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = at_most(1000))]
     repeat: u32,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: Answer,
     /// Add the commit through the replicated log, on the disk of the current folder.
     #[arg(long)]
     durable: bool,
@@ -99,12 +98,9 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
     // Here and not in /tmp: that may be memory, where a sync costs nothing.
     let commit = || durable::run(&cluster, options.voters.unwrap_or(1), Path::new("."));
     let durable = options.durable.then(commit).transpose().context("the log of the benchmark failed")?;
-    let shown = if options.json {
-        serde_json::to_string(&All { figures, durable })? + "\n"
-    } else {
-        in_words(&figures) + &durable.as_ref().map(durably_in_words).unwrap_or_default()
-    };
-    print::print(&shown)?;
+    let all = All { figures, durable };
+    let words = || in_words(&all.figures) + &all.durable.as_ref().map(durably_in_words).unwrap_or_default();
+    print::print(&options.answer.text(|| Ok(serde_json::to_string(&all)? + "\n"), words)?)?;
     Ok(Exit::Success)
 }
 

@@ -13,6 +13,7 @@ use clap::Args;
 use longshore_sim::fuzz::{self, Failure};
 use serde::Serialize;
 
+use super::Answer;
 use crate::{exit::Exit, print};
 
 /// Time between two words of progress: often enough to see that it lives, seldom enough to be read.
@@ -24,9 +25,8 @@ pub(crate) struct Options {
     /// Seeds to try, the last one not included.
     #[arg(long, value_name = "A..B")]
     seeds: Seeds,
-    /// Print one JSON object instead of words.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    answer: Answer,
     /// Go on after a seed that fails, and report all of them, each without being cut down.
     #[arg(long)]
     keep_going: bool,
@@ -95,8 +95,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Exit> {
     }
     progress.clear();
     summary.seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-    let shown = if options.json { serde_json::to_string(&summary)? + "\n" } else { in_words(&summary) };
-    print::print(&shown)?;
+    let json = || Ok(serde_json::to_string(&summary)? + "\n");
+    print::print(&options.answer.text(json, || in_words(&summary))?)?;
     Ok(exit(&summary))
 }
 

@@ -4,18 +4,11 @@ use std::path::Path;
 
 use longshore_sim::{Report, Scenario};
 
-use super::{draw, why};
+use super::{Answer, draw, why};
 use crate::{exit::Exit, input, print, style::Colour};
 
-/// How the result is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Json,
-    Drawing,
-}
-
 /// Runs a file and shows the whole end of it or, where asked, only why one replica is where it is.
-pub(super) fn run(file: &Path, format: Format, asked: Option<&str>) -> anyhow::Result<Exit> {
+pub(super) fn run(file: &Path, answer: Answer, asked: Option<&str>) -> anyhow::Result<Exit> {
     let text = match input::read_text(file) {
         Ok(text) => text,
         Err(problem) => {
@@ -35,26 +28,14 @@ pub(super) fn run(file: &Path, format: Format, asked: Option<&str>) -> anyhow::R
     }
     let Some(replica) = asked else {
         let report = longshore_sim::run(&scenario);
-        return show(
-            &report,
-            &match format {
-                Format::Json => report.to_json(),
-                Format::Drawing => draw::draw(&report, Colour::of_stdout()),
-            },
-        );
+        return show(&report, &answer.text(|| Ok(report.to_json()), || draw::draw(&report, Colour::of_stdout()))?);
     };
-    let (report, answer) = longshore_sim::run_and_ask(&scenario, replica);
-    let Some(answer) = answer else {
+    let (report, told) = longshore_sim::run_and_ask(&scenario, replica);
+    let Some(told) = told else {
         print::note(&no_such_replica(replica, &report));
         return Ok(Exit::BadInput);
     };
-    show(
-        &report,
-        &match format {
-            Format::Json => serde_json::to_string_pretty(&answer)? + "\n",
-            Format::Drawing => why::draw(&answer),
-        },
-    )
+    show(&report, &answer.text(|| Ok(serde_json::to_string_pretty(&told)? + "\n"), || why::draw(&told))?)
 }
 
 /// Prints what is asked for; the exit code is the run's.

@@ -39,6 +39,8 @@ impl Machine {
     /// Settles where a command is run and what it finds there.
     pub(crate) fn prepare(&self, command: &mut Command) {
         command.current_dir(self.folder.path()).env("LONGSHORE_SOCKET", self.path("data/longshore.sock"));
+        // Whoever names no folder must not touch the one of this machine.
+        command.env("LONGSHORE_DATA_DIR", self.path("other"));
         command.env("HELLO_PORT", self.port.to_string()).env_remove("DOCKER_HOST");
     }
 
@@ -61,9 +63,15 @@ impl Machine {
 
     /// The same, with a name for the first of them.
     pub(crate) fn start_daemon_of(&mut self, node: &str, nodes: u16) {
+        self.start_daemon_with(node, nodes, &[]);
+    }
+
+    /// The same, with further arguments.
+    pub(crate) fn start_daemon_with(&mut self, node: &str, nodes: u16, further: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         let data = self.path("data");
         command.args(["server", "--node", node, "--nodes", &nodes.to_string(), "--data-dir", data.to_str().unwrap()]);
+        command.args(further);
         self.prepare(&mut command);
         self.daemon = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         self.wait_for("all nodes", || {
@@ -125,18 +133,39 @@ impl Machine {
     }
 }
 
-/// A text without what differs between machines and runs: amounts, times, and the widths that follow from them.
+/// A text without what differs between machines and runs: amounts, times, ids, and the widths that follow from them.
 pub(crate) fn steady(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_unit = |at: usize| words.get(at).is_some_and(|word| matches!(*word, "MiB" | "GiB" | "TiB" | "bytes"));
         let rest = (0..words.len()).filter(|at| !is_unit(*at));
-        let steady: Vec<&str> = rest.map(|at| if is_unit(at + 1) { "#" } else { words[at] }).collect();
+        let is_index = |at: usize| at > 0 && words[at - 1] == "state" && words[at].parse::<u64>().is_ok();
+        let word = |at: usize| if is_unit(at + 1) || is_index(at) { "#" } else { steady_word(words[at]) };
+        let steady: Vec<&str> = rest.map(word).collect();
         out.push_str(&steady.join(" "));
         out.push('\n');
     }
     out
+}
+
+fn steady_word(word: &str) -> &str {
+    let bare = word.trim_end_matches([',', ';', ':']);
+    let of = |pattern: &str| {
+        let fits = |(letter, like): (char, char)| if like == '9' { letter.is_ascii_digit() } else { letter == like };
+        bare.len() == pattern.len() && bare.chars().zip(pattern.chars()).all(fits)
+    };
+    if of("9999-99-99") {
+        return "[DATE]";
+    }
+    if of("99:99:99Z") {
+        return "[TIME]";
+    }
+    if bare.starts_with("longshore-operator-") || bare.starts_with("longshore-join-") {
+        return "[TOKEN]";
+    }
+    let is_id = bare.len() >= 16 && bare.chars().all(|letter| letter.is_ascii_hexdigit());
+    if is_id { "[ID]" } else { word }
 }
 
 impl Drop for Machine {

@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
 mod beside;
-mod commands;
+mod every;
 mod foresight;
 mod machine;
+mod pipes;
 mod readme;
 mod terminal;
 mod up;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustix::process::Signal;
 
-use crate::machine::Machine;
+use crate::{machine::Machine, terminal::Terminal};
 
 const CTRL_C: &[u8] = b"\x03";
 
@@ -114,6 +114,46 @@ fn a_manifest_that_needs_an_engine_says_so_where_there_is_none() {
     hint: start Docker, or name its socket with `--docker`, or run plain processes with `x-longshore: {driver: exec}`
     ");
     assert!(!data.exists(), "something was begun");
+}
+
+#[test]
+fn what_never_runs_is_no_success_however_it_is_left() {
+    let machine = Machine::new();
+    machine.write(
+        "compose.yaml",
+        "name: broken\nservices:\n  web:\n    image: none\n    command: [sh, -c, \"exit 3\"]\n    \
+         x-longshore: { driver: exec }\n",
+    );
+    // From here, as somebody types it: what is told to others is still the whole path.
+    let arguments = ["up", "--node", "n", "--data-dir", "data", "--timeout", "3"];
+    let mut terminal = Terminal::run(&arguments, |command| {
+        machine.prepare(command);
+        command.env_remove("LONGSHORE_SOCKET");
+    });
+    terminal.wait_for("Ctrl-C stops it and ends");
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.wait_until_it_ends().code(), Some(5), "{}", terminal.text());
+}
+
+#[test]
+fn a_folder_named_from_here_is_the_same_for_services_and_commands() {
+    let machine = Machine::new();
+    machine.write(
+        "compose.yaml",
+        "name: told\nconfigs: { note: { content: hi } }\nservices:\n  web:\n    image: none\n    configs: [note]\n    \
+         command: [sleep, \"600\"]\n    x-longshore: { driver: exec }\n",
+    );
+    let mut terminal = Terminal::run(&["up", "--node", "n", "--data-dir", "data"], |command| {
+        machine.prepare(command);
+        command.env_remove("LONGSHORE_SOCKET");
+    });
+    let said = terminal.wait_for("Ctrl-C stops it and ends");
+    let socket = machine.path("data/longshore.sock");
+    assert!(said.contains(&format!("export LONGSHORE_SOCKET={}\n", socket.display())), "{said}");
+    let note = machine.ask(&["exec", "told-web-0", "sh", "-c", "cd / && cat $LONGSHORE_FILE_NOTE"]);
+    assert_eq!(String::from_utf8_lossy(&note.stdout), "hi", "{}", String::from_utf8_lossy(&note.stderr));
+    terminal.press(CTRL_C);
+    assert!(terminal.wait_until_it_ends().success(), "{}", terminal.text());
 }
 
 #[test]

@@ -23,7 +23,9 @@ pub(super) enum Meant {
 impl Meant {
     /// Nothing where there is nothing of that name.
     pub(super) fn find(state: &Kept, query: &LogQuery) -> Option<Self> {
-        if let Some((group, slot)) = rows::find(state, &query.of) {
+        // Outside `default` a replica's id has its namespace in front, which need not be said twice.
+        let within = format!("{}.{}", query.namespace, query.of);
+        if let Some((group, slot)) = rows::find(state, &within).or_else(|| rows::find(state, &query.of)) {
             return Some(Self::Slot(group, slot));
         }
         let (deployment, service) = match query.of.split_once('/') {

@@ -1,0 +1,203 @@
+//! The cluster: who belongs to it, who may ask it for something, what it keeps.
+
+use longshore_api::{Changed, ClusterStatus, KeyRotated, LoginLink, NewToken, SecretRow, SecretStored, TokenRow};
+use serde::{Deserialize, Serialize};
+
+use super::Tour;
+
+#[derive(Serialize, Deserialize)]
+struct Made {
+    cluster: String,
+    node: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entered {
+    cluster: String,
+    servers: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GoesOn {
+    cluster: String,
+    node: String,
+    index: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    file: String,
+    bytes: usize,
+}
+
+pub(super) fn who_belongs_to_it(tour: &mut Tour) {
+    let status = tour.says("cluster status");
+    let status = status.lines().filter(|line| !line.starts_with("cluster ")).collect::<Vec<_>>().join("\n");
+    let address = format!("127.0.0.1:{}", tour.machine.port);
+    insta::assert_snapshot!(status.replace(&address, "ADDRESS"), @r"
+    exit 0
+
+    NODE PART ADDRESS LOG VOTES LEADS
+    n1 server ADDRESS yes yes yes
+    ");
+    insta::assert_snapshot!(tour.says("cluster token --worker"), @r"
+    exit 0
+    [TOKEN]
+    ");
+    insta::assert_snapshot!(tour.says("cluster init --data-dir made --node m1"), @r"
+    exit 0
+    made cluster [ID] with m1 as its first server
+    hint: start `longshore server --listen ADDRESS`, then `longshore cluster token` lets others in
+    ");
+    insta::assert_snapshot!(tour.says("cluster init --data-dir made --node m1"), @r"
+    exit 1
+    error: the folder belongs to node `m1` of cluster [ID] already
+    ");
+    insta::assert_snapshot!(tour.says("cluster join 127.0.0.1:1 --advertise 127.0.0.1:2 --token-file none"), @r"
+    exit 1
+    error: the token in `none` cannot be read: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(tour.says("cluster recover --data-dir nothing"), @r"
+    exit 1
+    error: the folder holds no server of a cluster
+    ");
+    insta::assert_snapshot!(tour.says("cluster rotate-key"), @r"
+    exit 0
+    key 2 seals from now on
+    ");
+    tour.shape::<ClusterStatus>("cluster status");
+    tour.shape::<NewToken>("cluster token");
+    tour.shape::<Made>("cluster init --data-dir made-too --node m1");
+    for folder in ["joined", "joined-too"] {
+        let token = tour.machine.ask(&["cluster", "token", "--worker"]).stdout;
+        tour.machine.write("token", &String::from_utf8(token).unwrap());
+        let join = format!(
+            "cluster join {address} --advertise 127.0.0.1:2 --token-file token --data-dir {folder} --node {folder}"
+        );
+        if folder == "joined" {
+            let said = tour.says(&join).replace(&address, "ADDRESS");
+            insta::assert_snapshot!(said, @r"
+            exit 0
+            joined cluster [ID] its servers: ADDRESS
+            hint: start `longshore server --listen ADDRESS` on this node
+            ");
+        } else {
+            tour.shape::<Entered>(&join);
+        }
+    }
+    tour.shape::<KeyRotated>("cluster rotate-key");
+}
+
+pub(super) fn who_may_ask(tour: &mut Tour) {
+    insta::assert_snapshot!(tour.says("token create ci --role deploy --namespace team --deployment shop --valid 30d"), @r"
+    exit 0
+    [TOKEN]
+    ");
+    insta::assert_snapshot!(tour.says("token create eyes --role view"), @r"
+    exit 0
+    [TOKEN]
+    ");
+    insta::assert_snapshot!(tour.says("token ls"), @r"
+    exit 0
+    ID NAME ROLE SCOPE EXPIRES
+    [ID] ci deploy team/shop [DATE] [TIME]
+    [ID] eyes view everywhere never
+    ");
+    let rows = tour.shape::<Vec<TokenRow>>("token ls");
+    let ids: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let said = tour.says(&format!("token rm {}", ids[0]));
+    insta::assert_snapshot!(said, @r"
+    exit 0
+    done
+    ");
+    tour.shape::<Changed>(&format!("token rm {}", ids[1]));
+    insta::assert_snapshot!(tour.says("token rm 0123456789abcdef"), @r"
+    exit 1
+    error: there is no token `0123456789abcdef` (unknown_token)
+
+    hint: `longshore token ls` lists them
+    ");
+    tour.shape::<NewToken>("token create other --role admin");
+    let link = tour.says("dashboard");
+    let steady =
+        |line: &str| line.split_once("code=").map_or(line.to_owned(), |(before, _)| format!("{before}code=[CODE]"));
+    insta::assert_snapshot!(link.lines().map(steady).collect::<Vec<_>>().join("\n"), @r"
+    exit 0
+    /ui/login?code=[CODE]
+    hint: the daemon listens for no browsers; start it with `--http 127.0.0.1:7475`
+    ");
+    tour.shape::<LoginLink>("dashboard");
+}
+
+pub(super) fn secrets_and_registries(tour: &mut Tour) {
+    tour.machine.write("password.txt", "hunter2");
+    insta::assert_snapshot!(tour.says("secret put db-pass --file password.txt"), @r"
+    exit 0
+    db-pass has version 1
+    ");
+    insta::assert_snapshot!(tour.says("secret put db-pass --file none.txt"), @r"
+    exit 1
+    error: the secret in `none.txt` cannot be read: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(tour.says("secret ls"), @r"
+    exit 0
+    SECRET VERSION ONLY FOR NEEDED BY
+    default/db-pass 1
+    ");
+    insta::assert_snapshot!(tour.says("registry login registry.example --username ann --password-file password.txt"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says("registry ls"), @r"
+    exit 0
+    REGISTRY VERSION
+    registry.example 1
+    ");
+    insta::assert_snapshot!(tour.says("secret rm db-pas"), @r"
+    exit 1
+    error: there is no secret `db-pas` (unknown_secret)
+
+    hint: `longshore secret ls` lists them
+    ");
+    insta::assert_snapshot!(tour.says("secret rm db-pass"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says("registry logout registry.example"), @r"
+    exit 0
+    done
+    ");
+    tour.shape::<SecretStored>("secret put db-pass --file password.txt");
+    tour.shape::<SecretStored>("registry login registry.example --username ann --password-file password.txt");
+    tour.shape::<Vec<SecretRow>>("registry ls");
+    tour.shape::<Vec<SecretRow>>("secret ls");
+    tour.shape::<Changed>("secret rm db-pass");
+    tour.shape::<Changed>("registry logout registry.example");
+}
+
+pub(super) fn everything_in_a_file(tour: &mut Tour) {
+    insta::assert_snapshot!(tour.says("backup cluster.backup"), @r"
+    exit 0
+    wrote # to cluster.backup
+    ");
+    insta::assert_snapshot!(tour.says("backup cluster.backup"), @r"
+    exit 1
+    error: `cluster.backup` cannot be written: File exists (os error 17)
+    ");
+    tour.shape::<Written>("backup again.backup");
+    let piped = tour.machine.ask(&["backup", "-"]).stdout;
+    assert!(piped.len() > 1000 && !tour.machine.path("-").exists(), "{} bytes", piped.len());
+    let said = tour.says("restore cluster.backup --data-dir restored --node r1");
+    let steady = said.split(", index").next().unwrap();
+    insta::assert_snapshot!(steady, @r"
+    exit 0
+    cluster [ID] goes on with r1 as its only server
+    ");
+    insta::assert_snapshot!(tour.says("restore password.txt --data-dir restored-too --node r1"), @r"
+    exit 1
+    error: this is not a backup, or a damaged one: it begins differently
+    ");
+    tour.shape::<GoesOn>("restore cluster.backup --data-dir restored-too --node r1");
+    // What a backup was made into, nothing has ever run on: it can begin again alone, too.
+    tour.shape::<GoesOn>("cluster recover --data-dir restored-too");
+}
