@@ -55,6 +55,41 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodingError> 
     Ok(bytes)
 }
 
+/// Bytes a value takes.
+pub(crate) fn size<T: Serialize>(value: &T) -> Result<usize, EncodingError> {
+    let mut counted = Counted { bytes: 0, most: usize::MAX };
+    match encode_into(&mut counted, value) {
+        Ok(()) | Err(IntoError::Io(_)) => Ok(counted.bytes),
+        Err(IntoError::Encoding(error)) => Err(error),
+    }
+}
+
+/// Whether a value takes at most so many bytes. One that does not is not encoded to its end.
+pub(crate) fn fits<T: Serialize>(value: &T, most: usize) -> Result<bool, EncodingError> {
+    match encode_into(&mut Counted { bytes: 0, most }, value) {
+        Ok(()) => Ok(true),
+        Err(IntoError::Io(_)) => Ok(false),
+        Err(IntoError::Encoding(error)) => Err(error),
+    }
+}
+
+/// Counts bytes, and takes no more than so many.
+struct Counted {
+    bytes: usize,
+    most: usize,
+}
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if self.bytes > self.most { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, EncodingError> {
     match bytes.split_first() {
         None => Err(EncodingError::Empty),

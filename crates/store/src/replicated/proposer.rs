@@ -2,8 +2,8 @@
 //!
 //! Owns: the queue, cutting it into entries, and bringing each its answer.
 //! Must not touch: policy. What is proposed is appended as it is, but for plan items that no longer fit.
-//! Invariant: one entry is under way at a time and a plan begins its entry, so that what a plan is checked against is all
-//! there is.
+//! Invariant: one entry is under way at a time and a plan, or a part of one, begins its entry, so that what it is checked
+//! against is all there is. However large a plan is, nobody waits for more of it than one entry.
 
 use std::{
     collections::VecDeque,
@@ -11,14 +11,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longshore_model::{Command, StateIndex};
+use longshore_model::{Command, Plan, StateIndex};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Applied, DroppedItem, Fate, Member, Novelty, Outcome, Proposal, ProposeError,
     consensus::{Held, Leads, Node, WriteError},
     encoding,
-    machine::{Batch, Item},
+    machine::{Batch, Item, PlanPart},
     message, plan_parts,
     record::Payload,
     transport::Sent,
@@ -183,24 +183,45 @@ impl Proposer {
     }
 
     async fn decide(&mut self, first: Queued) {
-        match first.work {
-            Work::Ready(_) => self.decide_with(first, Vec::new()).await,
-            Work::Plan(proposal) => match self.checked(*proposal) {
-                Err(error) => first.asker.tell(Err(error)),
-                Ok((mut parts, dropped)) => match parts.pop() {
-                    None => first.asker.tell(Ok(self.nothing_left(dropped))),
-                    Some(only) if parts.is_empty() => {
-                        // Checked against this state, so not to be kept for another.
-                        let queued = Queued { work: Work::Ready(only), repeat: Repeat::Unsafe, ..first };
-                        self.decide_with(queued, dropped).await;
+        let Queued { work, repeat, deadline, asker } = first;
+        match work {
+            Work::Ready(item) => {
+                self.decide_with(Queued { work: Work::Ready(item), repeat, deadline, asker }, Vec::new()).await;
+            }
+            Work::Plan(proposal) => {
+                let Proposal { command, key, asked, actor, at } = *proposal;
+                let Command::Commit(plan) = command else {
+                    return asker.tell(Err(ProposeError::StorageFailed("only plans are checked".to_owned())));
+                };
+                let propose = |plan: Plan, key| {
+                    let command = Command::Commit(Box::new(plan));
+                    Proposal { command, key, asked, actor: actor.clone(), at }
+                };
+                match plan_parts::cut(*plan, ENTRY_BYTES) {
+                    Err(error) => asker.tell(Err(error)),
+                    Ok(parts) if parts.len() <= 1 => {
+                        let plan = parts.into_iter().next().unwrap_or_default();
+                        self.decide_plan(propose(plan, key), deadline, asker).await;
                     }
-                    Some(last) => {
-                        parts.push(last);
-                        let answer = self.decide_parts(parts, dropped).await;
-                        first.asker.tell(answer);
+                    Ok(parts) => {
+                        let answer = self.decide_parts(parts.into_iter().map(|part| propose(part, None))).await;
+                        asker.tell(answer);
                     }
-                },
-            },
+                }
+            }
+        }
+    }
+
+    /// A plan that fits into one entry.
+    async fn decide_plan(&mut self, proposal: Proposal, deadline: Instant, asker: Asker) {
+        match self.checked(proposal, None) {
+            Err(error) => asker.tell(Err(error)),
+            Ok((None, dropped)) => asker.tell(Ok(self.nothing_left(dropped))),
+            Ok((Some(plan), dropped)) => {
+                // Checked against this state, so not to be kept for another.
+                let queued = Queued { work: Work::Ready(plan), repeat: Repeat::Unsafe, deadline, asker };
+                self.decide_with(queued, dropped).await;
+            }
         }
     }
 
@@ -245,16 +266,24 @@ impl Proposer {
         None
     }
 
-    /// A plan too large for one entry: part after part, with nothing in between.
-    async fn decide_parts(&mut self, parts: Vec<Payload>, dropped: Vec<DroppedItem>) -> Answer {
-        let mut whole = self.nothing_left(dropped);
-        for part in parts {
-            let applied = self.write(vec![part]).await?.pop();
-            if let Some(applied) = applied {
+    /// A plan too large for one entry: part after part, each checked when its turn comes, and whoever waits in between.
+    async fn decide_parts(&mut self, parts: impl ExactSizeIterator<Item = Proposal>) -> Answer {
+        self.plans_cut += 1;
+        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let mut whole = self.nothing_left(Vec::new());
+        for (proposal, part) in parts.zip(0..) {
+            let (item, dropped) =
+                self.checked(proposal, Some(PlanPart { plan: self.plans_cut, part, parts: count }))?;
+            whole.dropped.extend(dropped);
+            let Some(item) = item else { continue };
+            if let Some(applied) = self.write(vec![item]).await?.pop() {
                 whole.index = applied.index;
                 if applied.outcome != Outcome::Unchanged {
                     whole.outcome = applied.outcome;
                 }
+            }
+            if let Some(queued) = self.next_fitting(COMMAND_BYTES) {
+                self.decide_with(queued, Vec::new()).await;
             }
         }
         Ok(whole)
@@ -272,17 +301,24 @@ impl Proposer {
         })
     }
 
-    /// The plan without what no longer fits, encoded in as many parts as it takes.
-    fn checked(&mut self, mut proposal: Proposal) -> Result<(Vec<Payload>, Vec<DroppedItem>), ProposeError> {
+    /// The plan without what no longer fits, as it stands in the log; nothing if nothing of it fits.
+    fn checked(
+        &self,
+        mut proposal: Proposal,
+        part: Option<PlanPart>,
+    ) -> Result<(Option<Payload>, Vec<DroppedItem>), ProposeError> {
         let mut dropped = Vec::new();
         if let Command::Commit(plan) = &mut proposal.command {
             dropped = self.held.recheck(plan);
+            for item in &dropped {
+                let reason = item.reason.code();
+                tracing::warn!(group = %item.group, reason, "a placement no longer fits and is dropped");
+            }
+            if plan.is_empty() {
+                return Ok((None, dropped));
+            }
         }
-        for item in &dropped {
-            tracing::warn!(group = %item.group, reason = item.reason.code(), "a placement no longer fits and is dropped");
-        }
-        self.plans_cut += 1;
-        Ok((plan_parts::cut(proposal, self.plans_cut, ENTRY_BYTES)?, dropped))
+        Ok((Some(encoded(&Item { proposal, part })?), dropped))
     }
 
     fn nothing_left(&self, dropped: Vec<DroppedItem>) -> Applied {

@@ -188,16 +188,20 @@ fn placements(replicas: u32) -> Command {
     }))
 }
 
-#[tokio::test]
-async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
-    let dir = tempfile::tempdir().unwrap();
-    let one = alone(dir.path()).await;
-    let service = longshore_model::ServiceSpec { replicas: 8_000, ..longshore_model::ServiceSpec::default() };
+async fn with_service(one: &Replicated, replicas: u32) {
+    let service = longshore_model::ServiceSpec { replicas, ..longshore_model::ServiceSpec::default() };
     let services = [("web".into(), Arc::new(service))].into();
     let spec = longshore_model::DeploymentSpec { services, ..longshore_model::DeploymentSpec::default() };
     let apply = Command::Apply { namespace: "default".into(), deployment: "shop".into(), spec: Box::new(spec) };
     one.propose(proposal(Command::Join(Box::new(crate::stories::node("worker"))))).await.unwrap();
     one.propose(proposal(apply)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    with_service(&one, 8_000).await;
 
     let before = one.status().last_entry;
     let applied = one.propose(proposal(placements(8_000))).await.unwrap();
@@ -209,6 +213,19 @@ async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
     let again = one.propose(proposal(placements(8_000))).await.unwrap();
     assert_eq!(again.outcome, Outcome::Unchanged, "what is taken is not given twice");
     assert_eq!(again.dropped.len(), 8_000);
+    one.close().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_while_a_large_plan_is_written_is_answered_in_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = alone(dir.path()).await;
+    with_service(&one, 30_000).await;
+    let (plan, asked) = tokio::join!(one.propose(proposal(placements(30_000))), one.propose(proposal(quota(7))));
+    let (plan, asked) = (plan.unwrap(), asked.unwrap());
+    assert_eq!((&plan.outcome, plan.dropped.len()), (&Outcome::Changed, 0));
+    assert!(asked.index < plan.index, "{:?} is not before {:?}", asked.index, plan.index);
+    assert_eq!(one.read_local().state.replicas().count(), 30_000);
     one.close().await;
 }
 
