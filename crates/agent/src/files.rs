@@ -18,7 +18,7 @@ use longshore_model::{
 };
 use rustix::{
     fs::statfs,
-    mount::{MountFlags, mount},
+    mount::{MountFlags, UnmountFlags, mount, unmount},
 };
 
 use crate::{
@@ -81,6 +81,16 @@ impl Files {
     /// Forgets what an attempt was given.
     pub(crate) fn clear(&self, container: &str) {
         let _ = fs::remove_dir_all(self.folder.join(container));
+    }
+
+    /// Unmounts the folder once nothing is in it. What still runs may read its files for as long as it does, whoever
+    /// ends before it; the next agent goes on with the folder it finds.
+    pub(crate) fn let_go(&self) {
+        let is_empty = fs::read_dir(&self.folder).is_ok_and(|mut inside| inside.next().is_none());
+        if is_empty {
+            // It may be no mount of its own, or somebody may look into it; neither is ours to mend.
+            let _ = unmount(&self.folder, UnmountFlags::empty());
+        }
     }
 
     fn ready(&self) -> Result<&Path, PlaceFilesError> {

@@ -84,6 +84,7 @@ impl AgentHandle {
         for task in &self.tasks {
             task.abort();
         }
+        self.shared.files.let_go();
     }
 
     async fn find(&self, key: &WorkKey, attempt: Attempt) -> Result<(Arc<Runtime>, Handle), ReplicaUnknown> {

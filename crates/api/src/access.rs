@@ -1,5 +1,6 @@
 //! Tokens, secrets and members, as clients see them.
 
+use base64::Engine as _;
 use longshore_model::access::Power;
 use serde::{Deserialize, Serialize};
 
@@ -64,12 +65,16 @@ pub struct TokenRow {
     pub expires_ms: Option<u64>,
 }
 
-/// What a secret shall hold.
+/// What a secret shall hold: text or any bytes, one of the two.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRequest {
-    /// What is in it.
-    pub contents: String,
+    /// What is in it, where that is text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<String>,
+    /// What is in it, in base64 with padding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents_base64: Option<String>,
     /// The only deployment that may use it; every one of the namespace unless named.
     #[serde(default)]
     pub deployment: Option<String>,
@@ -77,7 +82,37 @@ pub struct SecretRequest {
 
 impl std::fmt::Debug for SecretRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SecretRequest({} bytes)", self.contents.len())
+        let given = self.contents.as_ref().or(self.contents_base64.as_ref());
+        write!(f, "SecretRequest({} characters)", given.map_or(0, String::len))
+    }
+}
+
+/// A request for a secret that says nothing, or twice, or no base64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a secret has either `contents`, which is text, or `contents_base64`, which is base64 with padding")]
+pub struct ContentsUnclear;
+
+impl SecretRequest {
+    /// A request for these bytes. Text is sent as such, which daemons that know of nothing else understand.
+    pub fn new(bytes: Vec<u8>, deployment: Option<String>) -> Self {
+        match String::from_utf8(bytes) {
+            Ok(text) => Self { contents: Some(text), contents_base64: None, deployment },
+            Err(other) => {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(other.as_bytes());
+                Self { contents: None, contents_base64: Some(encoded), deployment }
+            }
+        }
+    }
+
+    /// The bytes that are meant.
+    pub fn bytes(&self) -> Result<Vec<u8>, ContentsUnclear> {
+        match (&self.contents, &self.contents_base64) {
+            (Some(text), None) => Ok(text.clone().into_bytes()),
+            (None, Some(encoded)) => {
+                base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|_| ContentsUnclear)
+            }
+            (None, None) | (Some(_), Some(_)) => Err(ContentsUnclear),
+        }
     }
 }
 
@@ -163,4 +198,22 @@ pub struct LoginLink {
     pub path: String,
     /// The same with the address for browsers of the daemon's machine, where there is one.
     pub url: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_are_a_secret_and_text_is_sent_as_before() {
+        let text = SecretRequest::new(b"hunter2".to_vec(), None);
+        assert_eq!(serde_json::to_string(&text).unwrap(), r#"{"contents":"hunter2","deployment":null}"#);
+        for bytes in [vec![], vec![0, 159, 146, 150], (0..=255).collect::<Vec<u8>>()] {
+            assert_eq!(SecretRequest::new(bytes.clone(), None).bytes(), Ok(bytes));
+        }
+        for unclear in ["{}", r#"{"contents":"a","contents_base64":"YQ=="}"#, r#"{"contents_base64":"Y"}"#] {
+            let request: SecretRequest = serde_json::from_str(unclear).unwrap();
+            assert_eq!(request.bytes(), Err(ContentsUnclear), "{unclear}");
+        }
+    }
 }

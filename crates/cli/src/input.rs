@@ -53,16 +53,20 @@ impl Files for DiskAndStdin {
     }
 }
 
-/// What a file holds, or standard input where none is named; `what` is what it should hold.
+/// The text a file holds, or standard input where none is named; `what` is what it should hold.
 pub(crate) fn read(what: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    let place = || file.map_or_else(|| "on standard input".to_owned(), |file| format!("in `{}`", file.display()));
+    String::from_utf8(read_bytes(what, file)?).with_context(|| format!("the {what} {} cannot be read", place()))
+}
+
+/// The same, whatever bytes they are.
+pub(crate) fn read_bytes(what: &str, file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let Some(file) = file else {
-        let mut text = String::new();
-        io::stdin()
-            .read_to_string(&mut text)
-            .with_context(|| format!("the {what} on standard input cannot be read"))?;
-        return Ok(text);
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes).with_context(|| format!("the {what} on standard input cannot be read"))?;
+        return Ok(bytes);
     };
-    std::fs::read_to_string(file).with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
+    std::fs::read(file).with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
 }
 
 /// A number and a unit.

@@ -59,7 +59,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             let name = login_name(&registry).to_string();
             let contents = format!("{username}:{}", password.trim_end_matches(['\r', '\n']));
             // Owned by what no deployment can be called, so that no manifest can have it shown.
-            let request = SecretRequest { contents, deployment: Some(name.clone()) };
+            let request = SecretRequest::new(contents.into_bytes(), Some(name.clone()));
             remote::ask(&connection, async |client| {
                 let stored = client.put_secret("default", &name, &request).await?;
                 remote::show(&connection, &stored, |_| "done\n".to_owned())

@@ -56,8 +56,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
     match command {
         Command::Put { connection, name, file, namespace, deployment } => {
-            let contents = input::read("secret", file.as_deref())?;
-            let request = SecretRequest { contents, deployment };
+            let contents = input::read_bytes("secret", file.as_deref())?;
+            let request = SecretRequest::new(contents, deployment);
             remote::ask(&connection, async |client| {
                 let stored = client.put_secret(&namespace, &name, &request).await?;
                 remote::show(&connection, &stored, |stored| format!("{name} has version {}\n", stored.version))

@@ -245,7 +245,22 @@ fn a_server_whose_majority_is_gone_goes_on_alone_and_a_backup_makes_the_cluster_
     assert_eq!(status["deployments"][0]["revision"], 2);
     assert_eq!(cluster.members(2, "votes"), ["n3"]);
     // What ran on the two that are gone comes back on the one that is left; it is half of the cluster or more that is
-    // away, so an operator has to say that they are gone.
+    // away, so an operator has to say that they are gone. Until then it says what it waits for.
+    let lost = eventually("what is lost says so", || {
+        let status = cluster.nodes[2].json(&["status"])?;
+        let rows = status["replicas"].as_array()?.clone();
+        let lost: Vec<_> = rows.into_iter().filter(|row| row["state"] != "running").collect();
+        (!lost.is_empty() && lost.iter().all(|row| row["code"] == "node_lost")).then_some(lost)
+    });
+    let (replica, node) = (lost[0]["id"].as_str().unwrap(), lost[0]["node"].as_str().unwrap());
+    let why = eventually("and why", || {
+        let why = cluster.nodes[2].json(&["why", replica])?;
+        why["pending"]["explain"].as_str()?.contains("longshore node lost").then_some(why)
+    });
+    assert_eq!((&why["answer"], &why["pending"]["reason"]), (&"waits".into(), &"node_lost".into()), "{why:#}");
+    assert!(why["pending"]["explain"].as_str().unwrap().contains(&format!("`{node}` is down")), "{why:#}");
+    let why = cluster.nodes[2].told(&["why", "shop/web"]);
+    assert!(why["placed"].as_u64() < why["wanted"].as_u64(), "what is lost counts as placed: {why:#}");
     for gone in ["n1", "n2"] {
         eventually("it is noticed", || cluster.nodes[2].json(&["node", "lost", gone]));
     }

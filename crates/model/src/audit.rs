@@ -85,6 +85,8 @@ pub enum AuditAction {
     ServiceRestarted,
     /// A command beside a replica was asked for, by somebody who may. Whether it could be started is not on record.
     ExecAsked,
+    /// Everything the cluster knows, its keys included, was handed out.
+    BackupTaken,
     /// A secret got a version.
     SecretPut,
     /// A secret was removed.
@@ -130,6 +132,7 @@ impl AuditAction {
             Self::RolloutSteered => "rollout_steered",
             Self::ServiceRestarted => "service_restarted",
             Self::ExecAsked => "exec_asked",
+            Self::BackupTaken => "backup_taken",
             Self::SecretPut => "secret_put",
             Self::SecretRemoved => "secret_removed",
             Self::KeyRotated => "key_rotated",

@@ -151,6 +151,8 @@ pub enum Command {
         /// Its slot.
         slot: SlotKey,
     },
+    /// Somebody asks for a backup. Changes nothing; it is on record that they did, before they get it.
+    NoteBackup,
     /// Who belongs to the cluster, or may ask it for something, changes.
     Access(Box<AccessCommand>),
     /// What a node says it is and has, now that its agent has started again; what operators said of it stays.

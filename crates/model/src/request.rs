@@ -34,6 +34,12 @@ pub enum RequestCode {
     NodeUnreachable,
     /// A command could not be started beside a replica.
     ExecFailed,
+    /// The node was removed from the cluster.
+    NodeRemoved,
+    /// The certificate no longer counts; the node has to join again.
+    CertificateVoid,
+    /// The other side speaks another version of what nodes say to each other.
+    ProtocolMismatch,
 }
 
 impl RequestCode {
@@ -53,6 +59,9 @@ impl RequestCode {
         Self::RequestTimedOut,
         Self::NodeUnreachable,
         Self::ExecFailed,
+        Self::NodeRemoved,
+        Self::CertificateVoid,
+        Self::ProtocolMismatch,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -72,6 +81,9 @@ impl RequestCode {
             Self::RequestTimedOut => "request_timed_out",
             Self::NodeUnreachable => "node_unreachable",
             Self::ExecFailed => "exec_failed",
+            Self::NodeRemoved => "node_removed",
+            Self::CertificateVoid => "certificate_void",
+            Self::ProtocolMismatch => "protocol_mismatch",
         }
     }
 }

@@ -11,7 +11,7 @@ use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    doors,
+    doors, expulsion,
     folder::{Folder, FolderError},
     founding::{self, Standing},
     http::{self, Desk},
@@ -171,7 +171,11 @@ impl Daemon {
             founding::put_on_record(&hub, &store).await?;
         }
         hub.agents.start(&hub, &config)?;
-        let loops = vec![tokio::spawn(follow_stores(Arc::clone(&hub))), tokio::spawn(keys::keep(Arc::clone(&hub)))];
+        let loops = vec![
+            tokio::spawn(follow_stores(Arc::clone(&hub))),
+            tokio::spawn(keys::keep(Arc::clone(&hub))),
+            tokio::spawn(expulsion::watch(Arc::clone(&hub))),
+        ];
         Ok(Self { hub, loops, doors, closing, socket: config.socket })
     }
 

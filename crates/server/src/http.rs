@@ -36,11 +36,14 @@ use axum::{
 };
 use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
-use longshore_store::replicated::{Novelty, Outcome, Proposal, Replicated};
+use longshore_store::{
+    State,
+    replicated::{Novelty, Outcome, Proposal, Replicated},
+};
 
 use self::{caller::Caller, dashboard::Sessions, extract::Largest, keyed::Keyed, refusal::Refusal};
 use crate::{
-    clock,
+    clock, expulsion,
     hub::Hub,
     limit::{Limit, Limits, Room},
 };
@@ -182,6 +185,10 @@ impl Desk {
     /// The store, on a node that keeps the log; on another, whom to ask instead.
     fn store(&self) -> Result<Replicated, Refusal> {
         self.hub.store().ok_or_else(|| {
+            if let Some(code) = self.hub.expulsion.code() {
+                let message = "this node is no longer part of its cluster";
+                return Refusal::new(StatusCode::FORBIDDEN, code, message).with("hint", expulsion::WAY_BACK);
+            }
             // Never who the servers are: whoever asks here has not proven anything yet.
             let message = "this node runs work and keeps no state";
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, RequestCode::NotAServer, message)
@@ -205,6 +212,16 @@ impl Desk {
                 "the idempotency key was used for another request",
             )),
         }
+    }
+
+    /// The state with what was just decided in it. Whoever cannot be answered is told that it was decided all the same.
+    async fn read_after(&self, done: &CarriedOut) -> Result<Arc<State>, Refusal> {
+        let read = match self.store() {
+            Ok(store) => store.read().await.map_err(Refusal::from),
+            Err(refusal) => Err(refusal),
+        };
+        let decided = |refusal: Refusal| refusal.with("fate", "committed").with("index", done.index.0);
+        read.map(|reading| reading.state).map_err(decided)
     }
 
     /// Whether a command is news that its namespace has room for. One that was carried out under the caller's key is

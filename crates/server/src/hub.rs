@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     agents::Agents,
+    expulsion::Expulsion,
     figures::Figures,
     folder::{Folder, FolderError},
     limit::Limit,
@@ -38,6 +39,8 @@ pub(crate) struct Hub {
     store: watch::Sender<Option<Replicated>>,
     /// Whom a node without a log last found leading.
     leader: Mutex<Option<Server>>,
+    /// Whether this node has been told that it is no longer part of the cluster.
+    pub(crate) expulsion: Expulsion,
     /// What the rebalancer last knew, where this node leads or led.
     pressures: Mutex<Option<Rebalancer>>,
     /// One promotion or demotion at a time.
@@ -69,6 +72,7 @@ impl Hub {
             vault: Mutex::new(vault),
             store: watch::channel(None).0,
             leader: Mutex::default(),
+            expulsion: Expulsion::default(),
             pressures: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }

@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     folder::{Folder, FolderError},
     identity::{IdentityError, NodeKey},
-    peer::{Admitted, Coming, pack, unpack},
+    peer::{Admitted, Coming, PROTOCOL, PROTOCOL_HEADER, pack, unpack},
     place::{Place, Serving},
 };
 
@@ -127,6 +127,7 @@ async fn exchange(config: &JoinConfig, coming: &Coming) -> io::Result<(hyper::St
     let connection = tokio::spawn(connection);
     let message = pack(coming).map_err(io::Error::other)?;
     let request = Request::builder().method(Method::POST).uri("/join").header(header::HOST, &config.server);
+    let request = request.header(PROTOCOL_HEADER, PROTOCOL);
     let request = request.body(Full::new(Bytes::from(message))).map_err(io::Error::other)?;
     let response = sender.send_request(request).await.map_err(io::Error::other)?;
     let status = response.status();

@@ -12,7 +12,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
-    Actor, Command, NodeName,
+    Command, NodeName,
     access::{AccessCommand, Sealed, SealedThing},
 };
 use longshore_store::{
@@ -25,7 +25,7 @@ use crate::{
     folder::FolderError,
     hub::{Hub, server},
     peer::{Server, pack, unpack},
-    reception::{self, AUTHORITY_PURPOSE, ReceptionError, secret_purpose},
+    reception::{AUTHORITY_PURPOSE, ReceptionError, secret_purpose},
     vault::{Vault, VaultError},
 };
 
@@ -47,9 +47,8 @@ pub(crate) enum KeyError {
     Reception(#[from] ReceptionError),
 }
 
-/// Gives every server a new key, and says that it seals from now on.
-pub(crate) async fn rotate(hub: &Hub, store: &Replicated, actor: Actor) -> Result<u32, KeyError> {
-    let sealing = store.read().await.map_err(ReceptionError::from)?.state.access().sealing_key();
+/// Gives every server a new key, newer than the one that seals, and says which. It seals nothing until the state says so.
+pub(crate) async fn prepare(hub: &Hub, store: &Replicated, sealing: u32) -> Result<u32, KeyError> {
     let others: Vec<Server> = others(hub, store);
     // A key that was handed out and never used keeps its number.
     let mut taken = hub.vault().map(|vault| vault.numbers()).unwrap_or_default();
@@ -62,8 +61,6 @@ pub(crate) async fn rotate(hub: &Hub, store: &Replicated, actor: Actor) -> Resul
         offer(hub, other, &new).await?;
     }
     take(hub, &new)?;
-    let command = Command::Access(Box::new(AccessCommand::UseKey { key: number }));
-    reception::tell(store, actor, command).await?;
     Ok(number)
 }
 

@@ -17,6 +17,7 @@ mod beside;
 mod clock;
 mod daemon;
 mod doors;
+mod expulsion;
 mod feed;
 mod figures;
 mod folder;

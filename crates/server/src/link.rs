@@ -198,6 +198,12 @@ impl Link {
                     tokio::spawn(hear(body, sender));
                     return Ok(messages);
                 }
+                Ok(Err(CallError::Refused(envelope))) => {
+                    if let Some(cursor) = self.hub.expulsion.hear(&envelope) {
+                        return Ok(nothing_more(cursor));
+                    }
+                    last = LinkError::Away(format!("{}: {envelope}", server.name));
+                }
                 Ok(Err(error)) => last = LinkError::Away(format!("{}: {error}", server.name)),
                 Err(_) => last = LinkError::Away(format!("{}: it takes too long", server.name)),
             }
@@ -249,13 +255,27 @@ impl Link {
         };
         match asked {
             Ok(Ok(answer)) => unpack(&answer).map_err(LinkError::Refused),
-            Ok(Err(CallError::Refused(envelope))) if envelope.code == "not_found" || envelope.code == "forbidden" => {
-                Err(LinkError::Refused(envelope.to_string()))
+            Ok(Err(CallError::Refused(envelope))) => {
+                self.hub.expulsion.hear(&envelope);
+                match envelope.code.as_str() {
+                    "not_found" | "forbidden" | "node_removed" | "certificate_void" => {
+                        Err(LinkError::Refused(envelope.to_string()))
+                    }
+                    _ => Err(away(envelope.to_string())),
+                }
             }
             Ok(Err(error)) => Err(away(error.to_string())),
             Err(_) => Err(away("it takes too long".to_owned())),
         }
     }
+}
+
+/// The last word to a node that was removed: nothing is wanted there. The agent ends what it runs, and connects again.
+fn nothing_more(cursor: Cursor) -> mpsc::Receiver<WorkFeed> {
+    let (sender, messages) = mpsc::channel(1);
+    // There is room for one.
+    let _ = sender.try_send(WorkFeed::Snapshot { cursor, work: Vec::new() });
+    messages
 }
 
 /// The same messages, until the link is cut.

@@ -216,14 +216,12 @@ pub(crate) fn secret_purpose(namespace: &str, name: &str, version: u64) -> Strin
 /// What the authority's key is sealed for.
 pub(crate) const AUTHORITY_PURPOSE: &str = "authority";
 
-/// Makes a token that lets one node in.
-pub(crate) async fn grant_join(
-    store: &Replicated,
-    actor: Actor,
+/// A token that lets one node in, and the command that makes it count.
+pub(crate) fn join_grant(
+    state: &State,
     part: SeatPart,
     valid: std::time::Duration,
-) -> Result<Token, ReceptionError> {
-    let state = store.read().await?.state;
+) -> Result<(Token, AccessCommand), ReceptionError> {
     let authority = state.access().authority().ok_or(ReceptionError::NotFounded)?;
     let token = Token {
         kind: TokenKind::Join,
@@ -234,8 +232,7 @@ pub(crate) async fn grant_join(
     let expires_at = clock::now().after(valid);
     let grant = JoinGrant { digest: digest_of(token.secret.as_bytes()), part, expires_at };
     let command = AccessCommand::GrantJoin { id: TokenId::from(token.id.as_str()), grant };
-    tell(store, actor, Command::Access(Box::new(command))).await?;
-    Ok(token)
+    Ok((token, command))
 }
 
 /// Whether a newcomer shows a token that this member knows; one made a moment ago it may not.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_api::{Candidate, Deployment, Node, Pending, Port, Replica, Rollout, Service, Why};
 use longshore_model::{
-    DeploymentName, GroupKey, NamespaceName, NodeName, ReplicaState, SlotKey, Time,
+    DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RuntimeCode, Slot, SlotKey, Time,
     replica::{Wanted, occupies},
 };
 use longshore_scheduler::{explain, explain_placed};
@@ -34,9 +34,8 @@ pub(crate) fn deployment(state: &State, namespace: &NamespaceName, name: &Deploy
 
 fn service(key: &GroupKey, group: &Group) -> Service {
     let wanted = group.slots.values().filter(|slot| slot.wanted == Wanted::Run);
-    let runs = |slot: &&longshore_model::Slot| {
-        slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running)
-    };
+    let runs =
+        |slot: &&Slot| slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running);
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Service {
         name: key.service.to_string(),
@@ -68,11 +67,52 @@ pub(crate) fn node(state: &State, name: &NodeName) -> Option<Node> {
 pub(crate) fn replicas(state: &State) -> Vec<Replica> {
     let slots = state.groups().flat_map(|(key, group)| group.slots.values().map(move |slot| (key, slot)));
     let rows = slots.flat_map(|(key, slot)| {
-        let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live);
+        // One that is held back because its node may return has no other row than what was lost.
+        let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live) && held_by(slot).is_none();
         let placed = slot.replicas.iter().map(move |replica| Replica::placed(key, slot, replica));
         placed.chain(waits.then(|| Replica::waiting(key, slot)))
     });
     rows.collect()
+}
+
+/// The node that a slot's generation was lost with, where nothing was decided about another: the cluster, or the service,
+/// waits for that node.
+fn held_by(slot: &Slot) -> Option<&NodeName> {
+    let lost = slot.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run)?;
+    let held = slot.wanted == Wanted::Run && slot.waiting.is_none() && !slot.replicas.iter().any(is_live);
+    (held && lost.state == ReplicaState::Lost).then_some(&lost.assignment.node)
+}
+
+/// What is lost with a node that is waited for, as what has no node.
+fn held(state: &State, key: &GroupKey) -> Vec<Pending> {
+    let mut counts: BTreeMap<&NodeName, u32> = BTreeMap::new();
+    for node in state.group(key).into_iter().flat_map(|group| group.slots.values()).filter_map(held_by) {
+        *counts.entry(node).or_default() += 1;
+    }
+    counts.into_iter().map(|(node, count)| away(state, key, node, count)).collect()
+}
+
+fn away(state: &State, key: &GroupKey, node: &NodeName, count: u32) -> Pending {
+    let confirmed = state.node(node).is_some_and(|node| node.confirmed_lost.is_some());
+    let explain = match state.evacuation() {
+        Evacuation::Paused { gone, nodes, .. } if !confirmed => format!(
+            "`{node}` is down, and so are {} of {nodes} nodes: nothing is replaced until at most half are, or until \
+             `longshore node lost {node}` says that it is gone for good",
+            gone.len()
+        ),
+        Evacuation::Paused { .. } | Evacuation::Free => {
+            format!("`{node}` is down, and the service waits for it to return")
+        }
+    };
+    Pending {
+        namespace: key.namespace.to_string(),
+        deployment: key.deployment.to_string(),
+        service: key.service.to_string(),
+        count,
+        reason: RuntimeCode::NodeLost.code().to_owned(),
+        refused: BTreeMap::new(),
+        explain,
+    }
 }
 
 /// What has no node. Answered from a view of its own: asking must not hold up the leader, and any member can answer.
@@ -82,6 +122,7 @@ pub(crate) fn pending(state: &State, now: Time) -> Vec<Pending> {
     for (key, _) in state.groups() {
         let told = explain(&mut view, key, now);
         rows.extend(told.iter().map(|(slots, explanation)| Pending::new(key, slots.len(), explanation)));
+        rows.extend(held(state, key));
     }
     rows
 }
@@ -89,8 +130,11 @@ pub(crate) fn pending(state: &State, now: Time) -> Vec<Pending> {
 /// Why a replica is where it is; nothing where there is no such replica.
 pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
     let (key, slot) = find(state, printed)?;
-    let mut view = view_of(state);
     let replica = printed.to_owned();
+    if let Some(node) = state.group(&key).and_then(|group| group.slots.get(&slot)).and_then(held_by) {
+        return Some(Why::Waits { replica, pending: away(state, &key, node, 1) });
+    }
+    let mut view = view_of(state);
     if let Some(decision) = explain_placed(&mut view, &key, &slot, now) {
         let best = decision.best.into_iter();
         return Some(Why::Placed {
@@ -119,13 +163,14 @@ fn placed_at(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Time> {
 pub(crate) fn why_service(state: &State, key: &GroupKey, now: Time) -> Option<Why> {
     let row = service(key, state.group(key)?);
     let told = explain(&mut view_of(state), key, now);
-    let waiting: usize = told.iter().map(|(slots, _)| slots.len()).sum();
     let pending = told.iter().map(|(slots, explanation)| Pending::new(key, slots.len(), explanation));
+    let pending: Vec<Pending> = pending.chain(held(state, key)).collect();
+    let waiting: u32 = pending.iter().map(|pending| pending.count).sum();
     Some(Why::Service {
         service: format!("{}/{}", key.deployment, key.service),
         wanted: row.wanted,
-        placed: row.wanted.saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX)),
-        pending: pending.collect(),
+        placed: row.wanted.saturating_sub(waiting),
+        pending,
     })
 }
 

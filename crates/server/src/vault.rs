@@ -98,19 +98,6 @@ impl Vault {
         Ok(Sealed { key: number, bytes: [&nonce[..], &bytes].concat() })
     }
 
-    /// What some bytes come to, for nobody to guess who has not the key: the same bytes for the same purpose, the same mark.
-    pub(crate) fn mark(&self, number: u32, purpose: &str, parts: &[&[u8]]) -> Result<[u8; 32], VaultError> {
-        let key = self.keys.get(&number).ok_or(VaultError::NoKey(number))?;
-        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()));
-        for part in [purpose.as_bytes()].iter().chain(parts) {
-            context.update(&(part.len() as u64).to_le_bytes());
-            context.update(part);
-        }
-        let mut mark = [0; 32];
-        mark.copy_from_slice(context.sign().as_ref());
-        Ok(mark)
-    }
-
     /// Opens what was sealed for this purpose.
     pub(crate) fn open(&self, purpose: &str, sealed: &Sealed) -> Result<Vec<u8>, VaultError> {
         let key = self.keys.get(&sealed.key).ok_or(VaultError::NoKey(sealed.key))?;
@@ -127,6 +114,16 @@ fn key_of(hex: &str) -> Option<LessSafeKey> {
     let bytes: Option<Vec<u8>> =
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
     UnboundKey::new(&CHACHA20_POLY1305, &bytes?).ok().map(LessSafeKey::new)
+}
+
+/// What some bytes come to, for nobody to guess who has not the secret: the same bytes for the same purpose, the same mark.
+pub(crate) fn mark(secret: &[u8], purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
+    for part in [purpose.as_bytes()].iter().chain(parts) {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part);
+    }
+    context.sign().as_ref().to_vec()
 }
 
 /// That many random bytes, in hexadecimal.

@@ -4,6 +4,8 @@
 //! Owns: how the fixtures came to be. A folder that exists is refused: yesterday is not written anew.
 #![expect(clippy::unwrap_used, reason = "whoever runs this looks at it")]
 
+#[path = "../tests/yesterday/sequel.rs"]
+mod sequel;
 #[path = "../tests/yesterday/story.rs"]
 mod story;
 
@@ -20,7 +22,7 @@ async fn main() {
     let one = Replicated::open(config, Arc::new(Alone)).await.unwrap();
     let me = Member { id: MemberId(1), name: NodeName::from("node-1"), address: String::new() };
     one.initialise(me).await.unwrap();
-    for proposal in story::story() {
+    for proposal in sequel::sequel() {
         let applied = one.propose(proposal).await.unwrap();
         println!("{:?} {:?}", applied.index, applied.outcome);
     }

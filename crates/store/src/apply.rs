@@ -29,7 +29,7 @@ impl State {
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
             Command::EvenOut => self.even_out(),
             // What is on record is all there is to it.
-            Command::NoteExec { .. } => Vec::new(),
+            Command::NoteExec { .. } | Command::NoteBackup => Vec::new(),
             Command::Access(command) => self.change_access(*command)?,
             Command::Refresh { node, survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),

@@ -31,6 +31,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
         Command::NoteExec { group, slot } => (AuditAction::ExecAsked, slot.printed(group)),
+        Command::NoteBackup => (AuditAction::BackupTaken, "cluster".to_owned()),
         Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
         Command::Access(command) => return access(command),
         // A node that says what it has after a restart is no news to people.

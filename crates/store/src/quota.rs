@@ -93,6 +93,7 @@ impl State {
             | Command::Commit(_)
             | Command::EvenOut
             | Command::NoteExec { .. }
+            | Command::NoteBackup
             | Command::Observe(_) => Ok(()),
         }
     }

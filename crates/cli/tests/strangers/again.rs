@@ -95,4 +95,13 @@ fn another_request_under_the_same_key_is_refused_and_a_token_is_shown_once() {
     let again = ask(node, "POST /v1/tokens", "t", &wanted);
     assert_eq!((again.status, again.code().as_str()), (409, "idempotency_key_reused"));
     assert_eq!(node.told(&["token", "ls"]).as_array().unwrap().len(), 1, "no token nobody has seen");
+
+    told(&ask(node, "POST /v1/join-tokens", "j", &json!({ "worker": true })));
+    let again = ask(node, "POST /v1/join-tokens", "j", &json!({ "worker": true }));
+    assert_eq!((again.status, again.code().as_str()), (409, "idempotency_key_reused"));
+
+    let rotated = told(&ask(node, "POST /v1/cluster/rotate-key", "r", &json!({})));
+    assert_eq!(told(&ask(node, "POST /v1/cluster/rotate-key", "r", &json!({}))), rotated, "no third key");
+    let other = ask(node, "POST /v1/cluster/rotate-key", "k", &json!({}));
+    assert_eq!((other.status, other.code().as_str()), (409, "idempotency_key_reused"));
 }

@@ -126,6 +126,20 @@ fn a_secret_of_one_deployment_is_refused_to_every_other() {
 }
 
 #[test]
+fn a_secret_may_be_any_bytes_and_arrives_as_it_was_stored() {
+    let cluster = Cluster::with_worker();
+    let (node, folder) = (&cluster.nodes[0], cluster.folder.path());
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let bytes: Vec<u8> = (0..=255).chain([0, 10, 13]).collect();
+    let file = folder.join("key.bin");
+    fs::write(&file, &bytes).unwrap();
+    node.told(&["secret", "put", "db-pass", "--file", file.to_str().unwrap()]);
+    assert!(node.apply(folder, &manifest("shop", "n2", "{external: true}", output.path())).status.success());
+    eventually("it is shown", || (fs::read(output.path()).unwrap() == bytes).then_some(()));
+    node.told(&["rm", "shop"]);
+}
+
+#[test]
 fn what_a_manifest_brings_along_is_a_secret_like_any_other_and_rolls_when_it_changes() {
     let cluster = Cluster::with_worker();
     let (node, folder) = (&cluster.nodes[0], cluster.folder.path());

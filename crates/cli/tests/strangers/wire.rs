@@ -92,12 +92,16 @@ pub(crate) fn request(line: &str, token: Option<&str>) -> Vec<u8> {
     format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{proof}\r\n").into_bytes()
 }
 
+/// What a node of this version says of itself.
+pub(crate) const PROTOCOL: &str = "longshore-protocol: 2\r\n";
+
 /// A message of a node, after which the connection ends.
 pub(crate) fn message(path: &str, node: Option<&str>, body: &[u8]) -> Vec<u8> {
     let name = node.map_or_else(String::new, |node| format!("longshore-node: {node}\r\n"));
     let length = body.len();
-    let head =
-        format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{name}Content-Length: {length}\r\n\r\n");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{name}{PROTOCOL}Content-Length: {length}\r\n\r\n"
+    );
     [head.as_bytes(), body].concat()
 }
 

@@ -36,7 +36,13 @@ pub(super) async fn join_token(
 ) -> Answer<NewToken> {
     let valid = request.valid_secs.map_or(JOIN_TOKEN, Duration::from_secs);
     let part = if request.worker { SeatPart::Worker } else { SeatPart::Server };
-    let token = reception::grant_join(&desk.store()?, caller.actor, part, valid).await?;
+    let state = desk.store()?.read().await?.state;
+    let (token, command) = reception::join_grant(&state, part, valid)?;
+    let done = desk.carry_out(caller, Command::Access(Box::new(command))).await?;
+    if done.novelty == Novelty::Repeated {
+        let id = TokenId::from(token.id.as_str());
+        desk.read_after(&done).await?.access().grant(&id).ok_or_else(shown_once)?;
+    }
     Ok(Json(NewToken { id: token.id.clone(), token: token.reveal() }))
 }
 
@@ -77,15 +83,18 @@ pub(super) async fn issue(
     };
     let command = AccessCommand::IssueToken { id: TokenId::from(token.id.as_str()), token: kept };
     let done = desk.carry_out(caller, Command::Access(Box::new(command))).await?;
-    if done.novelty == Novelty::Repeated
-        && desk.store()?.read().await?.state.access().token(&TokenId::from(token.id.as_str())).is_none()
-    {
-        // Its secret was told then, and nobody kept it.
-        let message = "a token was made under this idempotency key before, and a token is shown once";
-        return Err(Refusal::new(StatusCode::CONFLICT, RequestCode::IdempotencyKeyReused, message)
-            .with("hint", "revoke that one if it was never seen, and ask under another key"));
+    if done.novelty == Novelty::Repeated {
+        let id = TokenId::from(token.id.as_str());
+        desk.read_after(&done).await?.access().token(&id).ok_or_else(shown_once)?;
     }
     Ok(Json(NewToken { id: token.id.clone(), token: token.reveal() }))
+}
+
+/// Its secret was told then, and nobody kept it.
+fn shown_once() -> Refusal {
+    let message = "a token was made under this idempotency key before, and a token is shown once";
+    Refusal::new(StatusCode::CONFLICT, RequestCode::IdempotencyKeyReused, message)
+        .with("hint", "revoke that one if it was never seen, and ask under another key")
 }
 
 pub(super) async fn revoke(State(desk): State<Arc<Desk>>, caller: Caller, Named(id): Named<String>) -> Answer<Changed> {
@@ -101,8 +110,16 @@ pub(super) fn plain(name: &str) -> Result<(), Refusal> {
 
 /// Another key seals from now on.
 pub(super) async fn rotate_key(State(desk): State<Arc<Desk>>, caller: Caller) -> Answer<KeyRotated> {
-    let key = keys::rotate(&desk.hub, &desk.store()?, caller.actor).await?;
-    Ok(Json(KeyRotated { key }))
+    let store = desk.store()?;
+    let sealing = store.read().await?.state.access().sealing_key();
+    let is_repeated = caller.key.as_ref().is_some_and(|keyed| store.has_answered(&keyed.key));
+    // Whoever asks again gets no third key: what is proposed then changes nothing.
+    let key = if is_repeated { sealing } else { keys::prepare(&desk.hub, &store, sealing).await? };
+    let done = desk.carry_out(caller, Command::Access(Box::new(AccessCommand::UseKey { key }))).await?;
+    match done.novelty {
+        Novelty::New => Ok(Json(KeyRotated { key })),
+        Novelty::Repeated => Ok(Json(KeyRotated { key: desk.read_after(&done).await?.access().sealing_key() })),
+    }
 }
 
 pub(super) async fn cluster(State(desk): State<Arc<Desk>>) -> Answer<ClusterStatus> {

@@ -73,8 +73,9 @@ pub(super) async fn apply(
         secrets::bring_along(&desk, &caller, &loaded, &files).await?;
     }
     let Loaded { deployment, namespace, warnings, .. } = loaded;
-    let CarriedOut { changed, index, .. } = desk.carry_out(caller, command).await?;
-    let state = desk.store()?.read().await?.state;
+    let done = desk.carry_out(caller, command).await?;
+    let state = desk.read_after(&done).await?;
+    let CarriedOut { changed, index, .. } = done;
     let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
     Ok(Json(AppliedManifest {
         namespace: namespace.to_string(),

@@ -17,7 +17,10 @@ use longshore_model::RequestCode;
 use longshore_store::replicated::{Fingerprint, IdempotencyKey};
 
 use super::{Desk, Refusal, extract::Whole};
-use crate::reception::ReceptionError;
+use crate::{
+    reception::{AUTHORITY_PURPOSE, ReceptionError},
+    vault::mark,
+};
 
 /// The key of a request, and what was asked under it.
 #[derive(Clone, Debug)]
@@ -45,13 +48,20 @@ pub(super) async fn take_note(
     let (parts, body) = request.into_parts();
     let Whole(bytes) = Whole::from_request(Request::from_parts(parts.clone(), body), &()).await?;
     let place = parts.uri.path_and_query().map_or("", |place| place.as_str());
-    let number = desk.store()?.read_local().state.access().sealing_key();
-    let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
-    let asked = vault.mark(number, "asked", &[parts.method.as_str().as_bytes(), place.as_bytes(), &bytes]);
-    let asked = Fingerprint::of([asked.map_err(ReceptionError::from)?.as_slice()]);
+    let secret = lasting_secret(&desk)?;
+    let asked = mark(&secret, "asked", &[parts.method.as_str().as_bytes(), place.as_bytes(), &bytes]);
+    let asked = Fingerprint::of([asked.as_slice()]);
     let mut request = Request::from_parts(parts, Body::from(bytes));
     request.extensions_mut().insert(Keyed { key, asked });
     Ok(next.run(request).await)
+}
+
+/// What only servers know, whichever key seals: a request asked again after the key was changed is the same request.
+fn lasting_secret(desk: &Desk) -> Result<Vec<u8>, Refusal> {
+    let state = desk.store()?.read_local().state;
+    let authority = state.access().authority().ok_or(ReceptionError::NotFounded)?;
+    let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
+    Ok(vault.open(AUTHORITY_PURPOSE, &authority.key).map_err(ReceptionError::from)?)
 }
 
 fn usable(key: &HeaderValue) -> Result<IdempotencyKey, Refusal> {

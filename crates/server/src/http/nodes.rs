@@ -91,7 +91,10 @@ pub(super) async fn remove(
     if servers.next() == Some(&node) && servers.next().is_none() {
         return Err(CommandError::LastServer(node).into());
     }
-    let command = match leaving.how {
+    // Let in, and never heard of: nothing runs there that could leave first.
+    let never_came = state.node(&node).is_none() && state.access().seat(&node).is_some();
+    let how = if never_came { RemoveNode::AtOnce } else { leaving.how };
+    let command = match how {
         RemoveNode::Drained => Command::Drain { node, deadline: None, then: AfterDrain::Remove, at },
         RemoveNode::AtOnce => Command::SetIntent { node, intent: Intent::Removed, at },
     };

@@ -10,7 +10,7 @@ use axum::{
     Router,
     body::Body,
     extract::{Extension, Request, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     middleware::{self, Next},
     response::Response,
     routing::post,
@@ -31,13 +31,17 @@ use tokio::sync::mpsc;
 use super::{
     Desk, Refusal,
     extract::{Largest, Whole, invalid},
+    rebalance::preview_here,
 };
 use crate::{
     doors::Peer,
     hub::Leader,
     keys,
     link::{self, Link},
-    peer::{Coming, Hello, NODE_HEADER, Promotion, Reported, Vouched, Welcome, frame, pack, unpack},
+    peer::{
+        Coming, Hello, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, Reported, Vouched, Welcome, frame, pack,
+        unpack,
+    },
     reception, tls,
     vault::digest_of,
 };
@@ -58,6 +62,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/keys", post(take_keys))
         .route("/peer/keys/fetch", post(give_keys))
         .route("/peer/loads", post(loads))
+        .route("/peer/rebalance", post(rebalance))
         .route("/peer/logs", post(beside::logs))
         .route("/peer/exec", post(beside::exec))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
@@ -87,8 +92,13 @@ async fn servers_only(
     next: Next,
 ) -> Result<Response, Refusal> {
     let (name, part, fingerprint) = prove(&peer, &request)?;
-    let left = desk.hub.store().is_some_and(|store| store.read_local().state.access().is_unseated(&fingerprint));
-    if part != SeatPart::Server || left {
+    if let Some(store) = desk.hub.store() {
+        let state = store.read_local().state;
+        if state.access().is_unseated(&fingerprint) {
+            return Err(not_heard(&state, &Known(name, fingerprint)));
+        }
+    }
+    if part != SeatPart::Server {
         return Err(not_seated(&name));
     }
     request.extensions_mut().insert(Known(name, fingerprint));
@@ -105,8 +115,11 @@ async fn seated_only(
     let store = desk.store()?;
     let known = Known(name, fingerprint);
     // A node let in a moment ago may be news to this member.
-    if !is_seated(&store.read_local().state, &known) && !is_seated(&store.read().await?.state, &known) {
-        return Err(not_seated(&known.0));
+    if !is_seated(&store.read_local().state, &known) {
+        let state = store.read().await?.state;
+        if !is_seated(&state, &known) {
+            return Err(not_heard(&state, &known));
+        }
     }
     request.extensions_mut().insert(known);
     Ok(next.run(request).await)
@@ -114,6 +127,18 @@ async fn seated_only(
 
 fn is_seated(state: &Kept, Known(name, fingerprint): &Known) -> bool {
     state.access().seat(name).is_some_and(|seat| seat.fingerprint == *fingerprint)
+}
+
+/// Refuses whoever would misunderstand, or be misunderstood.
+fn speaks_alike(headers: &HeaderMap) -> Result<(), Refusal> {
+    // Those who do not say spoke the first one.
+    let theirs = headers.get(PROTOCOL_HEADER).map_or(Some("1"), |said| said.to_str().ok()).unwrap_or("?");
+    if theirs == PROTOCOL {
+        return Ok(());
+    }
+    let message = format!("this daemon speaks protocol {PROTOCOL} between nodes, and the caller speaks {theirs}");
+    let refusal = Refusal::new(StatusCode::UPGRADE_REQUIRED, RequestCode::ProtocolMismatch, message);
+    Err(refusal.with("hint", "run the same version of longshore on all nodes; what they run meanwhile runs on"))
 }
 
 fn unproven() -> Refusal {
@@ -126,7 +151,24 @@ fn prove(peer: &Peer, request: &Request) -> Result<(NodeName, SeatPart, Digest),
     let name = request.headers().get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
     let name = NodeName::from(name.ok_or_else(unproven)?);
     let part = tls::proves(certificate, &name).ok_or_else(unproven)?;
+    speaks_alike(request.headers())?;
     Ok((name, part, digest_of(certificate)))
+}
+
+/// Why a node that has proven its name is not heard. One that left is told so, and up to when what it runs was decided:
+/// that none of it is wanted there is all it learns.
+fn not_heard(state: &Kept, known: &Known) -> Refusal {
+    let Known(name, fingerprint) = known;
+    if !state.access().is_unseated(fingerprint) {
+        return not_seated(name);
+    }
+    if state.node(name).is_some() {
+        let message = format!("the certificate of `{name}` no longer counts; the node has to join again");
+        return Refusal::new(StatusCode::FORBIDDEN, RequestCode::CertificateVoid, message);
+    }
+    let message = format!("`{name}` was removed from the cluster");
+    let refusal = Refusal::new(StatusCode::FORBIDDEN, RequestCode::NodeRemoved, message);
+    refusal.with("incarnation", state.access().incarnation()).with("index", state.index().0)
 }
 
 fn not_seated(name: &NodeName) -> Refusal {
@@ -221,6 +263,11 @@ async fn loads(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
     write(&desk.hub.loads.all())
 }
 
+/// What evening out would move, for a server that does not lead.
+async fn rebalance(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+    write(&preview_here(&desk).await?)
+}
+
 async fn report(
     State(desk): State<Arc<Desk>>,
     Extension(Known(node, _)): Extension<Known>,
@@ -283,9 +330,11 @@ async fn next_frame(mut listener: Listener) -> Option<(Result<Vec<u8>, String>, 
 async fn join(
     State(desk): State<Arc<Desk>>,
     Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
     Whole(message): Whole,
 ) -> Result<Vec<u8>, Refusal> {
     let Peer::Remote(_) = peer else { return Err(unproven()) };
+    speaks_alike(&headers)?;
     let coming: Coming = read(&message)?;
     let store = desk.store()?;
     // Whoever shows a token this member knows is let through; those who guess share what is left, and cannot keep the

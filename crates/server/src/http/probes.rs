@@ -8,9 +8,9 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use longshore_model::RequestCode;
+use longshore_model::{Command, RequestCode};
 
-use super::{Desk, Refusal};
+use super::{Desk, Refusal, caller::Caller};
 use crate::beginning_again::pack_backup;
 
 pub(super) async fn alive() -> &'static str {
@@ -38,7 +38,9 @@ pub(super) async fn count(State(desk): State<Arc<Desk>>, request: Request, next:
 pub(super) struct Code(pub(super) String);
 
 /// Everything a cluster goes on with, keys included, as bytes that `longshore restore` takes.
-pub(super) async fn backup(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
+/// Who asked is on record before they have it.
+pub(super) async fn backup(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Vec<u8>, Refusal> {
+    desk.carry_out(caller, Command::NoteBackup).await?;
     let failed = |error: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, error);
     let vault = || desk.hub.vault().ok_or_else(|| failed("this node has no keys".to_owned()));
     let before = vault()?;

@@ -22,7 +22,7 @@ use super::{
     access::plain,
     caller::Caller,
     deployments::Scope,
-    extract::{Asked, Named, Quiet},
+    extract::{Asked, Named, Quiet, invalid},
 };
 use crate::reception::{ReceptionError, secret_purpose};
 
@@ -37,7 +37,7 @@ struct Contents<'a> {
     name: SecretName,
     /// The only deployment that may use it; every one of the namespace where there is none.
     deployment: Option<DeploymentName>,
-    text: &'a str,
+    bytes: &'a [u8],
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Answer<Vec<SecretRow>> {
@@ -65,7 +65,8 @@ pub(super) async fn put(
     let (namespace, name) = (scope.name(), SecretName::from(name.as_str()));
     plain(namespace.as_str()).and_then(|()| plain(name.as_str()))?;
     let deployment = request.deployment.as_deref().map(DeploymentName::from);
-    let contents = Contents { namespace, name, deployment, text: &request.contents };
+    let bytes = request.bytes().map_err(|error| invalid(error.to_string()))?;
+    let contents = Contents { namespace, name, deployment, bytes: &bytes };
     let version = store(&desk, &caller, &contents).await?;
     Ok(Json(SecretStored { version }))
 }
@@ -82,17 +83,17 @@ pub(super) async fn remove(
 
 /// Stores a version, and says which.
 async fn store(desk: &Desk, caller: &Caller, contents: &Contents<'_>) -> Result<u64, Refusal> {
-    if contents.text.len() > LARGEST_SECRET {
+    if contents.bytes.len() > LARGEST_SECRET {
         let message = format!("a secret is at most {LARGEST_SECRET} bytes");
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, RequestCode::RequestTooLarge, message));
     }
-    let Contents { namespace, name, deployment, text } = contents;
+    let Contents { namespace, name, deployment, bytes } = contents;
     for attempt in 0..TRIES {
         let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
         let state = desk.store()?.read().await?.state;
         let version = state.secret_version(namespace, name).unwrap_or(0) + 1;
         let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
-        let sealed = vault.seal(state.access().sealing_key(), &purpose, text.as_bytes());
+        let sealed = vault.seal(state.access().sealing_key(), &purpose, bytes);
         let command = AccessCommand::StoreSecret {
             namespace: namespace.clone(),
             name: name.clone(),
@@ -104,8 +105,8 @@ async fn store(desk: &Desk, caller: &Caller, contents: &Contents<'_>) -> Result<
         let caller = caller.part(&format!("{name} {attempt}"));
         match desk.carry_out(caller, Command::Access(Box::new(command))).await {
             Ok(CarriedOut { changed: Changed::Yes, novelty: Novelty::New, .. }) => return Ok(version),
-            Ok(CarriedOut { changed: Changed::Yes, novelty: Novelty::Repeated, .. }) => {
-                let state = desk.store()?.read().await?.state;
+            Ok(done @ CarriedOut { changed: Changed::Yes, novelty: Novelty::Repeated, .. }) => {
+                let state = desk.read_after(&done).await?;
                 return Ok(state.secret_version(namespace, name).unwrap_or(version));
             }
             // A version that somebody else has just given to something else, or a key that was just replaced.
@@ -155,7 +156,7 @@ pub(super) async fn bring_along(desk: &Desk, caller: &Caller, loaded: &Loaded, f
     }
     for (name, text) in &brought {
         let (namespace, deployment) = (loaded.namespace.clone(), Some(loaded.deployment.clone()));
-        let contents = Contents { namespace, name: name.clone(), deployment, text };
+        let contents = Contents { namespace, name: name.clone(), deployment, bytes: text.as_bytes() };
         if !is_so(desk, &contents).await? {
             store(desk, &caller.part("brought along"), &contents).await?;
         }
@@ -180,7 +181,7 @@ fn unclear(declared: &FileDeclaration, why: &str) -> Refusal {
 
 /// Whether the newest version holds just that, for just that deployment.
 async fn is_so(desk: &Desk, contents: &Contents<'_>) -> Result<bool, Refusal> {
-    let Contents { namespace, name, deployment, text } = contents;
+    let Contents { namespace, name, deployment, bytes } = contents;
     let state = desk.store()?.read().await?.state;
     let Some(version) = state.secret_version(namespace, name) else { return Ok(false) };
     if state.access().owner(namespace, name) != deployment.as_ref() {
@@ -189,5 +190,5 @@ async fn is_so(desk: &Desk, contents: &Contents<'_>) -> Result<bool, Refusal> {
     let Some(sealed) = state.access().contents(namespace, name, version) else { return Ok(false) };
     let vault = desk.hub.vault().ok_or(ReceptionError::NotFounded)?;
     let purpose = secret_purpose(namespace.as_str(), name.as_str(), version);
-    Ok(vault.open(&purpose, sealed).map_err(ReceptionError::from)? == text.as_bytes())
+    Ok(vault.open(&purpose, sealed).map_err(ReceptionError::from)? == *bytes)
 }

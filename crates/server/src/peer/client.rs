@@ -4,7 +4,7 @@
 //! Invariant: the node at the other end has proven its name before anything is sent to it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,7 +17,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use longshore_api::{Envelope, SESSION_PROTOCOL, connection};
-use longshore_model::NodeName;
+use longshore_model::{NodeName, RequestCode};
 use longshore_store::replicated::{LARGEST_MESSAGE, Sent};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -32,6 +32,11 @@ const KEPT: usize = 4;
 
 /// Header in which a node says who it is; its certificate proves it.
 pub(crate) const NODE_HEADER: &str = "longshore-node";
+/// Header in which a node says which version of these messages it speaks.
+pub(crate) const PROTOCOL_HEADER: &str = "longshore-protocol";
+/// Raised whenever a message changes in a way that a daemon of the version before would misread or not understand: then
+/// the two refuse each other by name. A field that is added with a default is no such change.
+pub(crate) const PROTOCOL: &str = "2";
 
 /// Why a call brought nothing.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +64,13 @@ pub(crate) struct Calls {
     me: NodeName,
     connector: TlsConnector,
     idle: Mutex<Idle>,
+    /// Nodes that speak another protocol, of which was said so.
+    unlike: Mutex<BTreeSet<NodeName>>,
 }
 
 impl Calls {
     pub(crate) fn new(me: NodeName, config: rustls::ClientConfig) -> Self {
-        Self { me, connector: TlsConnector::from(Arc::new(config)), idle: Mutex::default() }
+        Self { me, connector: TlsConnector::from(Arc::new(config)), idle: Mutex::default(), unlike: Mutex::default() }
     }
 
     /// Sends a message and waits for the answer. Has no time limit of its own once it is connected.
@@ -78,7 +85,21 @@ impl Calls {
         if status.is_success() {
             return Ok(body);
         }
-        Err(no(status, &body))
+        let refusal = no(status, &body);
+        self.complain(to, &refusal);
+        Err(refusal)
+    }
+
+    /// Says once of each node that it speaks another protocol: to everybody else it only looks as if it were away.
+    fn complain(&self, of: &Server, refusal: &CallError) {
+        let CallError::Refused(envelope) = refusal else { return };
+        if envelope.code != RequestCode::ProtocolMismatch.code() {
+            return;
+        }
+        let news = self.unlike.lock().unwrap_or_else(PoisonError::into_inner).insert(of.name.clone());
+        if news {
+            tracing::warn!(node = %of.name, code = envelope.code, message = envelope.message, "a node cannot be talked to");
+        }
     }
 
     /// Asks for something that is answered bit by bit.
@@ -140,6 +161,7 @@ impl Calls {
             .method(Method::POST)
             .uri(path)
             .header(header::HOST, &to.address)
+            .header(PROTOCOL_HEADER, PROTOCOL)
             // Names are any text; headers are not.
             .header(NODE_HEADER, header::HeaderValue::from_bytes(self.me.as_str().as_bytes()).map_err(unsendable)?);
         request.body(Full::new(message)).map_err(unsendable)

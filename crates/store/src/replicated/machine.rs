@@ -161,7 +161,7 @@ fn audit_outcome(action: AuditAction, outcome: &Outcome) -> AuditOutcome {
     match outcome {
         Outcome::Changed => AuditOutcome::Done,
         // What was asked for happens outside of the state; that it was asked for is done.
-        Outcome::Unchanged if action == AuditAction::ExecAsked => AuditOutcome::Done,
+        Outcome::Unchanged if matches!(action, AuditAction::ExecAsked | AuditAction::BackupTaken) => AuditOutcome::Done,
         Outcome::Unchanged => AuditOutcome::Unchanged,
         Outcome::Refused(refusal) => AuditOutcome::Refused(refusal.code().to_owned()),
         Outcome::KeyReused => AuditOutcome::Refused("idempotency_key_reused".to_owned()),

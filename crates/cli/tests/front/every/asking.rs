@@ -173,7 +173,7 @@ pub(super) fn who_did_what(tour: &mut Tour) {
     # AT WHO WHAT TO OUTCOME
     16 [DATE] [TIME] operator/root quota_set default done
     17 [DATE] [TIME] operator/root quota_set default done
-    63 [DATE] [TIME] operator/root quota_set other done
-    64 [DATE] [TIME] operator/root quota_set other done
+    67 [DATE] [TIME] operator/root quota_set other done
+    68 [DATE] [TIME] operator/root quota_set other done
     ");
 }

@@ -104,7 +104,7 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
         "MemberRow",
         "node: string, member: integer, address: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean",
     ),
-    ("SecretRequest", "contents: string, deployment: string?"),
+    ("SecretRequest", "contents: string?, contents_base64: string?, deployment: string?"),
     ("SecretStored", "version: integer"),
     ("SecretRow", "namespace: string, name: string, version: integer, deployment: string?, used_by: [string]"),
     ("NamespaceRow", "name: string, deployments: integer, desired: Amounts, quota: Quota"),
