@@ -3,12 +3,15 @@
 //! Owns: the order. Folder, identity, store, doors, loops and agents; out the other way round.
 //! Invariant: ending the daemon ends nothing that runs on the node.
 
-use std::{fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{env, fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_agent::StartAgentError;
 use longshore_model::NodeName;
 use longshore_store::replicated::{MembershipError, Replicated};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     doors, expulsion,
@@ -20,6 +23,7 @@ use crate::{
     keys, leader,
     peer::Calls,
     place::Serving,
+    telemetry::{self, Settings, Span, Telemetry},
     tls,
     vault::VaultError,
 };
@@ -161,7 +165,8 @@ impl Daemon {
         let Standing { place, identity, vault } = founding::found_or_go_on(&folder, &config.node, address)?;
         let accepting = tls::accepting(&identity)?;
         let calls = Calls::new(place.node.clone(), tls::calling(&identity)?);
-        let hub = Arc::new(Hub::new(folder, place.clone(), vault.clone(), calls));
+        let (telemetry, told) = telemetry();
+        let hub = Arc::new(Hub::new(folder, place.clone(), vault.clone(), calls, telemetry));
         // Before the store: members must be able to reach this one for any of them to be elected.
         let (closing, closed) = watch::channel(false);
         let doors = open_doors(&config, &hub, accepting, &closed).await?;
@@ -171,11 +176,12 @@ impl Daemon {
             founding::put_on_record(&hub, &store).await?;
         }
         hub.agents.start(&hub, &config)?;
-        let loops = vec![
+        let mut loops = vec![
             tokio::spawn(follow_stores(Arc::clone(&hub))),
             tokio::spawn(keys::keep(Arc::clone(&hub))),
             tokio::spawn(expulsion::watch(Arc::clone(&hub))),
         ];
+        loops.extend(told.map(|(settings, spans)| telemetry::start(Arc::clone(&hub), settings, spans)));
         Ok(Self { hub, loops, doors, closing, socket: config.socket })
     }
 
@@ -194,6 +200,22 @@ impl Daemon {
             if tokio::time::timeout(LAST_ANSWERS, &mut door).await.is_err() {
                 door.abort();
             }
+        }
+    }
+}
+
+/// What is told to a collector, and how, where the environment names one that can be used.
+fn telemetry() -> (Telemetry, Option<(Settings, mpsc::Receiver<Span>)>) {
+    match Settings::read(|name| env::var(name).ok()) {
+        Ok(Some(settings)) => {
+            let (telemetry, spans) = Telemetry::with_queue();
+            tracing::info!(collector = settings.address, "traces and figures are sent");
+            (telemetry, Some((settings, spans)))
+        }
+        Ok(None) => (Telemetry::default(), None),
+        Err(error) => {
+            tracing::warn!(%error, "traces and figures are not sent");
+            (Telemetry::default(), None)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Counters for `/metrics`.
+//! What is counted, and a figure as it is told: to `/metrics`, and to a collector.
 
 use std::{
     collections::BTreeMap,
@@ -56,5 +56,38 @@ impl Count {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A figure with all its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Each with its label, where there is one. Labels are words of ours and numbers; nothing that would have to be escaped.
+    pub(crate) points: Vec<(Option<(&'static str, String)>, u64)>,
+}
+
+/// What a figure may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It goes up and down.
+    Gauge,
+    /// It only grows.
+    Counter,
+}
+
+impl Figure {
+    pub(crate) fn plain(name: &'static str, kind: Kind, value: u64) -> Self {
+        Self { name, kind, points: vec![(None, value)] }
+    }
+
+    pub(crate) fn labelled(
+        name: &'static str,
+        kind: Kind,
+        label: &'static str,
+        values: impl IntoIterator<Item = (String, u64)>,
+    ) -> Self {
+        Self { name, kind, points: values.into_iter().map(|(word, value)| (Some((label, word)), value)).collect() }
     }
 }

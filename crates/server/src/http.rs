@@ -38,14 +38,16 @@ use longshore_api::Changed;
 use longshore_model::{Command, RequestCode, StateIndex};
 use longshore_store::{
     State,
-    replicated::{Novelty, Outcome, Proposal, Replicated},
+    replicated::{Applied, Novelty, Outcome, Proposal, Replicated},
 };
 
+pub(crate) use self::metrics::figures_of;
 use self::{caller::Caller, dashboard::Sessions, extract::Largest, keyed::Keyed, refusal::Refusal};
 use crate::{
     clock, expulsion,
     hub::Hub,
     limit::{Limit, Limits, Room},
+    telemetry::Telemetry,
 };
 
 /// Largest request that is read: every file of a manifest, with room.
@@ -200,7 +202,20 @@ impl Desk {
     async fn carry_out(&self, caller: Caller, command: Command) -> Result<CarriedOut, Refusal> {
         let Caller { actor, key, .. } = caller;
         let (key, asked) = key.map(|Keyed { key, asked }| (key, asked)).unzip();
-        let applied = self.store()?.propose(Proposal { command, key, asked, actor, at: clock::now() }).await?;
+        let telemetry = &self.hub.telemetry;
+        let mut span = telemetry.begin("commit", Telemetry::request());
+        let proposed = self.store()?.propose(Proposal { command, key, asked, actor, at: clock::now() }).await;
+        if let Some(span) = &mut span {
+            match &proposed {
+                Ok(applied) => span.note("longshore.index", applied.index.0),
+                Err(error) => span.fail(error.code()),
+            }
+        }
+        if let Ok(Applied { index, outcome: Outcome::Changed, .. }) = &proposed {
+            telemetry.committed(*index, span.as_ref());
+        }
+        telemetry.end(span);
+        let applied = proposed?;
         let done = |changed| Ok(CarriedOut { changed, index: applied.index, novelty: applied.novelty });
         match applied.outcome {
             Outcome::Changed => done(Changed::Yes),

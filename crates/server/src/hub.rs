@@ -20,6 +20,7 @@ use crate::{
     loads,
     peer::{Calls, MemberTransport, Server},
     place::{Place, Serving},
+    telemetry::Telemetry,
     vault::Vault,
 };
 
@@ -32,6 +33,7 @@ pub(crate) struct Hub {
     pub(crate) pulse: Pulse,
     pub(crate) loads: loads::Heard,
     pub(crate) figures: Figures,
+    pub(crate) telemetry: Telemetry,
     /// How many may try to join in a while.
     pub(crate) newcomers: Limit,
     place: Mutex<Place>,
@@ -59,7 +61,7 @@ pub(crate) enum ServeError {
 }
 
 impl Hub {
-    pub(crate) fn new(folder: Folder, place: Place, vault: Option<Vault>, calls: Calls) -> Self {
+    pub(crate) fn new(folder: Folder, place: Place, vault: Option<Vault>, calls: Calls, telemetry: Telemetry) -> Self {
         Self {
             folder,
             calls: Arc::new(calls),
@@ -67,6 +69,7 @@ impl Hub {
             pulse: Pulse::default(),
             loads: loads::Heard::default(),
             figures: Figures::default(),
+            telemetry,
             newcomers: Limit::new(20, 5),
             place: Mutex::new(place),
             vault: Mutex::new(vault),

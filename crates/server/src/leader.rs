@@ -16,7 +16,7 @@ use std::{
 };
 
 use longshore_model::{
-    Command, Heartbeat, NodeName, Plan, StateIndex, Time,
+    Attempt, Command, Event, Heartbeat, NodeName, Plan, ReplicaState, StateIndex, Time,
     rebalance::{Pressure, Share},
     work::Usage,
 };
@@ -24,10 +24,10 @@ use longshore_scheduler::{
     View,
     rebalance::{self, Cycle, Measured, Rebalancer, Subject},
 };
-use longshore_store::replicated::{Filter, Leadership, Outcome, Part, Proposal, Replicated, Watched, Watcher};
+use longshore_store::replicated::{Change, Filter, Leadership, Outcome, Part, Proposal, Replicated, Watched, Watcher};
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{clock, hub::Hub, monitor::Monitor, voters};
+use crate::{clock, hub::Hub, monitor::Monitor, telemetry::Span, voters};
 
 /// Quiet time before a pass, so that what happens together is decided together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -93,6 +93,8 @@ struct Leader {
     monitor: Monitor,
     rebalancer: Rebalancer,
     due: Due,
+    /// What the pass before this one had heard.
+    decided_from: StateIndex,
 }
 
 /// When the next pass is due.
@@ -128,6 +130,7 @@ impl Leader {
             monitor: Monitor::new(now, rhythm),
             rebalancer: Rebalancer::new(now),
             due: Due { first_event: None, at: Instant::now() },
+            decided_from: heard,
             store,
             hub,
         }
@@ -148,6 +151,7 @@ impl Leader {
                 watched = self.watcher.next() => match watched {
                     Watched::Changes { through, changes } => {
                         changes.iter().flat_map(|change| &change.events).for_each(|event| self.view.apply(event));
+                        self.tell_starts(&changes);
                         self.heard = through;
                         self.due.soon();
                     }
@@ -176,13 +180,53 @@ impl Leader {
     async fn pass(&mut self) {
         let now = clock::now();
         let started = Instant::now();
+        let because = self.hub.telemetry.commit_between(self.decided_from, self.heard);
+        let mut span = self.hub.telemetry.begin("plan", because);
+        self.decided_from = self.heard;
         let plan = tokio::task::block_in_place(|| longshore_scheduler::plan(&mut self.view, self.heard, now));
         self.hub.figures.passes.add(1);
         self.hub.figures.deciding_micros.add_micros(started.elapsed());
-        let wake = plan.wake_at.map_or(SAFETY_PASS, |at| at.since(now).max(Duration::from_millis(1)));
-        self.due.within(wake);
-        if !plan.is_empty() && self.commit(plan, now).await == Committed::InPart {
-            self.due.within(LONGEST_WAIT);
+        let wake_at = plan.wake_at;
+        let wake = |soonest: Duration| wake_at.map_or(SAFETY_PASS, |at| at.since(clock::now()).max(soonest));
+        if plan.is_empty() {
+            self.due.within(wake(Duration::from_millis(1)));
+            return;
+        }
+        if let Some(span) = &mut span {
+            span.note("longshore.placements", plan.placements());
+            span.note("longshore.groups", plan.groups.len());
+        }
+        self.hub.telemetry.planned(now, span.as_ref());
+        let committed = self.commit(plan, now, span.as_ref()).await;
+        self.hub.telemetry.end(span);
+        // Counted from now: a large plan takes its time, and what came of it must reach the view before the next pass.
+        self.due.within(match committed {
+            Committed::Whole => wake(DEBOUNCE),
+            Committed::InPart => LONGEST_WAIT,
+        });
+    }
+
+    /// Tells a collector of replicas that run from now on, and how long they took since they were placed.
+    fn tell_starts(&self, changes: &[Arc<Change>]) {
+        if !self.hub.telemetry.is_on() {
+            return;
+        }
+        let state = self.store.read_local().state;
+        for event in changes.iter().flat_map(|change| &change.events) {
+            let Event::Observed {
+                group, slot, generation, attempt: Attempt(0), state: ReplicaState::Running, at, ..
+            } = event
+            else {
+                continue;
+            };
+            let held = state.group(group).and_then(|known| known.slots.get(slot));
+            let replica = held.and_then(|held| held.replicas.iter().find(|seen| seen.generation == *generation));
+            let Some(assignment) = replica.map(|replica| &replica.assignment) else { continue };
+            self.hub.telemetry.replica_started(assignment.placed_at, *at, |span| {
+                span.note("longshore.replica", slot.printed(group));
+                span.note("longshore.node", assignment.node.as_str());
+                span.note("longshore.generation", generation.0);
+            });
         }
     }
 
@@ -196,15 +240,21 @@ impl Leader {
             tracing::info!(reason = skip.reason.code(), node = %skip.weighed.src, "rebalance skipped");
         }
         if !plan.is_empty() {
-            self.commit(plan, now).await;
+            self.commit(plan, now, None).await;
         }
     }
 
     /// Proposes a plan. What of it is not carried out stays to be decided, a second later rather than at once: whatever
     /// stood in the way must have time to reach the view.
-    async fn commit(&self, plan: Plan, now: Time) -> Committed {
+    async fn commit(&self, plan: Plan, now: Time, pass: Option<&Span>) -> Committed {
         let placements = plan.placements();
-        match self.store.propose(Proposal::by_system(Command::Commit(Box::new(plan)), now)).await {
+        let mut span = pass.and_then(|pass| self.hub.telemetry.begin("commit", Some(pass.context())));
+        let proposed = self.store.propose(Proposal::by_system(Command::Commit(Box::new(plan)), now)).await;
+        if let (Some(span), Err(error)) = (&mut span, &proposed) {
+            span.fail(error.code());
+        }
+        self.hub.telemetry.end(span);
+        match proposed {
             Ok(applied) => {
                 self.hub.figures.plans.add(1);
                 self.hub.figures.placements.add(placements - applied.dropped.len().min(placements));

@@ -40,6 +40,7 @@ mod peer;
 mod place;
 mod reception;
 mod rows;
+mod telemetry;
 mod tls;
 mod vault;
 mod voters;

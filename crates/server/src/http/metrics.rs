@@ -1,4 +1,4 @@
-//! Figures in the text format of Prometheus.
+//! Figures: which there are, and the text format of Prometheus.
 //!
 //! Owns: their names, which are stable: people alert on them. Must not touch: anything that would wait; a member that
 //! cannot reach the others tells its figures, too.
@@ -7,23 +7,35 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use axum::extract::State;
 use longshore_model::Health;
-use longshore_store::{State as Kept, replicated::Part};
+use longshore_store::{
+    State as Kept,
+    replicated::{Part, Replicated},
+};
 
 use super::{Desk, Refusal};
-
-/// Something that goes up and down.
-const GAUGE: &str = "gauge";
-/// Something that only grows.
-const COUNTER: &str = "counter";
+use crate::{
+    figures::{Figure, Kind},
+    hub::Hub,
+};
 
 pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Refusal> {
-    let store = desk.store()?;
+    let mut figures = all(&desk.hub, &desk.store()?);
+    figures.push(Figure::plain("longshore_event_streams", Kind::Gauge, desk.followers.count() as u64));
+    Ok(text(&figures))
+}
+
+/// All figures of a daemon that keeps the log; one that does not has none.
+pub(crate) fn figures_of(hub: &Hub) -> Option<Vec<Figure>> {
+    hub.store().map(|store| all(hub, &store))
+}
+
+fn all(hub: &Hub, store: &Replicated) -> Vec<Figure> {
     let state = store.read_local().state;
-    let mut text = Text(String::new());
-    text.labelled("longshore_build_info", GAUGE, "version", [(env!("CARGO_PKG_VERSION").to_owned(), 1)]);
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let mut figures = vec![Figure::labelled("longshore_build_info", Kind::Gauge, "version", [(version, 1)])];
     let (status, members) = (store.status(), store.members());
     let leads = store.leadership().borrow().part == Part::Leading;
-    for (name, value) in [
+    let plain = [
         ("longshore_leading", u64::from(leads)),
         ("longshore_leader_known", u64::from(store.leadership().borrow().leader.is_some())),
         ("longshore_term", status.term),
@@ -34,59 +46,60 @@ pub(super) async fn metrics(State(desk): State<Arc<Desk>>) -> Result<String, Ref
         ("longshore_log_failed", u64::from(status.failure.is_some())),
         ("longshore_members", members.members.len() as u64),
         ("longshore_voters", members.voters.len() as u64),
-        ("longshore_event_streams", desk.followers.count() as u64),
-    ] {
-        text.plain(name, GAUGE, value);
-    }
+    ];
+    figures.extend(plain.map(|(name, value)| Figure::plain(name, Kind::Gauge, value)));
     let lag = status.lag.iter().map(|(member, behind)| (member.to_string(), *behind));
-    text.labelled("longshore_member_lag_entries", GAUGE, "member", lag);
-    of_state(&state, &mut text);
-    of_loops(&desk, &mut text);
-    Ok(text.0)
+    figures.push(Figure::labelled("longshore_member_lag_entries", Kind::Gauge, "member", lag));
+    figures.extend(of_state(&state));
+    figures.extend(of_loops(hub));
+    figures
 }
 
 /// What there is.
-fn of_state(state: &Kept, text: &mut Text) {
+fn of_state(state: &Kept) -> Vec<Figure> {
     let access = state.access();
-    for (name, value) in [
+    let plain = [
         ("longshore_deployments", state.deployments().count()),
         ("longshore_services", state.groups().count()),
         ("longshore_secrets", state.secrets().count()),
         ("longshore_tokens", access.tokens().count()),
         ("longshore_seats", access.seats().count()),
-    ] {
-        text.plain(name, GAUGE, value as u64);
-    }
+    ];
+    let mut figures: Vec<Figure> =
+        plain.into_iter().map(|(name, value)| Figure::plain(name, Kind::Gauge, value as u64)).collect();
     let health = state.nodes().map(|node| match node.health {
         Health::Ready => "ready",
         Health::Suspect => "suspect",
         Health::Down => "down",
         Health::Degraded => "degraded",
     });
-    text.labelled("longshore_nodes", GAUGE, "health", counted(health.map(str::to_owned)));
     let states = state.replicas().map(|(_, _, replica)| replica.state.as_str().to_owned());
-    text.labelled("longshore_replicas", GAUGE, "state", counted(states));
     let slots = state.groups().flat_map(|(_, group)| group.slots.values());
     let waiting = slots.filter_map(|slot| slot.waiting.map(|reason| reason.code().to_owned()));
-    text.labelled("longshore_replicas_pending", GAUGE, "reason", counted(waiting));
+    figures.push(Figure::labelled("longshore_nodes", Kind::Gauge, "health", counted(health.map(str::to_owned))));
+    figures.push(Figure::labelled("longshore_replicas", Kind::Gauge, "state", counted(states)));
+    figures.push(Figure::labelled("longshore_replicas_pending", Kind::Gauge, "reason", counted(waiting)));
+    figures
 }
 
 /// What was done since the daemon started.
-fn of_loops(desk: &Desk, text: &mut Text) {
-    let figures = &desk.hub.figures;
-    for (name, value) in [
-        ("longshore_terms_led_total", &figures.terms_led),
-        ("longshore_scheduler_passes_total", &figures.passes),
-        ("longshore_scheduler_deciding_microseconds_total", &figures.deciding_micros),
-        ("longshore_plans_committed_total", &figures.plans),
-        ("longshore_placements_committed_total", &figures.placements),
-        ("longshore_plan_items_dropped_total", &figures.dropped),
-        ("longshore_rebalance_cycles_total", &figures.rebalance_cycles),
-        ("longshore_requests_total", &figures.requests),
-    ] {
-        text.plain(name, COUNTER, value.get());
-    }
-    text.labelled("longshore_requests_refused_total", COUNTER, "code", figures.refused.get());
+fn of_loops(hub: &Hub) -> Vec<Figure> {
+    let counts = &hub.figures;
+    let plain = [
+        ("longshore_terms_led_total", &counts.terms_led),
+        ("longshore_scheduler_passes_total", &counts.passes),
+        ("longshore_scheduler_deciding_microseconds_total", &counts.deciding_micros),
+        ("longshore_plans_committed_total", &counts.plans),
+        ("longshore_placements_committed_total", &counts.placements),
+        ("longshore_plan_items_dropped_total", &counts.dropped),
+        ("longshore_rebalance_cycles_total", &counts.rebalance_cycles),
+        ("longshore_requests_total", &counts.requests),
+    ];
+    let mut figures: Vec<Figure> =
+        plain.into_iter().map(|(name, value)| Figure::plain(name, Kind::Counter, value.get())).collect();
+    let refused = counts.refused.get();
+    figures.push(Figure::labelled("longshore_requests_refused_total", Kind::Counter, "code", refused));
+    figures
 }
 
 fn counted(words: impl Iterator<Item = String>) -> BTreeMap<String, u64> {
@@ -95,18 +108,18 @@ fn counted(words: impl Iterator<Item = String>) -> BTreeMap<String, u64> {
     counts
 }
 
-struct Text(String);
-
-impl Text {
-    fn plain(&mut self, name: &str, kind: &str, value: u64) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}\n{name} {value}");
-    }
-
-    /// Labels are words of ours and numbers; nothing that would have to be escaped.
-    fn labelled(&mut self, name: &str, kind: &str, label: &str, values: impl IntoIterator<Item = (String, u64)>) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}");
-        for (value, count) in values {
-            let _ = writeln!(self.0, "{name}{{{label}=\"{value}\"}} {count}");
+fn text(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for Figure { name, kind, points } in figures {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        for (label, value) in points {
+            let label = label.as_ref().map_or_else(String::new, |(label, word)| format!("{{{label}=\"{word}\"}}"));
+            let _ = writeln!(text, "{name}{label} {value}");
         }
     }
+    text
 }

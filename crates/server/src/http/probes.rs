@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     http::StatusCode,
     middleware::Next,
     response::Response,
@@ -11,7 +11,10 @@ use axum::{
 use longshore_model::{Command, RequestCode};
 
 use super::{Desk, Refusal, caller::Caller};
-use crate::beginning_again::pack_backup;
+use crate::{
+    beginning_again::pack_backup,
+    telemetry::{Context, Span, Telemetry},
+};
 
 pub(super) async fn alive() -> &'static str {
     "ok\n"
@@ -26,11 +29,35 @@ pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Result<&'static str,
 /// Counts every request, and every refusal by its code.
 pub(super) async fn count(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
     desk.hub.figures.requests.add(1);
-    let response = next.run(request).await;
-    if let Some(Code(code)) = response.extensions().get::<Code>() {
+    let mut span = begun(&desk, &request);
+    let response = Telemetry::within(span.as_ref(), next.run(request)).await;
+    let refused = response.extensions().get::<Code>().map(|Code(code)| code.as_str());
+    if let Some(code) = refused {
         desk.hub.figures.refused.add(code);
     }
+    if let Some(span) = &mut span {
+        if let Some(code) = refused {
+            span.fail(code);
+        }
+        span.note("http.response.status_code", response.status().as_u16());
+    }
+    desk.hub.telemetry.end(span);
     response
+}
+
+/// A span for a request of somebody; what nodes say to each other, and probes, would only hide those.
+fn begun(desk: &Desk, request: &Request) -> Option<Span> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str)?;
+    if !path.starts_with("/v1/") {
+        return None;
+    }
+    let caller = request.headers().get("traceparent").and_then(|header| header.to_str().ok());
+    let name = format!("{} {path}", request.method());
+    let mut span = desk.hub.telemetry.begin(name, caller.and_then(Context::of_caller))?;
+    span.note("http.request.method", request.method().as_str());
+    span.note("http.route", path);
+    span.note("url.path", request.uri().path());
+    Some(span)
 }
 
 /// The code that an answer carries.
