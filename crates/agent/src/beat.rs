@@ -16,6 +16,7 @@ use longshore_model::{
 };
 
 use crate::{
+    drivers::Turn,
     pressure::Sampler,
     replica::Shared,
     runtime::{Handle, Runtime, Spent},
@@ -76,8 +77,16 @@ pub(crate) async fn listen_to_drivers(shared: Arc<Shared>, vitals: Arc<Vitals>, 
     loop {
         let asked = shared.runtimes.values().map(|runtime| async move { (runtime.driver(), runtime.answers().await) });
         let answers = futures_util::future::join_all(asked).await;
+        let turns = answers.iter().map(|(driver, answers)| {
+            if *answers { shared.drivers.answered(*driver) } else { shared.drivers.missed(*driver) }
+        });
+        let turned = turns.filter(|turn| *turn != Turn::None).count() > 0;
         let answering = answers.into_iter().filter(|(_, answers)| *answers).map(|(driver, _)| driver).collect();
         vitals.change(|inner| inner.answering = answering);
+        if turned {
+            // Whoever watches a replica says at once that it can no longer be seen, or what it looks like now.
+            shared.pokes.poke_all();
+        }
         tokio::time::sleep(interval).await;
     }
 }

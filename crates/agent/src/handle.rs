@@ -8,7 +8,10 @@ use std::{
 };
 
 use longshore_model::{Attempt, Sighting, WorkKey, node::Survey};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     book::Book,
@@ -71,7 +74,12 @@ impl AgentHandle {
 
     /// What this machine is and has.
     pub async fn survey(&self) -> Survey {
-        survey::survey(self.shared.runtimes.values().map(AsRef::as_ref), &self.data_dir).await
+        survey::survey(&self.shared, &self.data_dir).await
+    }
+
+    /// Changes whenever a driver comes or goes: what a survey says may differ from then on.
+    pub fn driver_turns(&self) -> watch::Receiver<u64> {
+        self.shared.drivers.turns()
     }
 
     /// What was last reported of a generation.

@@ -11,6 +11,7 @@ mod backoff;
 mod beat;
 mod book;
 mod config;
+mod drivers;
 mod files;
 mod handle;
 mod ledger;

@@ -19,6 +19,7 @@ use longshore_model::{Desired, Driver, ReplicaState, Work, replica::Details};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
+    drivers::Drivers,
     files::Files,
     link::ControlLink,
     marks::Marks,
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<dyn ControlLink>,
     pub(crate) runtimes: BTreeMap<Driver, Arc<Runtime>>,
     pub(crate) outbox: Arc<Outbox>,
+    pub(crate) drivers: Drivers,
     pub(crate) pokes: Arc<Pokes>,
     pub(crate) marks: Marks,
     pub(crate) files: Files,
@@ -116,7 +118,11 @@ async fn live(shared: &Shared, work: &Work, desired: &mut watch::Receiver<Work>)
 async fn watch(shared: &Shared, runtime: &Runtime, work: &Work, handle: &Handle) {
     let sleeper = shared.pokes.sleeper(&work.key);
     loop {
-        let pause = match runtime.look(handle).await {
+        let Some(look) = shared.drivers.while_here(runtime.driver(), runtime.look(handle)).await else {
+            unseen(shared, runtime, work).await;
+            continue;
+        };
+        let pause = match look {
             Ok(seen) => {
                 shared.outbox.say(sighting::of(work, &seen));
                 LOOK_AGAIN
@@ -125,11 +131,19 @@ async fn watch(shared: &Shared, runtime: &Runtime, work: &Work, handle: &Handle)
                 shared.outbox.say(sighting::gone(work));
                 LOOK_AGAIN
             }
-            // Not a word about the replica: that its driver is silent is said in every heartbeat.
+            // Not a word about the replica before its driver is known to be away and not merely busy.
             Err(RuntimeError::Away { .. } | RuntimeError::Refused(_) | RuntimeError::NoSubnet(_)) => LOOK_SOON,
         };
         let _ = tokio::time::timeout(pause, sleeper.notified()).await;
     }
+}
+
+/// Says that nobody can look at it, and waits until somebody can.
+async fn unseen(shared: &Shared, runtime: &Runtime, work: &Work) {
+    if let Some(unseen) = sighting::unseen(work, shared.outbox.last(&work.key).as_ref()) {
+        shared.outbox.say(unseen);
+    }
+    shared.drivers.returns(runtime.driver()).await;
 }
 
 fn say(shared: &Shared, work: &Work, state: ReplicaState) {

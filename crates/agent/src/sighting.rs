@@ -41,6 +41,28 @@ pub(crate) fn gone(work: &Work) -> Sighting {
     sighting(work, ReplicaState::Failed, Some(RuntimeCode::Exited), text("reason", reason))
 }
 
+/// Its driver is away, so nobody can look: what was last seen stands, and the code says that it is only that. Nothing is
+/// said of what has ended, or fails its check: that was seen, and is not undone by looking away.
+pub(crate) fn unseen(work: &Work, last: Option<&Sighting>) -> Option<Sighting> {
+    let last = last.filter(|last| last.attempt == work.attempt);
+    let state = last.map_or(ReplicaState::Pending, |last| last.state);
+    let reason = || text("reason", &format!("{} does not answer on this node", work.spec.driver.as_str()));
+    let (state, details) = match state {
+        // Where it was reached is where it is found if it still runs.
+        ReplicaState::Running => (state, last.map(|last| last.details.clone()).unwrap_or_default()),
+        ReplicaState::Starting => (state, reason()),
+        // An image does not arrive without an engine.
+        ReplicaState::Pending | ReplicaState::Pulling => (ReplicaState::Pending, reason()),
+        ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Failed
+        | ReplicaState::Completed
+        | ReplicaState::Lost => return None,
+    };
+    Some(sighting(work, state, Some(RuntimeCode::EngineUnreachable), details))
+}
+
 /// One named text, cut to a bearable length.
 pub(crate) fn text(name: &str, value: &str) -> Details {
     let cut: String = value.trim().chars().take(LONGEST_TEXT).collect();
@@ -146,6 +168,22 @@ mod tests {
         let work = work(0, 1);
         let failing = |streak| of(&work, &seen(Phase::Up(Pulse::Unhealthy { streak, output: "no".to_owned() })));
         assert_eq!(failing(3), failing(4));
+    }
+
+    #[test]
+    fn what_nobody_can_look_at_stays_what_it_was_and_says_so() {
+        let work = work(0, 1);
+        let last = |state| sighting(&work, state, None, text("address", "10.0.0.1"));
+        let unseen = |state| unseen(&work, Some(&last(state)));
+        let running = unseen(ReplicaState::Running).unwrap();
+        assert_eq!(short(&running), ("running", Some("engine_unreachable")));
+        assert_eq!(running.details, last(ReplicaState::Running).details);
+        assert_eq!(short(&unseen(ReplicaState::Pulling).unwrap()), ("pending", Some("engine_unreachable")));
+        assert_eq!(unseen(ReplicaState::Failed), None, "its end was seen");
+        let mut next = work.clone();
+        next.attempt.0 += 1;
+        let of_next = super::unseen(&next, Some(&last(ReplicaState::Running))).unwrap();
+        assert_eq!(short(&of_next), ("pending", Some("engine_unreachable")), "another attempt says nothing of it");
     }
 
     #[test]

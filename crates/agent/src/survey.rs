@@ -13,9 +13,14 @@ use std::{
 use longshore_model::{Capacity, Driver, Platform, node::Survey, units::MILLIS_PER_CORE};
 use rustix::fs::statvfs;
 
-use crate::runtime::{Runtime, docker::EngineFacts};
+use crate::{
+    replica::Shared,
+    runtime::{Runtime, docker::EngineFacts},
+};
 
-pub(crate) async fn survey(runtimes: impl Iterator<Item = &Runtime>, data_dir: &Path) -> Survey {
+/// A driver that is away is not offered; one that may only be restarting is waited for.
+pub(crate) async fn survey(shared: &Shared, data_dir: &Path) -> Survey {
+    shared.drivers.settled().await;
     let mut survey = Survey {
         platform: Platform::new(std::env::consts::OS, std::env::consts::ARCH),
         capacity: capacity(data_dir),
@@ -23,8 +28,9 @@ pub(crate) async fn survey(runtimes: impl Iterator<Item = &Runtime>, data_dir: &
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
     };
-    for runtime in runtimes {
-        match runtime {
+    let here = shared.runtimes.values().filter(|runtime| !shared.drivers.is_away(runtime.driver()));
+    for runtime in here {
+        match &**runtime {
             Runtime::Exec(_) => survey.drivers.extend([Driver::Exec]),
             Runtime::Docker(docker) => {
                 if let Ok(EngineFacts { platform, labels, plugins }) = docker.facts().await {

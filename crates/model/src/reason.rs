@@ -110,6 +110,8 @@ codes! {
         RestartExhausted = "restart_exhausted",
         /// Its node is gone.
         NodeLost = "node_lost",
+        /// The engine of its node does not answer; its state is what was last seen.
+        EngineUnreachable = "engine_unreachable",
         /// No subnet was left for it.
         SubnetPoolExhausted = "subnet_pool_exhausted",
         /// Its node was to be drained and it found no other in time.

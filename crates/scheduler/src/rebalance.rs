@@ -179,4 +179,4 @@ impl Rebalancer {
 }
 
 #[cfg(test)]
-mod stories;
+pub(crate) mod stories;

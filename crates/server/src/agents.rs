@@ -87,10 +87,13 @@ impl Agents {
 /// Says what this machine has, and again whenever that changes: an engine may come up long after the daemon.
 async fn introduce(link: Arc<Link>, agent: Arc<AgentHandle>, shared_by: u64) {
     let mut told = None;
+    let mut turns = agent.driver_turns();
     loop {
+        turns.mark_unchanged();
         let survey = share_of(agent.survey().await, shared_by);
         if told.as_ref() == Some(&survey) {
-            tokio::time::sleep(SURVEY).await;
+            // An engine that is back is offered at once.
+            let _ = tokio::time::timeout(SURVEY, turns.changed()).await;
             continue;
         }
         match link.hello(survey.clone()).await {

@@ -2,7 +2,7 @@
 //!
 //! Owns: which mixture of replica states makes which deployment state.
 //! Must not touch: why a replica is where it is; the reasons are only collected here.
-//! Invariant: `active` is said only when every slot runs and none lingers.
+//! Invariant: `active` is said only when every slot is seen running and none lingers.
 
 use std::collections::BTreeSet;
 
@@ -63,6 +63,7 @@ struct Tally {
     exhausted: usize,
     completed: usize,
     lingering: usize,
+    unseen: usize,
     undecided: usize,
     reasons: BTreeSet<&'static str>,
 }
@@ -136,13 +137,15 @@ impl Tally {
             | ReplicaState::Stopped
             | ReplicaState::Lost => self.failed += 1,
         }
-        if !matches!(replica.state, ReplicaState::Running | ReplicaState::Completed) {
+        let unseen = replica.code == Some(RuntimeCode::EngineUnreachable);
+        self.unseen += usize::from(unseen);
+        if unseen || !matches!(replica.state, ReplicaState::Running | ReplicaState::Completed) {
             self.reasons.insert(replica.code.map_or(replica.state.as_str(), RuntimeCode::code));
         }
     }
 
     fn status(&self) -> DeploymentStatus {
-        let trouble = self.unplaced + self.failed + self.exhausted;
+        let trouble = self.unplaced + self.failed + self.exhausted + self.unseen;
         let under_way = self.starting + self.lingering + self.undecided;
         let ended = self.completed + self.exhausted;
         if self.running + self.starting + self.unplaced + self.failed == 0 && self.exhausted > 0 {

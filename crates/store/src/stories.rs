@@ -459,6 +459,24 @@ fn the_status_is_active_only_when_everything_runs() {
 }
 
 #[test]
+fn what_nobody_can_look_at_runs_as_far_as_anybody_knows_and_keeps_it_from_being_active() {
+    let (mut state, web) = shop();
+    for index in [0, 1] {
+        state.apply(observe(&web, index, 1, 0, ReplicaState::Running, 2000)).unwrap();
+    }
+    let unseen = |code| {
+        let Command::Observe(seen) = observe(&web, 1, 1, 0, ReplicaState::Running, 3000) else { unreachable!() };
+        Command::Observe(Observation { code, ..seen })
+    };
+    state.apply(unseen(Some(RuntimeCode::EngineUnreachable))).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Degraded, vec!["engine_unreachable"]));
+    let replica = &state.group(&web).unwrap().slots[&slot(1)].replicas[0];
+    assert_eq!((replica.state, replica.since, replica.failures), (ReplicaState::Running, Time(2000), 0));
+    state.apply(unseen(None)).unwrap();
+    assert_eq!(status(&state), (DeploymentStatus::Active, vec![]));
+}
+
+#[test]
 fn a_deployment_with_nothing_placed_is_pending_and_one_that_gave_up_has_failed() {
     let mut state = State::default();
     let web = group("shop", "web");

@@ -11,7 +11,7 @@ use longshore_model::{
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
-use super::{Shared, end_found, say};
+use super::{Shared, end_found, say, unseen};
 use crate::{
     backoff::Backoff,
     files::PlaceFilesError,
@@ -48,8 +48,18 @@ pub(super) enum Launch {
     Again(Duration),
 }
 
-/// Everything up to the point of no return.
+/// Everything up to the point of no return. Begun anew when the driver went away meanwhile and came back.
 pub(super) async fn prepare<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) -> Ready<'s> {
+    loop {
+        let preparing = prepare_here(shared, runtime, work);
+        if let Some(ready) = shared.drivers.while_here(runtime.driver(), preparing).await {
+            return ready;
+        }
+        unseen(shared, runtime, work).await;
+    }
+}
+
+async fn prepare_here<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) -> Ready<'s> {
     if let Some(found) = alone(shared, runtime, work).await {
         return Ready::Exists(found.handle);
     }

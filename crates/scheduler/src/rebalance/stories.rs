@@ -21,7 +21,7 @@ use super::{Cycle, Measured, Rebalancer, Subject};
 use crate::View;
 
 /// A machine of four cores and 8 GiB.
-pub(super) fn node(name: &str) -> Node {
+pub(crate) fn node(name: &str) -> Node {
     Node {
         name: name.into(),
         number: NodeNumber(u32::from(name.as_bytes()[0])),

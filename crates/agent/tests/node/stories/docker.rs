@@ -316,10 +316,15 @@ async fn an_engine_that_restarts_is_waited_for_and_its_containers_are_started_ag
     }
     node.control.forget_history();
     ground.engine().end_daemon();
-    node.control.beat(|beat| !beat.answering.contains(&Driver::Docker)).await;
     let late = in_slot(&web(&ground), 9);
     node.control.put(&late);
+    node.control.hears(&late, ReplicaState::Pending, Some(RuntimeCode::EngineUnreachable)).await;
+    // Away for longer than a restart takes: no longer something this node offers.
+    assert_eq!(node.agent().survey().await.drivers, BTreeSet::from([Driver::Exec]));
+    let mut turns = node.agent().driver_turns();
     ground.engine().launch().unwrap();
+    turns.changed().await.unwrap();
+    assert!(node.agent().survey().await.drivers.contains(&Driver::Docker), "it is offered again at once");
     node.control.beat(|beat| beat.answering.contains(&Driver::Docker)).await;
     for work in &works {
         node.control.hears(work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
@@ -343,14 +348,27 @@ async fn an_engine_that_keeps_its_containers_while_it_restarts_is_believed(groun
     engine.end_daemon();
     node.control.beat(|beat| !beat.answering.contains(&Driver::Docker)).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
+    for work in &works {
+        node.control.hears(work, ReplicaState::Running, Some(RuntimeCode::EngineUnreachable)).await;
+    }
+    let (mut turns, asked) = (node.agent().driver_turns(), Instant::now());
     engine.launch_with(&["--live-restore"]).unwrap();
-    node.control.beat(|beat| beat.answering.contains(&Driver::Docker)).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(node.agent().survey().await.drivers.contains(&Driver::Docker), "it is only restarting");
+    turns.changed().await.unwrap();
+    println!("     the engine was away for {:.1} s", asked.elapsed().as_secs_f32());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while works.iter().any(|work| node.agent().last_seen(&work.key).unwrap().code.is_some()) {
+        assert!(Instant::now() < deadline, "the code outlasts the engine's return");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let after: Vec<String> = works.iter().map(|work| ground.identity(work)).collect();
     assert_eq!(before, after);
     for work in &works {
-        let states: Vec<&str> = node.control.history(&work.key).iter().map(|seen| seen.state.as_str()).collect();
-        assert_eq!(states, ["starting", "running"], "that nobody could look is no reason to say anything");
+        let history = node.control.history(&work.key);
+        let said: Vec<_> = history.iter().map(|seen| (seen.state.as_str(), seen.code)).collect();
+        let unseen = Some(RuntimeCode::EngineUnreachable);
+        assert_eq!(said, [("starting", None), ("running", None), ("running", unseen), ("running", None)]);
+        assert_eq!(history[1].details, history[2].details, "where it was is where it is found if it still runs");
     }
     for work in &works {
         node.control.stop(work);
