@@ -180,6 +180,7 @@ impl Agent {
                 let work: Vec<Work> = lock(&book).work().cloned().collect();
                 let _ = runtime.tidy(work.iter()).await;
             }
+            let _ = replica::forget_leftovers(&shared, || lock(&book).clone()).await;
         });
     }
 
@@ -190,9 +191,13 @@ impl Agent {
         self.vitals.stands(Standing::Settling);
         let wanted = self.book().work().map(|work| work.key.clone()).collect();
         let (shared, vitals) = (Arc::clone(&self.shared), Arc::clone(&self.vitals));
+        let book = Arc::clone(&self.book);
         let sweeping = async move {
             sweep::sweep(&shared, &wanted).await;
             vitals.stands(Standing::Settled);
+            if let Err(error) = replica::forget_leftovers(&shared, || lock(&book).clone()).await {
+                tracing::debug!(%error, "leftovers of earlier attempts are looked for next time");
+            }
         };
         self.sweeper = Some(tokio::spawn(sweeping).abort_handle());
     }

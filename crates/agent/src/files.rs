@@ -93,6 +93,11 @@ impl Files {
         }
     }
 
+    /// The attempts that were given something, by their container's name.
+    pub(crate) fn given(&self) -> Vec<String> {
+        names_in(&self.folder)
+    }
+
     fn ready(&self) -> Result<&Path, PlaceFilesError> {
         let refused = || PlaceFilesError::NotInMemory(self.folder.clone());
         fs::create_dir_all(&self.folder).map_err(|_| refused())?;
@@ -102,6 +107,12 @@ impl Files {
         }
         Ok(&self.folder)
     }
+}
+
+/// What a folder holds; one that does not exist holds nothing.
+pub(crate) fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 fn in_memory(folder: &Path) -> bool {

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::ledger::sync_folder_of;
+use crate::{files::names_in, ledger::sync_folder_of};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
@@ -35,6 +35,11 @@ impl Marks {
 
     pub(crate) fn is_set(&self, container: &str) -> bool {
         self.folder.join(container).exists()
+    }
+
+    /// The attempts that are marked, by their container's name.
+    pub(crate) fn all(&self) -> Vec<String> {
+        names_in(&self.folder)
     }
 
     pub(crate) fn clear(&self, container: &str) {

@@ -6,12 +6,13 @@
 //! starting cannot. Every state it passes through is said.
 //!
 //! ```text
-//! Run:   prepare ──▶ launch ──▶ watch ──▶ …          a newer attempt, or Stop, cancels prepare and watch
+//! Run:   way ──▶ prepare ──▶ launch ──▶ watch ──▶ …    a newer attempt, or Stop, cancels all but launch
 //! Stop:  end ──▶ stopped
 //! ```
 
 mod end;
 mod start;
+mod way;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,6 +31,7 @@ use crate::{
 
 pub(crate) use end::end_found;
 use start::Launch;
+pub(crate) use way::forget_leftovers;
 
 /// Longest time between two looks at a replica nobody hinted at.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -128,11 +130,18 @@ async fn watch(shared: &Shared, runtime: &Runtime, work: &Work, handle: &Handle)
                 LOOK_AGAIN
             }
             Err(RuntimeError::Gone) => {
+                // Whatever it could read went with it; the mark stays, so that it is not made again unasked.
+                shared.files.clear(&work.container_name());
                 shared.outbox.say(sighting::gone(work));
                 LOOK_AGAIN
             }
             // Not a word about the replica before its driver is known to be away and not merely busy.
-            Err(RuntimeError::Away { .. } | RuntimeError::Refused(_) | RuntimeError::NoSubnet(_)) => LOOK_SOON,
+            Err(
+                RuntimeError::Away { .. }
+                | RuntimeError::Refused(_)
+                | RuntimeError::NoSubnet(_)
+                | RuntimeError::NotYet(_),
+            ) => LOOK_SOON,
         };
         let _ = tokio::time::timeout(pause, sleeper.notified()).await;
     }

@@ -39,6 +39,9 @@ pub enum RuntimeError {
     /// No addresses are left for the network it needs. It may be done later, when some are free.
     #[error("{0}")]
     NoSubnet(String),
+    /// Something on this node that it shares with another replica is not there yet.
+    #[error("{0}")]
+    NotYet(String),
     /// What it was about is not there.
     #[error("it is gone")]
     Gone,
@@ -257,6 +260,23 @@ impl Runtime {
     /// Takes away what an ended replica leaves, and what is gone with it: files and volumes without a name.
     pub(crate) async fn remove(&self, handle: &Handle) -> Result<(), RuntimeError> {
         ask!(self, driver => driver.remove(handle).await)
+    }
+
+    /// Lets an ended replica's output stay for people to read, and nothing else of it.
+    pub(crate) fn retire(&self, handle: &Handle) {
+        match self {
+            // An ended container is nothing but its files.
+            Self::Docker(_) => {}
+            Self::Exec(exec) => exec.retire(handle),
+        }
+    }
+
+    /// Whether those it shares something with are there.
+    pub(crate) async fn company(&self, work: &Work) -> Result<(), RuntimeError> {
+        match self {
+            Self::Docker(docker) => docker.company(work).await,
+            Self::Exec(_) => Ok(()),
+        }
     }
 
     /// Runs a command beside the replica's process, to its end.

@@ -49,7 +49,7 @@ fn on_terminal(program: &str, arguments: &[String]) -> ExitCode {
         Err(error) => error.into(),
     };
     eprintln!("{program}: {error}");
-    ExitCode::from(127)
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
 fn run(folder: &Path) -> ExitCode {
@@ -124,9 +124,13 @@ fn supervise(folder: &Path, order: &Order, mut child: Child, mut status: Status)
 }
 
 /// A shell's way to tell an exit from a signal, and a container's.
-fn ended(status: ExitStatus) -> Ended {
+pub(crate) fn exit_code(status: ExitStatus) -> Option<i64> {
     let by_signal = status.signal().map(|signal| 128 + i64::from(signal));
-    Ended { code: status.code().map(i64::from).or(by_signal) }
+    status.code().map(i64::from).or(by_signal)
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    Ended { code: exit_code(status) }
 }
 
 /// When the process of a replica has ended the replica has, as in a container: what it started goes with it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_model::{Explanation, GroupKey};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What speaks for a replica's node, or stands in its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,21 @@ pub enum Why {
         refused: BTreeMap<String, u32>,
         /// The best candidates, best first.
         best: Vec<Candidate>,
+        /// What it was last seen doing.
+        #[serde(default)]
+        state: String,
+        /// Why it is in that state, where there is a why.
+        #[serde(default)]
+        code: Option<String>,
+        /// Particulars of the code: `exit_code`, `reason`, `output` and the like.
+        #[serde(default)]
+        details: BTreeMap<String, Value>,
+        /// Which start of it.
+        #[serde(default)]
+        attempt: u32,
+        /// Restarts in this generation.
+        #[serde(default)]
+        restarts: u32,
         /// When it was placed, in milliseconds since 1970.
         #[serde(default)]
         placed_at_ms: u64,

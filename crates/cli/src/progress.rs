@@ -24,7 +24,8 @@ pub(crate) fn draw(deployment: &Deployment, replicas: &[Replica], colour: Colour
         };
         let name = format!("{:widest$}", service.name);
         let _ = writeln!(out, "{} {name}  {}", colour.paint(tone, mark), counts(service, replicas));
-        let restless: Vec<&Replica> = replicas.iter().filter(|it| it.service == service.name && !is_well(it)).collect();
+        let ours = newest(replicas).into_iter().filter(|it| it.service == service.name);
+        let restless: Vec<&Replica> = ours.filter(|it| !is_well(it)).collect();
         for replica in restless.iter().take(LISTED) {
             let _ = writeln!(out, "    {}  {}", replica.id, standing(replica, colour));
         }
@@ -37,14 +38,31 @@ pub(crate) fn draw(deployment: &Deployment, replicas: &[Replica], colour: Colour
 
 fn counts(service: &Service, replicas: &[Replica]) -> String {
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
-    for replica in replicas.iter().filter(|it| it.service == service.name && !is_well(it)) {
+    let current = newest(replicas);
+    for replica in current.iter().filter(|it| it.service == service.name && !is_well(it)) {
         *others.entry(&replica.state).or_default() += 1;
+    }
+    let before = replicas.iter().filter(|it| it.service == service.name && !current.contains(it)).count();
+    if before > 0 {
+        others.insert("to be replaced", before);
     }
     let mut out = format!("{}/{} running", service.running, service.wanted);
     for (state, count) in others {
         let _ = write!(out, " · {count} {state}");
     }
     out
+}
+
+/// Each slot by its newest generation: while it is changed an older one is there too, and says nothing of how far it is.
+fn newest(replicas: &[Replica]) -> Vec<&Replica> {
+    let mut newest: BTreeMap<&str, &Replica> = BTreeMap::new();
+    for replica in replicas {
+        let known = newest.entry(&replica.id).or_insert(replica);
+        if replica.generation > known.generation {
+            *known = replica;
+        }
+    }
+    newest.into_values().collect()
 }
 
 fn is_well(replica: &Replica) -> bool {
@@ -79,21 +97,20 @@ pub(crate) fn standing(replica: &Replica, colour: Colour) -> String {
 
 /// What became of each replica since it was last asked; one line for each that changed.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeMap<(String, u32), String>);
+pub(crate) struct Told(BTreeMap<String, String>);
 
 impl Told {
     pub(crate) fn news(&mut self, replicas: &[Replica], colour: Colour) -> Vec<String> {
         let mut lines = Vec::new();
-        for replica in replicas {
+        for replica in newest(replicas) {
             let now = standing(replica, colour);
-            let key = (replica.id.clone(), replica.generation);
-            if self.0.get(&key) != Some(&now) {
+            if self.0.get(&replica.id) != Some(&now) {
                 lines.push(format!("{} {now}", replica.id));
-                self.0.insert(key, now);
+                self.0.insert(replica.id.clone(), now);
             }
         }
-        self.0.retain(|(id, generation), _| {
-            let stays = replicas.iter().any(|replica| replica.id == *id && replica.generation == *generation);
+        self.0.retain(|id, _| {
+            let stays = replicas.iter().any(|replica| replica.id == *id);
             if !stays {
                 lines.push(format!("{id} {}", colour.paint(Tone::Quiet, "gone")));
             }
@@ -160,6 +177,20 @@ mod tests {
             shop-web-2  failed on n1: exited with code 3
         ");
         insta::assert_snapshot!(draw(&shop(1, 1), &replicas[..1], Colour::Off), @"✓ web  1/1 running");
+    }
+
+    #[test]
+    fn a_slot_that_is_changed_is_told_by_what_comes_and_not_by_what_goes() {
+        let of = |state: &str, generation| Replica { generation, ..replica("shop-web-0", state, None) };
+        let mut told = Told::default();
+        let mut news = |replicas: &[Replica]| told.news(replicas, Colour::Off);
+        assert_eq!(news(&[of("running", 1)]), ["shop-web-0 running on n1"]);
+        assert_eq!(news(&[of("running", 1), of("starting", 2)]), ["shop-web-0 starting on n1"]);
+        assert_eq!(news(&[of("draining", 1), of("running", 2)]), ["shop-web-0 running on n1"]);
+        assert_eq!(news(&[of("running", 2)]), [""; 0], "that the old one went is no news of the slot");
+        assert_eq!(news(&[]), ["shop-web-0 gone"]);
+        let drawn = draw(&shop(1, 1), &[of("draining", 1), of("running", 2)], Colour::Off);
+        assert_eq!(drawn, "✓ web  1/1 running · 1 to be replaced\n");
     }
 
     #[test]

@@ -55,10 +55,10 @@ services:
     )
 }
 
-fn apply(cluster: &Cluster, text: &str) {
+fn apply(cluster: &Cluster, text: &str) -> Value {
     let file = cluster.folder.path().join("shop.yaml");
     fs::write(&file, text.replace("$!", "$$!")).unwrap();
-    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()]);
+    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()])
 }
 
 fn is_active(status: &Value) -> bool {
@@ -485,7 +485,8 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
 
     // A comment changes nothing that runs.
     let before: Vec<Vec<String>> = engines(&cluster);
-    apply(&cluster, &format!("# the same\n{}", manifest(6, "two")));
+    let again = apply(&cluster, &format!("# the same\n{}", manifest(6, "two")));
+    assert_eq!((&again["changed"], &again["revision"]), (&Value::from("no"), &Value::from(3)), "{again:#}");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(engines(&cluster), before);
 

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    DeploymentSpec, ServiceKind, ServiceName, ServiceSpec, VolumeKey,
-    service::{DependencyCondition, PortMode, Protocol},
+    DeploymentSpec, Driver, ServiceKind, ServiceName, ServiceSpec, VolumeKey,
+    service::{DependencyCondition, Port, PortMode, Protocol},
     volume::Sharing,
 };
 
@@ -30,7 +30,7 @@ pub(crate) fn check(spec: &DeploymentSpec, places: &Places, inactive: &BTreeSet<
     }
     check_completion(spec, places, problems);
     check_cycles(spec, places, problems);
-    check_ports(places, problems);
+    check_ports(spec, places, problems);
     check_volumes(spec, places, problems);
 }
 
@@ -140,9 +140,12 @@ fn report_cycle(cycle: &[&ServiceName], places: &Places, problems: &mut Diagnost
         .hint("remove one `depends_on` of the circle");
 }
 
-fn check_ports(places: &Places, problems: &mut Diagnostics) {
+fn check_ports(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnostics) {
     let mut taken: BTreeMap<(u16, Protocol), &ServiceName> = BTreeMap::new();
     for (name, (_, notes)) in places {
+        if spec.services.get(name).is_some_and(|service| service.driver == Driver::Docker) {
+            warn_of_ingress(name, &notes.ports, problems);
+        }
         for (port, place) in notes.ports.iter().filter(|(port, _)| port.mode == PortMode::Ingress) {
             let Some(published) = port.published else { continue };
             let first = *taken.entry((published, port.protocol)).or_insert(name);
@@ -154,6 +157,24 @@ fn check_ports(places: &Places, problems: &mut Diagnostics) {
             }
         }
     }
+}
+
+/// There is no router yet, and a port that nobody listens on is found out late.
+fn warn_of_ingress(name: &ServiceName, ports: &[(Port, Place)], problems: &mut Diagnostics) {
+    let ingress = ports.iter().filter(|(port, _)| port.mode == PortMode::Ingress);
+    let mut published = ingress.filter_map(|(port, place)| Some((port.published?, port.target, place)));
+    let Some((first, target, place)) = published.next() else { return };
+    let others = match published.count() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let message = format!(
+        "service `{name}` publishes port {first}{others} for the whole cluster, where nothing listens until there is a router"
+    );
+    let hint = format!(
+        "write `{{target: {target}, published: {first}, mode: host}}` to listen on the replica's node; as it is, the engine there chooses a port, which `longshore status -o json` shows"
+    );
+    problems.warn(place, message).hint(hint);
 }
 
 fn check_volumes(spec: &DeploymentSpec, places: &Places, problems: &mut Diagnostics) {

@@ -112,6 +112,8 @@ codes! {
         NodeLost = "node_lost",
         /// The engine of its node does not answer; its state is what was last seen.
         EngineUnreachable = "engine_unreachable",
+        /// A replica it shares a namespace with is not there yet.
+        DependencyNotReady = "dependency_not_ready",
         /// No subnet was left for it.
         SubnetPoolExhausted = "subnet_pool_exhausted",
         /// Its node was to be drained and it found no other in time.

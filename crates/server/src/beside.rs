@@ -137,7 +137,9 @@ impl From<ReplicaUnknown> for BesideError {
     fn from(error: ReplicaUnknown) -> Self {
         match error {
             ReplicaUnknown::NotHere(_) | ReplicaUnknown::Runtime(RuntimeError::Gone) => Self::NotThere,
-            ReplicaUnknown::Runtime(RuntimeError::Refused(why) | RuntimeError::NoSubnet(why)) => Self::Refused(why),
+            ReplicaUnknown::Runtime(
+                RuntimeError::Refused(why) | RuntimeError::NoSubnet(why) | RuntimeError::NotYet(why),
+            ) => Self::Refused(why),
             ReplicaUnknown::Runtime(away @ RuntimeError::Away { .. }) => Self::Away(away.to_string()),
         }
     }

@@ -137,8 +137,14 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
     let mut view = view_of(state);
     if let Some(decision) = explain_placed(&mut view, &key, &slot, now) {
         let best = decision.best.into_iter();
+        let row = newest(state, &key, &slot)?;
         return Some(Why::Placed {
             replica,
+            state: row.state,
+            code: row.code,
+            details: row.details,
+            attempt: row.attempt,
+            restarts: row.restarts,
             node: decision.node.to_string(),
             strategy: decision.strategy.as_str().to_owned(),
             nodes: decision.nodes,
@@ -152,6 +158,13 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
     let told = explain(&mut view, &key, now);
     let (_, explanation) = told.iter().find(|(slots, _)| slots.contains(&slot))?;
     Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
+}
+
+/// How the newest live generation of a slot does.
+fn newest(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Replica> {
+    let slot = state.group(key)?.slots.get(slot)?;
+    let live = slot.replicas.iter().rev().find(|replica| is_live(replica))?;
+    Some(Replica::placed(key, slot, live))
 }
 
 fn placed_at(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Time> {

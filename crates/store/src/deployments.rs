@@ -149,8 +149,12 @@ impl State {
     fn put_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) -> Vec<Event> {
         let mut events = Vec::new();
         let left = self.deployment(namespace, name).map(|known| Left::by(known, &spec));
+        if left.as_ref().is_some_and(|left| left.change == Change::None) {
+            // The same once more, perhaps with another comment: a revision is something one can go back to.
+            return events;
+        }
         self.record_revision(namespace, name, spec);
-        if let Some(left) = left.filter(|left| left.change == Change::Some) {
+        if let Some(left) = left {
             let origin = Origin { from: left.from, before: left.before };
             self.set_previous(namespace, name, Some(left.from));
             self.begin_rollout((namespace, name), RolloutKind::Forward, origin, Time::default(), &mut events);

@@ -444,6 +444,21 @@ fn ten_revisions_are_kept_and_the_one_a_rollout_came_from_is_among_them() {
 }
 
 #[test]
+fn the_same_manifest_once_more_is_no_revision_and_forgives_what_was_given_up() {
+    let (mut state, web) = shop();
+    let again = || apply("shop", &[("web", replicas(2))]);
+    assert_eq!(state.apply(again()), Ok(Vec::new()), "nothing happened");
+    let give_up = PlanItem::GiveUp { slot: slot(0), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    state.apply(plan(&web, vec![give_up])).unwrap();
+    assert_ne!(state.apply(again()), Ok(Vec::new()), "it is tried again");
+    let deployment = state.deployment(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
+    assert_eq!((deployment.in_force.0, deployment.revisions.len()), (1, 1));
+    state.apply(apply("shop", &[("web", replicas(3))])).unwrap();
+    let deployment = state.deployment(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
+    assert_eq!((deployment.in_force.0, deployment.revisions.len()), (2, 2));
+}
+
+#[test]
 fn the_status_is_active_only_when_everything_runs() {
     let (mut state, web) = shop();
     assert_eq!(status(&state), (DeploymentStatus::Progressing, vec!["pending"]));

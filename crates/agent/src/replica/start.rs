@@ -11,13 +11,13 @@ use longshore_model::{
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
-use super::{Shared, end_found, say, unseen};
+use super::{Shared, say, unseen, way};
 use crate::{
     backoff::Backoff,
     files::PlaceFilesError,
     link::LinkError,
     pulls::{Amount, PullNews, Ticket},
-    runtime::{Found, Handle, Phase, PlacedFile, Runtime, RuntimeError},
+    runtime::{Handle, Phase, PlacedFile, Runtime, RuntimeError},
     sighting::{self, sighting, text},
 };
 
@@ -60,7 +60,7 @@ pub(super) async fn prepare<'s>(shared: &'s Shared, runtime: &Runtime, work: &Wo
 }
 
 async fn prepare_here<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) -> Ready<'s> {
-    if let Some(found) = alone(shared, runtime, work).await {
+    if let Some(found) = way::clear(shared, runtime, work).await {
         return Ready::Exists(found.handle);
     }
     if shared.marks.is_set(&work.container_name()) {
@@ -68,6 +68,10 @@ async fn prepare_here<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) ->
         return Ready::No;
     }
     if let Err(reason) = fetched(shared, runtime, work).await {
+        shared.outbox.say(sighting::start_failed(work, &reason));
+        return Ready::No;
+    }
+    if let Err(reason) = accompanied(shared, runtime, work).await {
         shared.outbox.say(sighting::start_failed(work, &reason));
         return Ready::No;
     }
@@ -84,25 +88,6 @@ async fn prepare_here<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) ->
     }
 }
 
-/// Ends every other attempt of the generation; what is left is the one wanted, if it exists.
-async fn alone(shared: &Shared, runtime: &Runtime, work: &Work) -> Option<Found> {
-    let mut backoff = Backoff::for_neighbours();
-    loop {
-        if let Ok(attempts) = runtime.attempts(&work.key).await {
-            let (mut own, others): (Vec<Found>, Vec<Found>) =
-                attempts.into_iter().partition(|found| found.answers(work));
-            let mut ended = Ok(());
-            for other in &others {
-                ended = ended.and(end_found(shared, runtime, other).await);
-            }
-            if ended.is_ok() {
-                return own.pop();
-            }
-        }
-        tokio::time::sleep(backoff.pause()).await;
-    }
-}
-
 /// Waits for the image, and says how it goes.
 async fn fetched(shared: &Shared, runtime: &Runtime, work: &Work) -> Result<(), String> {
     let mut backoff = Backoff::for_neighbours();
@@ -114,11 +99,34 @@ async fn fetched(shared: &Shared, runtime: &Runtime, work: &Work) -> Result<(), 
                 return Ok(());
             }
             Err(RuntimeError::Away { .. }) => tokio::time::sleep(backoff.pause()).await,
+            Err(
+                error @ (RuntimeError::Refused(_)
+                | RuntimeError::NoSubnet(_)
+                | RuntimeError::NotYet(_)
+                | RuntimeError::Gone),
+            ) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// Waits for those it shares a namespace with. To try without them would use up a restart for nothing.
+async fn accompanied(shared: &Shared, runtime: &Runtime, work: &Work) -> Result<(), String> {
+    loop {
+        match runtime.company(work).await {
+            Ok(()) => return Ok(()),
+            Err(RuntimeError::NotYet(reason)) => alone(shared, work, &reason),
+            Err(RuntimeError::Away { .. }) => {}
             Err(error @ (RuntimeError::Refused(_) | RuntimeError::NoSubnet(_) | RuntimeError::Gone)) => {
                 return Err(error.to_string());
             }
         }
+        tokio::time::sleep(UNANSWERED).await;
     }
+}
+
+fn alone(shared: &Shared, work: &Work, reason: &str) {
+    let code = Some(RuntimeCode::DependencyNotReady);
+    shared.outbox.say(sighting(work, ReplicaState::Pending, code, text("reason", reason)));
 }
 
 async fn follow(shared: &Shared, work: &Work, mut ticket: Ticket) {
@@ -202,6 +210,11 @@ pub(super) async fn launch(shared: &Shared, runtime: &Runtime, work: &Work, read
         return Launch::Up(handle);
     }
     if let Err(error) = runtime.start(&handle).await {
+        if matches!(error, RuntimeError::NotYet(_)) {
+            // It was made for a replica that is no longer there, and has to be made anew for the next.
+            shared.marks.clear(&work.container_name());
+            let _ = runtime.remove(&handle).await;
+        }
         return failed(shared, work, &error);
     }
     drop(permit);
@@ -228,6 +241,10 @@ fn failed(shared: &Shared, work: &Work, error: &RuntimeError) -> Launch {
             let code = Some(RuntimeCode::SubnetPoolExhausted);
             shared.outbox.say(sighting(work, ReplicaState::Failed, code, text("reason", reason)));
             Launch::Again(NO_SUBNET)
+        }
+        RuntimeError::NotYet(reason) => {
+            alone(shared, work, reason);
+            Launch::Again(UNANSWERED)
         }
         RuntimeError::Refused(reason) => {
             shared.outbox.say(sighting::start_failed(work, reason));

@@ -232,7 +232,9 @@ fn away(reason: &str) -> RuntimeError {
 
 /// What an error of the engine means for whoever asked.
 fn judged<T>(error: Error) -> Result<T, RuntimeError> {
+    let lacks_company = |said: &str| said.contains("non running container") || said.contains("namespace of container");
     Err(match error {
+        Error::DockerResponseServerError { message, .. } if lacks_company(&message) => RuntimeError::NotYet(message),
         Error::DockerResponseServerError { status_code: 404, message } if message.contains("o such container") => {
             RuntimeError::Gone
         }

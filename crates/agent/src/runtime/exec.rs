@@ -182,6 +182,14 @@ impl Exec {
         }
     }
 
+    /// Lets go of everything but its folder.
+    pub(crate) fn retire(&self, handle: &Handle) {
+        self.watched().remove(handle);
+        if let Ok(order) = Order::read(Path::new(&handle.0)) {
+            cgroup::remove(&order.cgroups);
+        }
+    }
+
     pub(crate) async fn hook(&self, handle: &Handle, hook: &Hook) -> Result<i64, RuntimeError> {
         let order = Order::read(Path::new(&handle.0)).map_err(|_| RuntimeError::Gone)?;
         session::hook(&order, hook).await

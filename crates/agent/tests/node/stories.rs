@@ -1,5 +1,6 @@
 //! What an agent promises, told as stories. The same are told of both drivers wherever that makes sense.
 
+mod attempts;
 mod docker;
 mod life;
 mod looking;
@@ -44,6 +45,7 @@ use one_driver;
 pub(crate) fn all() -> Vec<Story> {
     [
         life::stories(),
+        attempts::stories(),
         looking::stories(),
         restarts::stories(),
         processes::stories(),

@@ -31,7 +31,8 @@ pub(super) const LOGS_EXAMPLES: &str = "Examples:
   longshore logs shop/web -f --tail 20
   longshore logs shop --since 10m";
 
-/// Show what replicas have written, each line with its replica.
+/// Show what replicas have written, each line with its replica. Of one that was started again that is also what the start
+/// before wrote.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     #[command(flatten)]
@@ -44,7 +45,7 @@ pub(crate) struct Logs {
     /// Nothing older than this: `90s`, `10m`, `2h`, `1d`.
     #[arg(long, value_name = "AGE", value_parser = input::time)]
     since: Option<Duration>,
-    /// At most so many lines of each replica, of those that are there already.
+    /// At most so many lines of each start of a replica, of those that are there already.
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
     /// Show when each line was written.

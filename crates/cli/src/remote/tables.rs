@@ -120,8 +120,9 @@ pub(super) fn why(why: &Why) -> String {
             out.extend(pending.iter().map(|pending| waits(pending, "")));
             out
         }
-        Why::Placed { replica, node, strategy, nodes, candidates, refused, best, placed_at_ms, index } => {
+        Why::Placed { replica, node, strategy, nodes, candidates, refused, best, placed_at_ms, index, .. } => {
             let mut out = format!("{replica} is on {node}: {strategy}, {candidates} of {nodes} nodes fit\n");
+            out.push_str(&trouble(why));
             let _ = writeln!(out, "placed {}, compared in state {index}", calendar::second(*placed_at_ms));
             if !refused.is_empty() {
                 let _ = writeln!(out, "refused: {}", counts(refused));
@@ -131,6 +132,24 @@ pub(super) fn why(why: &Why) -> String {
             out
         }
     }
+}
+
+/// How a placed replica does, where it does not simply run.
+fn trouble(why: &Why) -> String {
+    let Why::Placed { state, code, details, attempt, restarts, .. } = why else { return String::new() };
+    let Some(code) = code else { return String::new() };
+    let mut out = format!("it is {state}: {code}");
+    for (name, value) in details.iter().filter(|(name, _)| *name != "address" && *name != "ports") {
+        match value.as_str() {
+            Some(text) => _ = write!(out, ", {name} `{}`", text.lines().next().unwrap_or_default()),
+            None => _ = write!(out, ", {name} {value}"),
+        }
+    }
+    let times = if *restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
+    if *restarts > 0 {
+        let _ = write!(out, "; restarted {times}, this is attempt {attempt}");
+    }
+    out + "\n"
 }
 
 fn counts(refused: &BTreeMap<String, u32>) -> String {

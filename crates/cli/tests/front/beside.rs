@@ -129,6 +129,21 @@ fn who_follows_before_anything_runs_hears_what_comes() {
 }
 
 #[test]
+fn why_something_was_started_again_can_be_read_afterwards() {
+    let mut machine = Machine::new();
+    machine.start_daemon_of("n1", 1);
+    let text = TALK.replace("exec sleep 600", "exit 3").replace("replicas: 2,", "replicas: 1,");
+    machine.write("compose.yaml", &text.replace("update_config", "restart_policy: { delay: 0s }, update_config"));
+    let applied = machine.ask(&["apply", "-f", "compose.yaml", "--wait"]);
+    assert_eq!(applied.status.code(), Some(4), "{}", String::from_utf8_lossy(&applied.stderr));
+    let all = lines(&machine, &["logs", "talk"]);
+    assert_eq!(all.iter().filter(|line| line.ends_with("hello from talk-web-0")).count(), 2, "{all:?}");
+    let why = lines(&machine, &["why", "talk-web-0"]);
+    let told = "it is failed: restart_exhausted, exit_code 3; restarted 2 times, this is attempt 2";
+    assert_eq!(why[1], told, "{why:#?}");
+}
+
+#[test]
 fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
     let machine = talk();
     let script = "echo $WORD $LONGSHORE_REPLICA; echo wrong >&2; exit 5";
@@ -139,7 +154,8 @@ fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
     assert!(code == Some(1) && error.contains("there is no replica `talk-wep-0` (not_found)"), "{error}");
     assert!(error.contains("did you mean `talk-web-0`?"), "{error}");
     let (code, _, error) = said(&machine, &["exec", "talk-web-0", "/no/such/program"]);
-    assert!(code == Some(1) && error.contains("exec_failed"), "{error}");
+    assert!(code == Some(127) && error.contains("/no/such/program: No such file"), "{error}");
+    assert_eq!(said(&machine, &["exec", "talk-web-0", "/"]).0, Some(126), "there is one, and it cannot be run");
     let (code, _, error) = said(&machine, &["exec", "-t", "talk-web-0", "true"]);
     assert!(code == Some(1) && error.contains("no terminal"), "{error}");
 
@@ -155,7 +171,7 @@ fn a_command_beside_a_replica_has_its_code_its_outputs_and_its_input() {
     let records = machine.json(&["audit", "--type", "exec_asked"]);
     let records = records.as_array().unwrap();
     let subjects: Vec<&str> = records.iter().map(|record| record["subject"].as_str().unwrap()).collect();
-    assert_eq!(subjects, ["talk-web-1", "talk-web-0", "talk-web-0", "talk-web-1"]);
+    assert_eq!(subjects, ["talk-web-1", "talk-web-0", "talk-web-0", "talk-web-0", "talk-web-1"]);
     assert!(
         records.iter().all(|record| record["actor"] == "operator/root" && record["outcome"] == "done"),
         "{records:?}"

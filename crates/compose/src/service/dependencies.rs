@@ -19,6 +19,10 @@ const CONDITIONS: [(&str, DependencyCondition); 3] = [
 
 const PLAIN: Dependency = Dependency { condition: DependencyCondition::ServiceStarted, restart: false, required: true };
 
+/// What sharing another service's network asks for, as Compose has it.
+pub(super) const SHARED: Dependency =
+    Dependency { condition: DependencyCondition::ServiceStarted, restart: true, required: true };
+
 impl ServiceReader<'_> {
     pub(super) fn depends_on(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);

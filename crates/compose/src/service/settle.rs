@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    Driver, NodeName, ServiceKind, Strategy,
+    Driver, NodeName, ServiceKind, ServiceName, Strategy,
     service::{Attachment, Companion, MountSource, Strength},
 };
 
-use super::{Override, ServiceReader};
+use super::{Override, ServiceReader, dependencies::SHARED};
 use crate::diagnostic::Place;
 
 /// A value and where it was given.
@@ -251,6 +251,9 @@ impl ServiceReader<'_> {
             if !self.spec.placement.near.contains(&companion) {
                 self.spec.placement.near.push(companion);
             }
+            // What is shared must be there first, and be taken anew when it was made anew.
+            let other = ServiceName::from(other);
+            self.spec.depends_on.entry(other).or_insert(SHARED);
         }
     }
 

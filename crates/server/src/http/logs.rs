@@ -18,7 +18,7 @@ use axum::{
 use futures_util::stream::{self, Stream};
 use longshore_api::{LogEntry, LogQuery, LogSource};
 use longshore_model::{
-    NodeName, ReplicaState, RequestCode, RuntimeCode, Slot, Time, WorkKey,
+    Attempt, NodeName, ReplicaState, RequestCode, RuntimeCode, Slot, Time, WorkKey,
     replica::{Replica, Wanted},
 };
 use longshore_store::{State as Kept, replicated::Replicated};
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use self::{
     meant::Meant,
-    progress::{Progress, Writer},
+    progress::{Progress, Start, Writer},
 };
 use super::{
     Desk, Refusal,
@@ -168,9 +168,13 @@ impl Listener {
         for (group, slot) in &slots {
             for replica in &slot.replicas {
                 let key = WorkKey { group: (*group).clone(), slot: slot.key.clone(), generation: replica.generation };
-                let writer = Writer { key, attempt: replica.attempt };
-                if self.progress.get(&writer).is_none_or(Progress::is_due) {
-                    self.open(&state, writer, replica.assignment.node.clone());
+                // Why it was started again is in what the start before wrote, which its node keeps.
+                let before = replica.attempt.0.checked_sub(1).map(|before| (Attempt(before), Start::Before));
+                for (attempt, start) in before.into_iter().chain([(replica.attempt, Start::Newest)]) {
+                    let writer = Writer { key: key.clone(), attempt };
+                    if self.progress.get(&writer).is_none_or(Progress::is_due) {
+                        self.open(&state, writer, start, replica.assignment.node.clone());
+                    }
                 }
             }
         }
@@ -181,9 +185,10 @@ impl Listener {
     }
 
     /// Begins to listen to a writer, or goes on where the connection broke.
-    fn open(&mut self, state: &Kept, writer: Writer, node: NodeName) {
+    fn open(&mut self, state: &Kept, writer: Writer, start: Start, node: NodeName) {
         let fresh = || Progress::new(node.clone(), self.tail);
         let known = self.progress.entry(writer.clone()).or_insert_with(fresh);
+        known.is(start);
         let (since, tail) = known.opened(self.query.since_ms.map(Time));
         let target = Target { node, key: writer.key.clone(), attempt: writer.attempt };
         let wanted = LogsWanted { target, follow: self.query.follow, since, tail };

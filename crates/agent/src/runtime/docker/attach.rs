@@ -19,7 +19,8 @@ use super::{Docker, LONG, SHORT};
 use crate::{
     runtime::{Handle, RuntimeError},
     session::{
-        ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,
+        ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, NOT_FOUND,
+        NOT_RUNNABLE, Output, Terminal,
     },
 };
 
@@ -78,7 +79,10 @@ impl Docker {
         };
         let made = self.call(SHORT, async |client| client.create_exec(&handle.0, options).await).await?;
         let start = StartExecOptions { detach: false, tty, output_capacity: None };
-        let started = self.call(LONG, async |client| client.start_exec(&made.id, Some(start)).await).await?;
+        let started = match self.call(LONG, async |client| client.start_exec(&made.id, Some(start)).await).await {
+            Err(RuntimeError::Refused(reason)) => return not_run(reason),
+            started => started?,
+        };
         let StartExecResults::Attached { output, input } = started else {
             return Err(RuntimeError::Refused("the engine did not attach to the command".to_owned()));
         };
@@ -105,6 +109,18 @@ impl Docker {
         });
         Ok(ExecSession { input: to_command, output: outputs })
     }
+}
+
+/// Some engines say that there is no such command before they attach to it, and none of its streams then.
+fn not_run(reason: String) -> Result<ExecSession, RuntimeError> {
+    let says = |words: &[&str]| words.iter().any(|words| reason.contains(words));
+    if says(&["executable file not found", "no such file or directory"]) {
+        return Ok(ExecSession::not_run(&reason, NOT_FOUND));
+    }
+    if says(&["permission denied", "is a directory", "exec format error"]) {
+        return Ok(ExecSession::not_run(&reason, NOT_RUNNABLE));
+    }
+    Err(RuntimeError::Refused(reason))
 }
 
 /// Ends a command that nobody reads any more. The engine has no word for that, so its process is killed, if it can be seen

@@ -20,7 +20,7 @@ use longshore_model::{
 };
 
 use super::{Docker, LONG, labels, mounts::EngineVolumes, networks::EngineNetwork};
-use crate::runtime::{Ending, Handle, PlacedFile, RuntimeError, identity};
+use crate::runtime::{Ending, Found, Handle, Phase, PlacedFile, RuntimeError, identity};
 
 impl Docker {
     pub(super) async fn create(
@@ -141,10 +141,23 @@ impl Docker {
             return Ok(mode.map(str::to_owned));
         };
         let group = work.key.group.beside(&service.into());
-        let here = self.list().await?.into_iter().filter(|found| found.key.group == group);
-        let newest = here.max_by_key(|found| (found.key.generation, found.attempt));
-        let missing = || RuntimeError::Refused(format!("no replica of `{service}` is on this node to share with"));
-        newest.map(|found| Some(format!("container:{}", found.handle.0))).ok_or_else(missing)
+        let mut here: Vec<Found> = self.list().await?.into_iter().filter(|found| found.key.group == group).collect();
+        here.sort_by_key(|found| std::cmp::Reverse((found.key.generation, found.attempt)));
+        for found in here {
+            if self.look(&found.handle).await.is_ok_and(|seen| matches!(seen.phase, Phase::Up(_))) {
+                return Ok(Some(format!("container:{}", found.handle.0)));
+            }
+        }
+        Err(RuntimeError::NotYet(format!("no replica of `{service}` runs on this node yet to share with")))
+    }
+
+    /// Whether every service it shares a namespace with has a replica here.
+    pub(crate) async fn company(&self, work: &Work) -> Result<(), RuntimeError> {
+        let namespaces = &work.spec.container.namespaces;
+        for mode in [&namespaces.network, &namespaces.ipc, &namespaces.pid] {
+            self.namespace(work, mode.as_deref()).await?;
+        }
+        Ok(())
     }
 
     fn bindings(&self, ports: &[Port]) -> HashMap<String, Option<Vec<PortBinding>>> {

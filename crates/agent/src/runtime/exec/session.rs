@@ -26,8 +26,8 @@ use tokio::{
 use super::Exec;
 use crate::{
     runtime::{Handle, RuntimeError},
-    session::{ExecInput, ExecOutput, ExecRequest, ExecSession, LogStream, Output, Terminal},
-    shim::order::Order,
+    session::{ExecInput, ExecOutput, ExecRequest, ExecSession, LogStream, NOT_FOUND, NOT_RUNNABLE, Output, Terminal},
+    shim::{exit_code, order::Order},
 };
 
 /// Time a hook may take.
@@ -110,7 +110,13 @@ type Pipe = Box<dyn AsyncRead + Send + Unpin>;
 fn piped(order: &Order, argv: &[String]) -> Result<ExecSession, RuntimeError> {
     let mut command = command(order, argv).ok_or_else(|| refused("there is no command"))?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| refused(&format!("{}: {error}", argv[0])))?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
+            return Ok(ExecSession::not_run(&format!("{}: {error}", argv[0]), code));
+        }
+    };
     let input = child.stdin.take();
     let out = child.stdout.take().map(|pipe| (Box::new(pipe) as Pipe, LogStream::Stdout));
     let err = child.stderr.take().map(|pipe| (Box::new(pipe) as Pipe, LogStream::Stderr));
@@ -139,7 +145,7 @@ where
     tokio::spawn(async move {
         // Whoever stops reading has left, and a command nobody reads is ended.
         let code = tokio::select! {
-            ended = child.wait() => ended.ok().and_then(|status| status.code()).map(i64::from),
+            ended = child.wait() => ended.ok().and_then(exit_code),
             () = to_reader.closed() => None,
         };
         for reader in readers {

@@ -27,6 +27,7 @@ pub(crate) fn stories() -> Vec<Story> {
         what_the_manifest_says_is_what_the_engine_was_told,
         volumes_are_named_after_their_deployment_and_outlive_the_replica,
         replicas_of_a_deployment_reach_each_other_by_name,
+        a_replica_that_shares_anothers_network_waits_for_it,
         a_published_port_answers_on_the_node,
         a_container_somebody_removes_or_stops_is_a_failure_and_the_next_attempt_runs,
         nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide,
@@ -187,6 +188,29 @@ async fn replicas_of_a_deployment_reach_each_other_by_name(ground: Ground) {
         .engine()
         .inspect(&web.container_name(), "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}}{{end}}");
     assert_eq!(network, format!("longshore_{}_default", ground.cluster_id));
+}
+
+async fn a_replica_that_shares_anothers_network_waits_for_it(ground: Ground) {
+    let node = ground.node();
+    let beside = ground.work(Driver::Docker, "beside", SLEEP, |spec| {
+        spec.container.namespaces.network = Some("service:web".to_owned());
+    });
+    node.control.put(&beside);
+    node.control.hears(&beside, ReplicaState::Pending, Some(RuntimeCode::DependencyNotReady)).await;
+    let ended = ground.work(Driver::Docker, "web", "exit 1", |_| {});
+    node.control.put(&ended);
+    node.control.hears(&ended, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let seen = node.agent().last_seen(&beside.key).unwrap();
+    assert_eq!(seen.code, Some(RuntimeCode::DependencyNotReady), "one that has ended is no company");
+    let web = next_generation(&ended, |spec| spec.container.command.clone_from(&web(&ground).spec.container.command));
+    node.control.put(&web);
+    node.control.runs(&beside).await;
+    let failed = node.control.history(&beside.key).iter().any(|seen| seen.state == ReplicaState::Failed);
+    assert!(!failed, "a restart was used up: {:#?}", node.control.history(&beside.key));
+    let id = ground.engine().inspect(&web.container_name(), "{{.Id}}");
+    let mode = ground.engine().inspect(&beside.container_name(), "{{.HostConfig.NetworkMode}}");
+    assert_eq!(mode, format!("container:{id}"));
 }
 
 async fn a_published_port_answers_on_the_node(ground: Ground) {

@@ -24,6 +24,7 @@ pub(crate) fn stories() -> Vec<Story> {
         output_is_kept_apart_and_can_be_cut_to_its_end,
         output_can_be_followed_until_the_replica_ends,
         a_command_runs_beside_a_replica_and_gives_its_code,
+        a_command_that_cannot_be_run_gives_the_code_a_shell_gives,
         a_command_on_a_terminal_knows_its_size_and_a_change_of_it,
         a_command_nobody_reads_any_more_is_ended,
         a_secret_is_a_file_in_memory_and_gone_with_its_replica,
@@ -42,7 +43,7 @@ async fn running(ground: &Ground, driver: Driver, script: &str) -> (Node, Work) 
     (node, work)
 }
 
-async fn all(mut lines: mpsc::Receiver<LogLine>) -> Vec<LogLine> {
+pub(super) async fn all(mut lines: mpsc::Receiver<LogLine>) -> Vec<LogLine> {
     let mut all = Vec::new();
     let reading = async {
         while let Some(line) = lines.recv().await {
@@ -53,7 +54,7 @@ async fn all(mut lines: mpsc::Receiver<LogLine>) -> Vec<LogLine> {
     all
 }
 
-fn texts(lines: &[LogLine]) -> Vec<String> {
+pub(super) fn texts(lines: &[LogLine]) -> Vec<String> {
     lines.iter().map(|line| String::from_utf8_lossy(&line.text).into_owned()).collect()
 }
 
@@ -110,6 +111,31 @@ async fn a_command_runs_beside_a_replica_and_gives_its_code(ground: Ground, driv
     assert_eq!(finished(session).await, ("heard hello\n".to_owned(), Some(5)));
 }
 
+async fn a_command_that_cannot_be_run_gives_the_code_a_shell_gives(ground: Ground, driver: Driver) {
+    let (node, work) = running(&ground, driver, SLEEP).await;
+    for (command, code) in [("/no/such/thing", 127), ("no-such-thing", 127), ("/etc", 126)] {
+        let code = match driver {
+            Driver::Exec => Some(code),
+            // Engines differ, and theirs is passed on.
+            Driver::Docker | Driver::Microvm => {
+                let asked = ground.engine().try_docker(&["exec", &work.container_name(), command]);
+                asked.status.code().map(i64::from)
+            }
+        };
+        assert!(matches!(code, Some(126 | 127)), "{code:?}");
+        for terminal in [Terminal::None, Terminal::Size { columns: 80, rows: 24 }] {
+            let asked = ExecRequest { command: vec![command.to_owned()], terminal, ..ExecRequest::default() };
+            let session = node.agent().exec(&work.key, work.attempt, asked).await.unwrap();
+            let (said, given) = finished(session).await;
+            assert_eq!(given, code, "{command} on {terminal:?}: {said}");
+            assert!(said.contains(command), "{said:?}");
+        }
+    }
+    let killed = request("kill -9 $$", Terminal::None);
+    let session = node.agent().exec(&work.key, work.attempt, killed).await.unwrap();
+    assert_eq!(finished(session).await.1, Some(137), "a signal counts from 128");
+}
+
 async fn a_command_on_a_terminal_knows_its_size_and_a_change_of_it(ground: Ground, driver: Driver) {
     let (node, work) = running(&ground, driver, SLEEP).await;
     let script = "test -t 0 && read word && stty size && exit 0";
@@ -146,7 +172,7 @@ async fn a_command_nobody_reads_any_more_is_ended(ground: Ground, driver: Driver
     assert_eq!(node.control.history(&work.key).last().unwrap().state, ReplicaState::Running);
 }
 
-fn secret(name: &str) -> FileMount {
+pub(super) fn secret(name: &str) -> FileMount {
     FileMount {
         target: format!("/run/secrets/{name}"),
         name: name.into(),

@@ -24,7 +24,7 @@ pub(super) fn what_cannot_be_had(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_in_the_end("apply -f compose.yaml --wait"), @r"
     exit 0
-    shop applied, revision 3
+    shop unchanged, revision 1
     ");
 }
 
@@ -37,7 +37,7 @@ pub(super) fn a_change_is_held_and_goes_on(tour: &mut Tour) {
     tour.machine.write("canary.yaml", &canary("one"));
     insta::assert_snapshot!(tour.says_in_the_end("apply -f canary.yaml --wait"), @r"
     exit 6
-    shop applied, revision 4
+    shop applied, revision 3
     `shop` waits to be promoted
 
     hint: `longshore promote shop` lets it go on, `longshore rollback shop` takes it back
@@ -69,7 +69,7 @@ pub(super) fn a_change_is_held_and_goes_on(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_in_the_end("up -f compose.yaml"), @r"
     exit 0
-    shop is active, revision 5
+    shop is active, revision 4
 
     Try next, in another terminal:
     export LONGSHORE_SOCKET=HERE/data/longshore.sock

@@ -19,10 +19,20 @@ pub(super) struct Writer {
     pub(super) attempt: Attempt,
 }
 
+/// Which start of its generation a writer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// The newest; one that is not there has yet to come.
+    Newest,
+    /// One before; if it is not there, nobody has kept it.
+    Before,
+}
+
 /// How far a writer's lines were sent.
 #[derive(Clone, Debug)]
 pub(super) struct Progress {
     pub(super) node: NodeName,
+    start: Start,
     reached: Reached,
     part: Part,
     /// At most so many of those that were there before anybody listened.
@@ -43,7 +53,12 @@ enum Part {
 
 impl Progress {
     pub(super) fn new(node: NodeName, tail: Option<u64>) -> Self {
-        Self { node, reached: Reached::default(), part: Part::Open, tail, noted: String::new() }
+        Self { node, start: Start::Newest, reached: Reached::default(), part: Part::Open, tail, noted: String::new() }
+    }
+
+    /// Which start they are now: the newest becomes one before.
+    pub(super) const fn is(&mut self, start: Start) {
+        self.start = start;
     }
 
     pub(super) fn is_due(&self) -> bool {
@@ -68,6 +83,10 @@ impl Progress {
     /// Lines could not be asked for, or broke off; what is to be said about it, if anything.
     pub(super) fn broke_off(&mut self, why: &BesideError) -> Option<String> {
         match why {
+            BesideError::NotThere if self.start == Start::Before => {
+                self.part = Part::Done;
+                None
+            }
             BesideError::NotThere => {
                 self.part = Part::Again(Instant::now() + LOOK);
                 // It has yet to be started, and nobody has missed any of its lines.

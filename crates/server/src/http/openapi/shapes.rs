@@ -47,7 +47,8 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
     (
         "Why",
         "answer: string, replica: string, index: integer?, placed_at_ms: integer?, node: string?, strategy: string?, nodes: integer?, candidates: integer?, \
-         refused: {integer}?, best: [Candidate]?, pending: Pending?",
+         refused: {integer}?, best: [Candidate]?, pending: Pending?, state: string?, code: string?, details: {anything}?, \
+         attempt: integer?, restarts: integer?",
     ),
     ("Candidate", "node: string, keys: [[anything]]"),
     (
