@@ -13,7 +13,7 @@ PATH="$(dirname "$longshore"):$PATH"
 up=(longshore up -f "$here/compose.yaml" --nodes 3 --data-dir "$data")
 
 if [ -t 0 ] && [ -t 2 ]; then
-  # The page is fetched beside it, once it is there; the terminal belongs to `up`.
+  # The terminal belongs to `up`, which says where the page is and what to try.
   trap 'rm -rf "$data"' EXIT
   "${up[@]}" || exit $?
   exit 0

@@ -57,6 +57,90 @@ fn a_compose_file_with_those_mistakes_is_told_of_them_in_those_words() {
     assert_eq!(String::from_utf8_lossy(&output.stderr).trim_end(), answer.trim_end());
 }
 
+/// Blocks of a page, each with its language.
+fn fenced(page: &str) -> Vec<(String, String)> {
+    let parts: Vec<&str> = page.split("```").collect();
+    let inside = parts.iter().skip(1).step_by(2);
+    let pair = |block: &&str| block.split_once('\n').map(|(kind, text)| (kind.to_owned(), text.to_owned()));
+    inside.filter_map(pair).collect()
+}
+
+#[test]
+fn every_block_is_one_that_a_test_runs() {
+    let page = fs::read_to_string(root().join("README.md")).expect("there is a README");
+    for (kind, text) in fenced(&page) {
+        match kind.as_str() {
+            // Run on a real daemon, by `front/readme.rs`.
+            "console" => assert!(text.starts_with("$ longshore "), "{text}"),
+            "yaml" => assert!(text.starts_with("nodes:"), "no test runs\n{text}"),
+            "text" => {
+                let known = text.starts_with("after ") || text.starts_with("$ longshore validate");
+                assert!(known, "no test runs\n{text}");
+            }
+            "sh" => text.lines().for_each(is_a_target),
+            other => panic!("no test runs a block of the kind `{other}`"),
+        }
+    }
+}
+
+/// What `make` would do for a line of the README; that it does it well is seen below, and by whoever runs this test.
+fn is_a_target(line: &str) {
+    let target = line.strip_prefix("make ").and_then(|rest| rest.split(' ').next()).expect("only `make` is shown");
+    let output = Command::new("make").args(["-n", target]).current_dir(root()).output().expect("make is there");
+    let steps = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "make {target}: {}", String::from_utf8_lossy(&output.stderr));
+    let step = if target == "demo" { "examples/hello/demo.sh" } else { "cargo test --workspace" };
+    assert!(steps.contains(step), "make {target} does not {step}:\n{steps}");
+}
+
+#[test]
+fn the_demo_serves_its_page_and_says_what_to_try_next() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let mut demo = Command::new(root().join("examples/hello/demo.sh"));
+    demo.arg(env!("CARGO_BIN_EXE_longshore")).env("HELLO_PORT", port.to_string()).stdin(std::process::Stdio::null());
+    let output = demo.output().expect("the script is there");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["200 OK", "Hello from hello-web-", "Try next", "longshore node drain", "hello-web-0 is on"] {
+        assert!(said.contains(part), "`{part}` is not in\n{said}");
+    }
+}
+
+/// Commands a page names: lines of its `sh` blocks, and words between backticks.
+fn named(page: &str) -> Vec<String> {
+    let blocks = fenced(page).into_iter().filter(|(kind, _)| kind == "sh");
+    let lines: Vec<String> = blocks.flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let prose: String = page.split("```").step_by(2).collect();
+    let spans = prose.split('`').skip(1).step_by(2).map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    let bare = |line: String| {
+        line.split(" #").next().unwrap_or_default().split(['|', '>']).next().unwrap_or_default().trim().to_owned()
+    };
+    lines.into_iter().chain(spans).map(bare).filter(|line| line.starts_with("longshore ")).collect()
+}
+
+#[test]
+fn every_command_that_a_page_names_is_one_of_this_binary() {
+    let mut pages = vec![root().join("README.md")];
+    for folder in ["docs", "docs/errors"] {
+        let files = fs::read_dir(root().join(folder)).expect("the pages are there").flatten().map(|entry| entry.path());
+        pages.extend(files.filter(|path| path.extension().is_some_and(|kind| kind == "md")));
+    }
+    let (mut tried, mut unknown) = (0, Vec::new());
+    for page in pages {
+        for line in named(&fs::read_to_string(&page).expect("it is text")) {
+            let arguments: Vec<&str> = line.split(' ').skip(1).chain(["--help"]).collect();
+            let output = longshore(&root(), &arguments);
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                unknown.push(format!("{}: `{line}`: {said}", page.display()));
+            }
+            tried += 1;
+        }
+    }
+    assert_eq!(unknown, Vec::<String>::new());
+    assert!(tried > 80, "only {tried} commands were found");
+}
+
 #[test]
 fn the_unit_starts_a_daemon_that_this_binary_knows_and_ends_nothing_else() {
     let unit = fs::read_to_string(root().join("packaging/longshore.service")).expect("the unit is there");
