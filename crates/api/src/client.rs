@@ -24,9 +24,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
-    JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node, Pending, Quota,
-    RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token, TokenRequest,
-    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
+    HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
+    Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token,
+    TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
 };
 
 pub use self::sessions::{LogLines, SessionInput, SessionOutput};
@@ -168,6 +168,11 @@ impl Client {
     /// All replicas.
     pub async fn replicas(&self) -> Result<Vec<Replica>, ClientError> {
         self.ask(Method::GET, "/v1/replicas", NOTHING).await
+    }
+
+    /// What happened to a replica, as far back as the server that is asked remembers; oldest first.
+    pub async fn history(&self, replica: &str) -> Result<Vec<HistoryEntry>, ClientError> {
+        self.ask(Method::GET, &format!("/v1/replicas/{}/history", encoded(replica)), NOTHING).await
     }
 
     /// What has no node.

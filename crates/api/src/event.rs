@@ -15,6 +15,36 @@ pub struct Change {
     pub events: Vec<Event>,
 }
 
+/// One thing that happened to a replica, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// The state it led to.
+    pub index: u64,
+    /// When, in milliseconds since 1970; nothing for what only follows from something else.
+    pub at_ms: Option<u64>,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl HistoryEntry {
+    /// An event of a change, if it is about the replica.
+    pub fn of(group: &GroupKey, replica: &str, index: u64, event: &model::Event) -> Option<Self> {
+        if !matches!(event.subject(), Subject::Service(about) if about == group) {
+            return None;
+        }
+        let told = Event::from(event);
+        let at = if let model::Event::Placed { assignment, .. } = event {
+            Some(assignment.placed_at)
+        } else if let model::Event::Observed { at, .. } | model::Event::Released { at, .. } = event {
+            Some(*at)
+        } else {
+            None
+        };
+        (told.replica.as_deref() == Some(replica)).then(|| Self { index, at_ms: at.map(|at| at.0), event: told })
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {

@@ -31,7 +31,7 @@ pub use deployment::{
     AppliedManifest, ApplyRequest, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
 };
 pub use envelope::Envelope;
-pub use event::{Change, Event};
+pub use event::{Change, Event, HistoryEntry};
 pub use foresight::{
     Headroom, ManifestPlan, Move, NewCount, NewNode, Rest, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
 };

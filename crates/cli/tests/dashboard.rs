@@ -10,7 +10,7 @@ mod fleet;
 
 use std::fs;
 
-use browser::Browser;
+use browser::{Browser, ENTER, ESCAPE};
 use fleet::{Cluster, eventually, free_address};
 
 fn manifest(version: &str) -> String {
@@ -76,6 +76,12 @@ fn an_operator_logs_in_watches_and_acts() {
     browser.sees("Services");
     apply(&cluster, "2");
     browser.sees("in_progress");
+    browser.sees("from revision 1 to 2");
+    // Step by step, without loading the page again: one is changed while others are as before.
+    eventually("a rollout that steps", || {
+        let marks = |kind: &str| browser.run(&format!("return document.querySelectorAll('.steps .{kind}').length"));
+        (marks("new").as_i64()? > 0 && marks("old").as_i64()? > 0).then_some(())
+    });
     browser.picture("rollout");
     browser.click("tr[td[normalize-space()='web']]//button", "Scale");
     browser.run("const input = document.querySelector('dialog input'); input.value = '4'");
@@ -85,6 +91,9 @@ fn an_operator_logs_in_watches_and_acts() {
 
     browser.click("a", "shop-web-0");
     browser.sees("nodes fit");
+    browser.sees("compared in state");
+    browser.sees("History");
+    browser.sees("placed");
     browser.picture("replica");
     browser.open(&format!("{base}ui/nodes/n1"));
     browser.click("button", "Drain");
@@ -100,6 +109,7 @@ fn an_operator_logs_in_watches_and_acts() {
     browser.picture("audit");
 
     fits_a_phone_and_the_night(&browser, &base);
+    needs_no_mouse(&browser, &base);
     assert_eq!(browser.complaints(), Vec::<String>::new());
     // The browser's own pages come out of the browser.
     let inside = |url: &String| url.starts_with(&base) || url.starts_with("chrome:") || url.starts_with("data:");
@@ -115,23 +125,68 @@ fn an_operator_logs_in_watches_and_acts() {
 }
 
 fn fits_a_phone_and_the_night(browser: &Browser, base: &str) {
-    for page in ["", "ui/audit", "ui/pending", "ui/deployments/default/shop", "ui/nodes/n1"] {
-        browser.size(390, 844);
+    browser.size(390, 844);
+    for (page, name) in PAGES {
         browser.open(&format!("{base}{page}"));
+        browser.run("window.scrollTo(0, 0)");
         browser.sees("Overview");
+        eventually("a page that is drawn", || {
+            (browser.run("return document.querySelectorAll('main h1').length") == 1).then_some(())
+        });
         let wide = browser.run("return document.documentElement.scrollWidth - innerWidth");
         assert!(wide.as_i64().unwrap() <= 0, "{page} is wider than a phone by {wide}");
+        browser.picture(&format!("phone-{name}"));
     }
-    browser.picture("phone");
     let light = browser.run("return getComputedStyle(document.body).backgroundColor");
     browser.scheme("dark");
     let dark = browser.run("return getComputedStyle(document.body).backgroundColor");
     assert_ne!(light, dark);
     browser.size(1200, 900);
+    for (page, name) in PAGES {
+        browser.open(&format!("{base}{page}"));
+        eventually("a page that is drawn", || {
+            (browser.run("return document.querySelectorAll('main h1').length") == 1).then_some(())
+        });
+        browser.picture(&format!("dark-{name}"));
+    }
     browser.open(base);
     browser.sees("Nodes");
-    browser.sees("of its memory in use");
-    browser.picture("dark");
+    browser.sees("memory in use");
+}
+
+/// Every page, and what its picture is called.
+const PAGES: [(&str, &str); 6] = [
+    ("", "overview"),
+    ("ui/deployments/default/shop", "deployment"),
+    ("ui/nodes/n1", "node"),
+    ("ui/replicas/shop-web-0", "replica"),
+    ("ui/pending", "pending"),
+    ("ui/audit", "audit"),
+];
+
+/// From page to page, into a dialog and out of it, by keys alone.
+fn needs_no_mouse(browser: &Browser, base: &str) {
+    browser.open(base);
+    browser.sees("Nodes");
+    browser.tab_to("Pending");
+    browser.press(ENTER);
+    browser.sees("Waiting for a node");
+    browser.open(&format!("{base}ui/nodes/n1"));
+    browser.sees("Drain");
+    browser.tab_to("Drain");
+    browser.press(ENTER);
+    browser.sees("started elsewhere first");
+    browser.press(ESCAPE);
+    let open = || browser.run("return document.querySelector('dialog').open");
+    assert_eq!(open(), false, "Escape leaves the dialog");
+    let held = browser.run("return document.activeElement.textContent");
+    assert_eq!(held, "Drain", "who left a dialog is where they were");
+    browser.press(ENTER);
+    browser.sees("started elsewhere first");
+    browser.tab_to("Cancel");
+    browser.press(ENTER);
+    assert_eq!(open(), false);
+    assert!(browser.words().contains("active"), "nothing was confirmed");
 }
 
 #[test]

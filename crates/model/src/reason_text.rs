@@ -263,10 +263,12 @@ impl Refusal {
     pub fn about(&self, node: &NodeName) -> String {
         match self {
             Self::Memory { needed, free } => {
-                format!("needs {}, best has {} free on {node}", units::bytes(*needed), units::bytes(*free))
+                let (needed, free) = units::compared(*needed, *free);
+                format!("needs {needed}, best has {free} free on {node}")
             }
             Self::Disk { needed, free } => {
-                format!("needs {} of disk, best has {} free on {node}", units::bytes(*needed), units::bytes(*free))
+                let (needed, free) = units::compared(*needed, *free);
+                format!("needs {needed} of disk, best has {free} free on {node}")
             }
             Self::Device { kind, needed, free } => format!("needs {needed} {kind}, best has {free} free on {node}"),
             other => format!("{node} {other}"),
@@ -312,10 +314,12 @@ impl fmt::Display for Refusal {
             Self::Companion { service, side: Side::Away } => write!(f, "has a replica of service {service}"),
             Self::Skew { limit, would_be } => write!(f, "would make the skew {would_be}, at most {limit} is allowed"),
             Self::Memory { needed, free } => {
-                write!(f, "has {} free, needs {}", units::bytes(*free), units::bytes(*needed))
+                let (needed, free) = units::compared(*needed, *free);
+                write!(f, "has {free} free, needs {needed}")
             }
             Self::Disk { needed, free } => {
-                write!(f, "has {} of disk free, needs {}", units::bytes(*free), units::bytes(*needed))
+                let (needed, free) = units::compared(*needed, *free);
+                write!(f, "has {free} of disk free, needs {needed}")
             }
             Self::Device { kind, needed, free } => write!(f, "has {free} {kind} free, needs {needed}"),
             Self::DeviceUnlike { kind, needed, constraint } => {

@@ -26,6 +26,17 @@ pub fn bytes(amount: u64) -> String {
     }
 }
 
+/// The same for people: of amounts that are no whole MiB, the whole MiB below.
+pub fn about(amount: u64) -> String {
+    bytes(if amount > MIB { amount - amount % MIB } else { amount })
+}
+
+/// Two amounts of which one is too small, for people; exact where they would read the same.
+pub fn compared(needed: u64, free: u64) -> (String, String) {
+    let rough = (about(needed), about(free));
+    if rough.0 == rough.1 { (bytes(needed), bytes(free)) } else { rough }
+}
+
 /// `1 core`, `1.5 cores`, `0.25 cores`, from thousandths of a core.
 pub fn cores(millis: u64) -> String {
     let (whole, rest) = (millis / MILLIS_PER_CORE, millis % MILLIS_PER_CORE);
@@ -38,6 +49,13 @@ pub fn cores(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_rounded_for_people_unless_that_hides_what_is_missing() {
+        assert_eq!(compared(900 * GIB, 24_684_112 << 10), ("900 GiB".to_owned(), "24105 MiB".to_owned()));
+        assert_eq!(compared(MIB + 2, MIB + 1), ("1048578 bytes".to_owned(), "1048577 bytes".to_owned()));
+        assert_eq!(about(1023), "1023 bytes");
+    }
 
     #[test]
     fn cores_have_as_many_places_as_they_need() {

@@ -373,6 +373,11 @@ impl Replicated {
         self.inner.held.feed.watcher(after, filter)
     }
 
+    /// The last changes, oldest first: as many as this member keeps for watchers, since it was started.
+    pub fn last_changes(&self) -> Vec<Arc<Change>> {
+        self.inner.held.feed.kept()
+    }
+
     /// Records of who did what after a number, oldest first; what this member knows of them.
     pub fn audit(&self, after: u64, most: usize) -> Vec<Arc<AuditEvent>> {
         self.inner.held.look(|machine| machine.audit_after(after, most))

@@ -86,6 +86,7 @@ fn questions() -> Vec<(&'static str, &'static str, &'static str, Value)> {
         ("GET", "/v1/deployments", "/v1/deployments", nothing.clone()),
         ("GET", "/v1/deployments/{name}", "/v1/deployments/shop", nothing.clone()),
         ("GET", "/v1/replicas", "/v1/replicas", nothing.clone()),
+        ("GET", "/v1/replicas/{replica}/history", "/v1/replicas/shop-web-0/history", nothing.clone()),
         ("GET", "/v1/pending", "/v1/pending", nothing.clone()),
         ("GET", "/v1/why/{replica}", "/v1/why/shop-web-0", nothing.clone()),
         ("GET", "/v1/why/{replica}", "/v1/why/shop-big-0", nothing.clone()),

@@ -13,6 +13,11 @@ use std::{
 
 use serde_json::{Value, json};
 
+/// Keys, as the protocol writes them.
+pub(crate) const TAB: char = '\u{e004}';
+pub(crate) const ENTER: char = '\u{e007}';
+pub(crate) const ESCAPE: char = '\u{e00c}';
+
 pub(crate) struct Browser {
     driver: Child,
     port: u16,
@@ -102,6 +107,23 @@ impl Browser {
             assert!(Instant::now() < patience, "nothing to click: {what} `{text}`; there is:\n{}", self.words());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Presses a key, wherever the focus is.
+    pub(crate) fn press(&self, key: char) {
+        let strokes = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
+        self.tell("actions", &json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": strokes }] }));
+    }
+
+    /// Presses Tab until what has these words has the focus.
+    pub(crate) fn tab_to(&self, text: &str) {
+        for _ in 0..60 {
+            self.press(TAB);
+            if self.run("return document.activeElement.textContent") == text {
+                return;
+            }
+        }
+        panic!("no key leads to `{text}`; there is:\n{}", self.words());
     }
 
     pub(crate) fn size(&self, width: u32, height: u32) {

@@ -46,21 +46,36 @@ const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 const when = (ms) => (ms ? new Date(ms).toLocaleTimeString() : "");
 const part = encodeURIComponent;
 const percent = (millionths) => `${Math.round(millionths / 10000)} %`;
-const measured = (load) => h("span", { class: "quiet" }, load
-  ? `measured: ${percent(load.cpu_millionths)} of its cores and ${percent(load.memory_millionths)} of its memory in use` : "not measured yet");
+const moment = (ms) => (ms ? new Date(ms).toLocaleString() : "");
+const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
+// A name, a bar and the figure: what was given out, and what is in use by the machine's own measure.
+function meter(name, value, most, text) {
+  return h("div", { class: "meter" }, h("span", {}, name),
+    h("progress", { value: String(value), max: String(Math.max(most, 1)), "aria-label": `${name}: ${text}` }), h("span", { class: "figure" }, text));
+}
+function meters(node) {
+  const load = node.load;
+  return h("div", { class: "meters" },
+    meter("memory given out", node.memory_used_bytes, node.memory_bytes, `${(node.memory_used_bytes / 2 ** 30).toFixed(1)} of ${gib(node.memory_bytes)}`),
+    load ? [meter("memory in use", load.memory_millionths, 1e6, percent(load.memory_millionths)),
+      meter(`${node.cpu_millis / 1000} cores in use`, load.cpu_millionths, 1e6, percent(load.cpu_millionths))]
+      : h("span", { class: "quiet" }, "use not measured yet"));
+}
 
 function table(heads, rows, empty) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": heads.join(", ") }, h("table", {},
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) =>
-      typeof cell === "string" && cell.length > 60 ? h("td", { class: "wide" }, cell) : h("td", {}, cell)))))));
+    // On a phone each row is a card, and each cell says what it is.
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, at) => h("td", {
+      class: typeof cell === "string" && cell.length > 60 ? "wide" : cell === "" ? "empty" : null, "data-label": heads[at] || null }, cell)))))));
 }
 
 function replicaTable(replicas) {
   return table(["Replica", "State", "Node", "Revision", "Restarts", "Why"], replicas.map((it) => [
     link(`replicas/${part(it.id)}`, it.id), word(it.state), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
-    String(it.revision), String(it.restarts), it.code ?? "",
+    it.revision ? String(it.revision) : "", String(it.restarts), it.code ?? "",
   ]), "no replicas");
 }
 
@@ -80,15 +95,14 @@ const pages = {
         return h("article", { class: "card" },
           h("div", { class: "row" }, h("h3", {}, link(`deployments/${part(it.namespace)}/${part(it.name)}`, it.name)), word(it.status)),
           h("progress", { value: String(runs), max: String(Math.max(wanted, 1)), "aria-label": `${runs} of ${wanted} running` }),
-          h("span", { class: "quiet" }, `${runs} of ${wanted} running, revision ${it.revision}`));
+          h("div", { class: "quiet" }, `${runs} of ${wanted} running, revision ${it.revision}`),
+          it.reasons.length ? h("div", { class: "quiet" }, it.reasons.join(", ")) : null);
       })) : h("p", { class: "quiet" }, "nothing is deployed; try ", h("code", {}, "longshore apply -f compose.yaml")),
       nodes ? h("h2", {}, "Nodes") : null,
       nodes ? h("div", { class: "cards" }, nodes.map((it) => h("article", { class: "card" },
         h("div", { class: "row" }, h("h3", {}, link(`nodes/${part(it.name)}`, it.name)), word(it.health),
           it.intent === "active" ? null : word(it.intent)),
-        h("progress", { value: String(it.memory_used_bytes), max: String(Math.max(it.memory_bytes, 1)), "aria-label": "memory given out" }),
-        h("span", { class: "quiet" }, `${it.replicas} replicas, ${gib(it.memory_used_bytes)} of ${gib(it.memory_bytes)} given out`),
-        measured(it.load)))) : null,
+        meters(it), h("div", { class: "quiet" }, many(it.replicas, "replica"))))) : null,
     ];
   },
 
@@ -98,8 +112,8 @@ const pages = {
     return [
       h("h1", {}, node.name),
       h("div", { class: "row" }, word(node.health), word(node.intent), h("span", { class: "quiet" }, `since ${when(node.health_since_ms)}`)),
-      h("p", {}, `${node.os}/${node.arch}, ${node.cpu_millis / 1000} cores, ${gib(node.memory_used_bytes)} of ${gib(node.memory_bytes)} given out, drivers: ${node.drivers.join(", ") || "none"}`),
-      measured(node.load),
+      h("p", { class: "quiet" }, `${node.os}/${node.arch}, ${node.role}, drivers: ${node.drivers.join(", ") || "none"}`),
+      h("div", { class: "card" }, meters(node)),
       Object.keys(node.labels).length ? h("p", { class: "quiet" }, Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join("  ")) : null,
       h("div", { class: "row" },
         node.intent === "active"
@@ -125,7 +139,8 @@ const pages = {
         rollout?.state === "in_progress" ? post("Pause", "No new steps are taken.", "pause") : null,
         rollout?.state === "paused" ? post("Resume", "Steps are taken again.", "resume") : null),
       rollout ? [h("h2", {}, "Rollout"), h("div", { class: "row", id: "rollout" }, word(rollout.state),
-        h("span", {}, Object.entries(rollout).filter(([key, value]) => key !== "state" && value !== null && typeof value !== "object").map(([key, value]) => `${key.replaceAll("_", " ")} ${value}`).join(", ")))] : null,
+        h("span", {}, rollout.from === rollout.to ? `the replicas of revision ${rollout.to} made anew` : `from revision ${rollout.from} to ${rollout.to}`)),
+        steps(it, all.filter(mine))] : null,
       h("h2", {}, "Services"),
       table(["Service", "Image", "Running", "Strategy", ""], it.services.map((service) => [
         service.name, service.image, `${service.running} of ${service.wanted}`, service.strategy,
@@ -137,18 +152,18 @@ const pages = {
   },
 
   async replica(id) {
-    const [why, replicas] = await Promise.all([ask(`/v1/why/${part(id)}`), ask("/v1/replicas")]);
+    const [why, replicas, history] = await Promise.all([ask(`/v1/why/${part(id)}`), ask("/v1/replicas"), ask(`/v1/replicas/${part(id)}/history`)]);
     const rows = replicas.filter((it) => it.id === id);
-    const placed = Array.isArray(why.best);
+    const [first] = rows;
     return [
-      h("h1", {}, id), replicaTable(rows),
-      h("h2", {}, "Why"),
-      placed ? [
-        h("p", {}, `On ${why.node}: ${why.strategy}, ${why.candidates} of ${why.nodes} nodes fit.`),
-        Object.keys(why.refused).length ? table(["Refused by", "Nodes"], Object.entries(why.refused).map(([code, nodes]) => [code, String(nodes)]), "") : null,
-        h("h2", {}, "Best nodes"),
-        table(["Node", "Compared"], why.best.map((it) => [it.node, it.keys.map((key) => key.join(" ")).join(", ")]), "none"),
-      ] : waiting([why.pending]),
+      h("h1", {}, id),
+      first ? h("p", {}, "of ", link(`deployments/${part(first.namespace)}/${part(first.deployment)}`, first.deployment), `, service ${first.service}`) : null,
+      table(["Generation", "State", "Since", "Node", "Revision", "Restarts", "Address", "Code"], rows.map((it) => [
+        String(it.generation), word(it.state), moment(it.since_ms), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
+        String(it.revision), String(it.restarts), it.address ?? "", it.code ?? ""]), "it is gone"),
+      h("h2", {}, "Why"), Array.isArray(why.best) ? decision(why) : waiting([why.pending]),
+      h("h2", {}, "History"),
+      table(["When", "What", "Generation", "Attempt", "Code"], past(history), "this server has heard of nothing yet"),
     ];
   },
 
@@ -159,13 +174,63 @@ const pages = {
   async audit() {
     const records = (await ask("/v1/audit?most=200")).reverse();
     return [h("h1", {}, "Audit"), table(["#", "When", "Who", "What", "To", "Outcome"], records.map((it) => [
-      String(it.number), new Date(it.at_ms).toLocaleString(), it.actor ?? it.who ?? "", it.action, it.subject, word(it.outcome)]), "nothing yet")];
+      String(it.number), moment(it.at_ms), it.actor, it.action, it.subject,
+      h("span", {}, word(it.outcome), it.code ? ` ${it.code}` : "")]), "nothing yet")];
   },
 };
 
+// Why a replica is where it is: how many nodes each rule refused, and what the best of the others were compared by.
+function decision(why) {
+  const keys = [...new Set(why.best.flatMap((it) => it.keys.map(([name]) => name)))];
+  const value = (it, key) => { const found = it.keys.find(([name]) => name === key); return found ? String(found[1]) : ""; };
+  const refused = Object.entries(why.refused);
+  return [
+    h("p", {}, `On ${why.node}: ${why.strategy}, ${why.candidates} of ${why.nodes} nodes fit. `,
+      h("span", { class: "quiet" }, `Placed ${moment(why.placed_at_ms)}, compared in state ${why.index}.`)),
+    refused.length ? h("p", {}, "Refused: ", refused.map(([code, nodes]) => `${many(nodes, "node")} by ${code}`).join(", ")) : null,
+    table(["Node", ...keys.map((key) => key.replaceAll("_", " "))], why.best.map((it) => [
+      h("span", {}, link(`nodes/${part(it.node)}`, it.node), it.node === why.node ? " (chosen)" : ""), ...keys.map((key) => value(it, key))]), "no node fits now"),
+  ];
+}
+
+// What happened to a replica, newest first. What follows from something else happened when that did.
+function past(history) {
+  const words = { placed: (it) => `placed on ${it.node}`, stopping: () => "told to stop", released: () => "gone, and what it held is free",
+    restarting: () => "started again", replica_opened: () => "wanted", replica_waits: () => "waits for a node", replica_closing: () => "no longer wanted",
+    rebalanced: (it) => `moved to ${it.node} to even the load`, rescheduled: () => "moves after too many restarts" };
+  let at = null;
+  const rows = history.filter((it) => it.kind !== "replica_stepped").map((it) => {
+    at = it.at_ms ?? at;
+    const what = it.state ? word(it.state) : words[it.kind]?.(it) ?? it.kind.replaceAll("_", " ");
+    return [moment(at), what, String(it.generation ?? ""), String(it.attempt ?? ""), it.code ?? ""];
+  });
+  return rows.reverse();
+}
+
+// Marks of one service at most; a larger one is better read in the table.
+const MOST_MARKS = 200;
+
+// One mark a replica: filled once the new revision runs there, half while old and new are both there.
+function steps(deployment, replicas) {
+  const rows = deployment.services.map((service) => {
+    const slots = Map.groupBy(replicas.filter((it) => it.service === service.name), (it) => it.id);
+    const marks = [...slots].map(([id, generations]) => {
+      const newest = generations.reduce((one, other) => (other.generation > one.generation ? other : one));
+      const kind = newest.revision !== deployment.rollout.to ? "old" : generations.length > 1 || newest.state !== "running" ? "between" : "new";
+      const said = { old: "as before", between: "changing", new: "changed" }[kind];
+      return h("a", { class: `step ${kind}`, href: `/ui/replicas/${part(id)}`, title: `${id}: ${said}`, "aria-label": `${id}: ${said}` });
+    });
+    const more = marks.length > MOST_MARKS ? `… ${marks.length - MOST_MARKS} more` : null;
+    return marks.length ? h("div", { class: "row" }, h("span", { class: "quiet" }, service.name), ...marks.slice(0, MOST_MARKS), more) : null;
+  });
+  return [h("div", { class: "steps" }, rows), h("p", { class: "quiet legend" },
+    h("span", { class: "step old" }), " as before ", h("span", { class: "step between" }), " changing ", h("span", { class: "step new" }), " changed")];
+}
+
 function waiting(rows) {
   return table(["Service", "Replicas", "Reason", "In words"], rows.map((it) => [
-    `${it.deployment}/${it.service}`, String(it.count), it.reason, h("span", { class: "wide" }, it.explain)]), "everything has a node");
+    it.namespace && it.namespace !== "default" ? `${it.namespace}.${it.deployment}/${it.service}` : `${it.deployment}/${it.service}`,
+    String(it.count), it.reason, h("span", { class: "wide" }, it.explain)]), "everything has a node");
 }
 
 function scaled(path, scope, service) {
@@ -261,4 +326,9 @@ document.addEventListener("click", (event) => {
   draw().then(() => main.focus({ preventScroll: true }));
 });
 addEventListener("popstate", draw);
+// A browser opens few connections to one server, and a stream takes one: who is not looked at lets go of it, or a handful of
+// forgotten tabs would leave none for this one.
+addEventListener("pagehide", stop);
+addEventListener("pageshow", (event) => { if (event.persisted) start(); });
+document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); else start(); });
 start();

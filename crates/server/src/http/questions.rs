@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use longshore_api::{AuditEntry, Pending, Replica, Why};
+use longshore_api::{AuditEntry, HistoryEntry, Pending, Replica, Why};
 use serde::Deserialize;
 
 use super::{
@@ -18,6 +18,25 @@ pub(super) async fn replicas(State(desk): State<Arc<Desk>>, caller: Caller) -> A
     let mut rows = rows::replicas(&desk.store()?.read().await?.state);
     rows.retain(|row| caller.sees(&row.namespace, &row.deployment));
     Ok(Json(rows))
+}
+
+/// What happened to a replica, as far back as this server remembers; asking is no reason to remember more.
+pub(super) async fn history(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Named(name): Named<String>,
+) -> Answer<Vec<HistoryEntry>> {
+    let store = desk.store()?;
+    let state = store.read().await?.state;
+    let found = rows::find(&state, &name);
+    let theirs = found.filter(|(group, _)| caller.sees(group.namespace.as_str(), group.deployment.as_str()));
+    let (group, _) = theirs.ok_or_else(|| Refusal::not_found("replica", &name))?;
+    let changes = store.last_changes();
+    let events = changes.iter().flat_map(|change| change.events.iter().map(|event| (change.index.0, event)));
+    let mut entries: Vec<HistoryEntry> =
+        events.filter_map(|(index, event)| HistoryEntry::of(&group, &name, index, event)).collect();
+    entries.drain(..entries.len().saturating_sub(LONGEST_HISTORY));
+    Ok(Json(entries))
 }
 
 pub(super) async fn pending(State(desk): State<Arc<Desk>>, caller: Caller) -> Answer<Vec<Pending>> {
@@ -65,6 +84,9 @@ pub(super) struct Page {
 const fn hundred() -> usize {
     100
 }
+
+/// Entries of a replica's history at most; the newest count.
+const LONGEST_HISTORY: usize = 200;
 
 /// Records of one answer at most.
 const LARGEST_PAGE: usize = 10_000;

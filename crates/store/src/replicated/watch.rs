@@ -203,6 +203,11 @@ impl Feed {
         Watcher { feed: Arc::clone(self), filter, heard: after, news: self.news.subscribe() }
     }
 
+    /// The changes that are still kept, oldest first.
+    pub(crate) fn kept(&self) -> Vec<Arc<Change>> {
+        self.ring().changes.iter().cloned().collect()
+    }
+
     fn after(&self, heard: StateIndex) -> Missed {
         let mut ring = self.ring();
         // An index from the future was heard from a history that is not ours: before a restore, or from a member that is

@@ -51,6 +51,12 @@ pub(super) const ROUTES: &[Route] = &[
     get("/v1/deployments", IN_SCOPE, "All deployments", "[Deployment]"),
     get("/v1/deployments/{name}", IN_SCOPE, "One deployment", "Deployment").asked(NAMESPACE),
     get("/v1/replicas", IN_SCOPE, "All replicas", "[Replica]"),
+    get(
+        "/v1/replicas/{replica}/history",
+        IN_SCOPE,
+        "What happened to a replica, as far back as remembered",
+        "[HistoryEntry]",
+    ),
     get("/v1/pending", IN_SCOPE, "What has no node, and why", "[Pending]"),
     get("/v1/why/{replica}", IN_SCOPE, "Why a replica is where it is, or nowhere", "Why"),
     get("/v1/logs", IN_SCOPE, "What replicas write: a LogEntry a line, empty lines as signs of life", "").asked(&[

@@ -33,6 +33,11 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
          details: {anything}, generation: integer, attempt: integer, revision: integer, restarts: integer, \
          since_ms: integer?, address: string?",
     ),
+    (
+        "HistoryEntry",
+        "index: integer, at_ms: integer?, kind: string, namespace: string?, deployment: string?, service: string?, \
+         replica: string?, node: string?, generation: integer?, attempt: integer?, state: string?, code: string?",
+    ),
     ("LogEntry", "replica: string, generation: integer, node: string, at_ms: integer, source: string, text: string"),
     (
         "ExecRequest",
