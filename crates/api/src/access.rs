@@ -1,8 +1,9 @@
 //! Tokens, secrets and members, as clients see them.
 
-use base64::Engine as _;
 use longshore_model::access::Power;
 use serde::{Deserialize, Serialize};
+
+use crate::bytes;
 
 /// A token is wanted that lets one node in.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -97,10 +98,7 @@ impl SecretRequest {
     pub fn new(bytes: Vec<u8>, deployment: Option<String>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self { contents: Some(text), contents_base64: None, deployment },
-            Err(other) => {
-                let encoded = base64::engine::general_purpose::STANDARD.encode(other.as_bytes());
-                Self { contents: None, contents_base64: Some(encoded), deployment }
-            }
+            Err(other) => Self { contents: None, contents_base64: Some(bytes::to_text(other.as_bytes())), deployment },
         }
     }
 
@@ -108,9 +106,7 @@ impl SecretRequest {
     pub fn bytes(&self) -> Result<Vec<u8>, ContentsUnclear> {
         match (&self.contents, &self.contents_base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),
-            (None, Some(encoded)) => {
-                base64::engine::general_purpose::STANDARD.decode(encoded).map_err(|_| ContentsUnclear)
-            }
+            (None, Some(encoded)) => bytes::of_text(encoded).map_err(|_| ContentsUnclear),
             (None, None) | (Some(_), Some(_)) => Err(ContentsUnclear),
         }
     }

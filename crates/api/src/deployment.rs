@@ -12,6 +12,9 @@ pub struct ApplyRequest {
     pub files: Vec<String>,
     /// Every file that is read, by its absolute path.
     pub texts: BTreeMap<String, String>,
+    /// Files that are no texts, by their absolute paths, in base64 with padding: what secrets and configs hold.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bytes_base64: BTreeMap<String, String>,
     /// The overlay, by name.
     pub overlay: Option<String>,
     /// What names of files are relative to.

@@ -7,6 +7,7 @@
 
 mod access;
 mod audit;
+pub mod bytes;
 mod client;
 pub mod connection;
 mod deployment;

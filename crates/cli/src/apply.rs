@@ -6,7 +6,7 @@
 use std::{cell::RefCell, collections::BTreeMap};
 
 use clap::Args;
-use longshore_api::{AppliedManifest, ApplyRequest, Changed};
+use longshore_api::{AppliedManifest, ApplyRequest, Changed, bytes};
 use longshore_compose::{Files, Loaded, Request, files::ReadError, scope::Content};
 
 use crate::{
@@ -81,24 +81,35 @@ pub(crate) fn judge(manifest: Manifest, namespace: &str) -> anyhow::Result<Optio
             return Ok(None);
         }
     };
-    if let Err(missing) = bring_along(&loaded, &files) {
-        print::note(&missing);
-        return Ok(None);
-    }
-    Ok(Some(Judged { request: to_send(request, files.read.into_inner()), loaded }))
+    let bytes_base64 = match bring_along(&loaded, &files) {
+        Ok(bytes) => bytes,
+        Err(missing) => {
+            print::note(&missing);
+            return Ok(None);
+        }
+    };
+    let request = ApplyRequest { bytes_base64, ..to_send(request, files.read.into_inner()) };
+    Ok(Some(Judged { request, loaded }))
 }
 
-/// Reads what secrets and configs hold that are files beside the manifest, so that it is sent along.
-fn bring_along(loaded: &Loaded, files: &Recorded) -> Result<(), String> {
+/// Reads what secrets and configs hold that are files beside the manifest, so that it is sent along; those that are no
+/// texts are the answer.
+fn bring_along(loaded: &Loaded, files: &Recorded) -> Result<BTreeMap<String, String>, String> {
+    let mut others = BTreeMap::new();
     for declared in loaded.secrets.values().chain(loaded.configs.values()) {
-        if let Content::File(path) = &declared.content {
-            files.read(path).map_err(|error| {
-                let (place, hint) = (&declared.place, error.hint());
-                format!("{place}: error: the file `{path}` of `{}` {error}\n\nhint: {hint}", declared.name)
-            })?;
-        }
+        let Content::File(path) = &declared.content else { continue };
+        let read = match files.read(path) {
+            // Smaller than a manifest may be, or it would have been refused for that.
+            Err(ReadError::NotText { .. }) => std::fs::read(path).map_err(ReadError::from).map(Some),
+            read => read.map(|_| None),
+        };
+        let bytes = read.map_err(|error| {
+            let (place, hint) = (&declared.place, error.hint());
+            format!("{place}: error: the file `{path}` of `{}` {error}\n\nhint: {hint}", declared.name)
+        })?;
+        others.extend(bytes.map(|bytes| (path.clone(), bytes::to_text(&bytes))));
     }
-    Ok(())
+    Ok(others)
 }
 
 fn to_send(request: Request, texts: BTreeMap<String, String>) -> ApplyRequest {
@@ -108,6 +119,7 @@ fn to_send(request: Request, texts: BTreeMap<String, String>) -> ApplyRequest {
         environment: request.environment.into_iter().filter(|(name, _)| named(name)).collect(),
         files: request.files,
         texts,
+        bytes_base64: BTreeMap::new(),
         overlay: request.overlay,
         working_directory: request.working_directory,
         project_directory: request.project_directory,

@@ -8,7 +8,7 @@ mod fleet;
 
 use std::fs;
 
-use fleet::{Cluster, Node, eventually, join, refused};
+use fleet::{Cluster, Node, eventually, join, longshore, refused};
 
 /// Sleeps that are nobody else's: no two tests sleep for the same time.
 fn manifest(seconds: &str, replicas: u32) -> String {
@@ -54,6 +54,27 @@ fn of_two_servers_the_second_is_asked_like_the_first() {
     let handed_out = audit.as_array().unwrap().iter().find(|entry| entry["action"] == "backup_taken");
     assert_eq!(handed_out.unwrap()["outcome"], "done", "{audit:#}");
     second.told(&["rm", "shop"]);
+}
+
+#[test]
+fn the_second_of_two_servers_goes_on_alone_when_the_first_is_gone_for_good() {
+    let mut cluster = Cluster::of(2);
+    eventually("n2 keeps the log", || cluster.nodes[1].json(&["status"]));
+    apply(&cluster, 1, &manifest("7303", 2));
+    cluster.running(1, 2);
+    cluster.nodes.iter_mut().for_each(Node::kill);
+    let recovered =
+        longshore().args(["cluster", "recover", "--data-dir"]).arg(&cluster.nodes[1].data).output().unwrap();
+    assert!(recovered.status.success(), "{}", String::from_utf8_lossy(&recovered.stderr));
+    cluster.nodes[1].start();
+    let status = eventually("n2 leads alone", || cluster.nodes[1].json(&["status"]));
+    assert_eq!(
+        (&status["deployments"][0]["name"], cluster.members(1, "votes")),
+        (&"shop".into(), vec!["n2".to_owned()])
+    );
+    // One of two is not more than half: what n1 ran is replaced without a word of anybody.
+    eventually("all of it runs on n2", || (cluster.running(1, 2) == ["n2", "n2"]).then_some(()));
+    cluster.nodes[1].told(&["rm", "shop"]);
 }
 
 #[test]

@@ -137,6 +137,12 @@ fn a_secret_may_be_any_bytes_and_arrives_as_it_was_stored() {
     assert!(node.apply(folder, &manifest("shop", "n2", "{external: true}", output.path())).status.success());
     eventually("it is shown", || (fs::read(output.path()).unwrap() == bytes).then_some(()));
     node.told(&["rm", "shop"]);
+
+    let brought: Vec<u8> = bytes.iter().rev().copied().collect();
+    fs::write(&file, &brought).unwrap();
+    assert!(node.apply(folder, &manifest("blog", "n2", "{file: ./key.bin}", output.path())).status.success());
+    eventually("a manifest brings it along", || (fs::read(output.path()).unwrap() == brought).then_some(()));
+    node.told(&["rm", "blog"]);
 }
 
 #[test]

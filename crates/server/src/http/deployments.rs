@@ -15,7 +15,7 @@ use super::{
     Answer, CarriedOut, Desk, Refusal,
     caller::Caller,
     extract::{Asked, Body, Named},
-    secrets,
+    secrets::{self, Sent},
 };
 use crate::{clock, rows};
 
@@ -60,7 +60,7 @@ pub(super) async fn apply(
     Body(request): Body<ApplyRequest>,
 ) -> Answer<AppliedManifest> {
     let nodes = desk.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
-    let files = Memory(request.texts.clone());
+    let files = Sent::of(&request)?;
     let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.within(&loaded.namespace, &loaded.deployment)?;
     let command = Command::Apply {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use axum::{Json, extract::State, http::StatusCode};
-use longshore_api::{Changed, SecretRequest, SecretRow, SecretStored};
+use longshore_api::{ApplyRequest, Changed, SecretRequest, SecretRow, SecretStored, bytes};
 use longshore_compose::{
-    Files, Loaded, Memory,
+    Loaded,
     scope::{Content, FileDeclaration},
 };
 use longshore_model::{Command, DeploymentName, NamespaceName, RequestCode, SecretName, access::AccessCommand};
@@ -30,6 +30,20 @@ use crate::reception::{ReceptionError, secret_purpose};
 const LARGEST_SECRET: usize = 512 * 1024;
 /// Tries to store a secret that others store at the same time, or that was sealed with a key that has just been replaced.
 const TRIES: usize = 10;
+
+/// Files that were sent along with a manifest.
+pub(super) struct Sent(BTreeMap<String, Vec<u8>>);
+
+impl Sent {
+    pub(super) fn of(request: &ApplyRequest) -> Result<Self, Refusal> {
+        let texts = request.texts.iter().map(|(path, text)| Ok((path.clone(), text.clone().into_bytes())));
+        let others = request.bytes_base64.iter().map(|(path, text)| {
+            let bytes = bytes::of_text(text).map_err(|error| invalid(format!("`{path}`: {error}")))?;
+            Ok((path.clone(), bytes))
+        });
+        texts.chain(others).collect::<Result<_, Refusal>>().map(Self)
+    }
+}
 
 /// What a secret shall hold, and for whom.
 struct Contents<'a> {
@@ -145,18 +159,18 @@ pub(super) fn supposed(state: &Kept, loaded: &Loaded) -> Vec<Command> {
 }
 
 /// Stores what a manifest brings along, where it is news.
-pub(super) async fn bring_along(desk: &Desk, caller: &Caller, loaded: &Loaded, files: &Memory) -> Result<(), Refusal> {
-    let mut brought: BTreeMap<SecretName, String> = BTreeMap::new();
+pub(super) async fn bring_along(desk: &Desk, caller: &Caller, loaded: &Loaded, files: &Sent) -> Result<(), Refusal> {
+    let mut brought: BTreeMap<SecretName, Vec<u8>> = BTreeMap::new();
     for declared in loaded.secrets.values().chain(loaded.configs.values()) {
-        let Some(text) = text_of(declared, loaded, files)? else { continue };
+        let Some(bytes) = contents_of(declared, loaded, files)? else { continue };
         plain(declared.name.as_str())?;
-        if brought.insert(declared.name.clone(), text).is_some() {
+        if brought.insert(declared.name.clone(), bytes).is_some() {
             return Err(unclear(declared, "two secrets or configs have this name"));
         }
     }
-    for (name, text) in &brought {
+    for (name, bytes) in &brought {
         let (namespace, deployment) = (loaded.namespace.clone(), Some(loaded.deployment.clone()));
-        let contents = Contents { namespace, name: name.clone(), deployment, bytes: text.as_bytes() };
+        let contents = Contents { namespace, name: name.clone(), deployment, bytes };
         if !is_so(desk, &contents).await? {
             store(desk, &caller.part("brought along"), &contents).await?;
         }
@@ -164,14 +178,14 @@ pub(super) async fn bring_along(desk: &Desk, caller: &Caller, loaded: &Loaded, f
     Ok(())
 }
 
-fn text_of(declared: &FileDeclaration, loaded: &Loaded, files: &Memory) -> Result<Option<String>, Refusal> {
-    let text = match &declared.content {
+fn contents_of(declared: &FileDeclaration, loaded: &Loaded, files: &Sent) -> Result<Option<Vec<u8>>, Refusal> {
+    let bytes = match &declared.content {
         Content::Cluster => return Ok(None),
-        Content::Inline(text) => Some(text.clone()),
-        Content::File(path) => files.read(path).ok(),
-        Content::Environment(name) => loaded.environment.get(name).cloned(),
+        Content::Inline(text) => Some(text.clone().into_bytes()),
+        Content::File(path) => files.0.get(path).cloned(),
+        Content::Environment(name) => loaded.environment.get(name).map(|value| value.clone().into_bytes()),
     };
-    text.map(Some).ok_or_else(|| unclear(declared, "its contents were not sent along"))
+    bytes.map(Some).ok_or_else(|| unclear(declared, "its contents were not sent along"))
 }
 
 fn unclear(declared: &FileDeclaration, why: &str) -> Refusal {

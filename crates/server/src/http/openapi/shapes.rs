@@ -18,8 +18,8 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
     ),
     (
         "ApplyRequest",
-        "files: [string]?, texts: {string}?, overlay: string?, working_directory: string?, project_directory: string?, \
-         environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?",
+        "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
+         project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?",
     ),
     (
         "AppliedManifest",
