@@ -80,6 +80,7 @@ pub(crate) async fn listen_to_drivers(shared: Arc<Shared>, vitals: Arc<Vitals>, 
         let turns = answers.iter().map(|(driver, answers)| {
             if *answers { shared.drivers.answered(*driver) } else { shared.drivers.missed(*driver) }
         });
+        // Counted and not looked for: the first turn must not keep the other drivers from being noted.
         let turned = turns.filter(|turn| *turn != Turn::None).count() > 0;
         let answering = answers.into_iter().filter(|(_, answers)| *answers).map(|(driver, _)| driver).collect();
         vitals.change(|inner| inner.answering = answering);

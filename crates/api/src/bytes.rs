@@ -1,4 +1,6 @@
 //! Any bytes in JSON: base64 with padding.
+//!
+//! Owns: how they are written. Must not touch: what the bytes are. Invariant: what was written is read back as it was.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 

@@ -1,6 +1,7 @@
 //! `longshore backup` and `restore`: everything the cluster knows, in one file and out of it.
 //!
-//! Owns: their options, and that a backup is readable by its owner alone and overwrites nothing.
+//! Owns: their options. Must not touch: what is in a backup.
+//! Invariant: a backup that is written to a file is readable by its owner alone, and overwrites nothing.
 
 use std::{
     fs::OpenOptions,

@@ -1,4 +1,6 @@
 //! `longshore dashboard`: the way in for browsers.
+//!
+//! Owns: its options. Must not touch: who is let in; the daemon makes the link, and takes it once.
 
 use clap::Args;
 

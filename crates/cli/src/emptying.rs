@@ -1,6 +1,7 @@
 //! Waiting until a node is empty.
 //!
 //! Owns: when it is, when it never will be, and what stays on it. Must not touch: what is asked for.
+//! Invariant: a question that is not answered ends the waiting as an error, never as done.
 
 use std::time::{Duration, Instant};
 

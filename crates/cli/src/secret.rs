@@ -1,6 +1,7 @@
 //! `longshore secret`: what services need and nobody else may read.
 //!
-//! Owns: its options, and that a secret is never taken from the command line, where others could read it.
+//! Owns: its options. Must not touch: what a secret holds.
+//! Invariant: a secret is never taken from the command line, where others could read it, and never printed.
 
 use std::path::PathBuf;
 

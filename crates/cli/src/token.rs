@@ -1,6 +1,7 @@
 //! `longshore token`: who may ask the cluster for something.
 //!
-//! Owns: its options and its table.
+//! Owns: its options and its table. Must not touch: what a token opens.
+//! Invariant: a token is printed when it is made, and never again.
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 //!
 //! Owns: the wishes, with their defaults.
 //! Must not touch: which node is chosen; that is the `scheduler` room's.
+//! Invariant: a wish that is not made refuses no node but those in a pool of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 

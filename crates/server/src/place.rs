@@ -1,6 +1,7 @@
 //! What a node must not forget about its place in the cluster.
 //!
-//! Owns: the shape of what is kept, and of what the cluster keeps of it. Must not touch: the store's own records, which are kept by the store.
+//! Owns: the shape of what is kept, and of what the cluster keeps of it.
+//! Must not touch: the store's own records, which are kept by the store.
 //! Invariant: a folder belongs to one node of one cluster for ever.
 
 use longshore_model::{

@@ -1,7 +1,8 @@
 //! What an attempt finds of those before it, and what becomes of that.
 //!
-//! Owns: ending earlier attempts of a generation, keeping the output of the last of them, and forgetting what attempts that
-//! are no more were given.
+//! Owns: ending earlier attempts of a generation, keeping the output of the last of them, and forgetting what attempts
+//! that are no more were given.
+//! Must not touch: an attempt that is asked for.
 //! Invariant: at most one ended attempt is kept per generation, and none once the generation ends.
 
 use std::collections::BTreeSet;

@@ -232,6 +232,7 @@ fn away(reason: &str) -> RuntimeError {
 
 /// What an error of the engine means for whoever asked.
 fn judged<T>(error: Error) -> Result<T, RuntimeError> {
+    // The engine has no code of its own for this, so that its words are all there is to go by.
     let lacks_company = |said: &str| said.contains("non running container") || said.contains("namespace of container");
     Err(match error {
         Error::DockerResponseServerError { message, .. } if lacks_company(&message) => RuntimeError::NotYet(message),

@@ -1,5 +1,6 @@
 //! Evening out, over HTTP.
 //!
+//! Owns: whom a server asks that does not lead. Must not touch: what moves, which the scheduler says.
 //! Invariant: asking changes nothing; what evening out would do is worked out on a view of its own.
 
 use std::{sync::Arc, time::Duration};

@@ -1,4 +1,6 @@
 //! Volumes, over HTTP: where each one's data is, and who mounts it.
+//!
+//! Owns: the rows of this answer. Must not touch: where a volume is made, which a plan says.
 
 use std::sync::Arc;
 

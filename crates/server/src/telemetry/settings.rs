@@ -1,6 +1,7 @@
 //! Where the collector is, in the variables everybody uses for that.
 //!
-//! Owns: their names and what is usable. Invariant: what cannot be used is said, never guessed at.
+//! Owns: their names and what is usable. Must not touch: the environment itself, which is handed in.
+//! Invariant: what cannot be used is said, never guessed at.
 
 use std::time::Duration;
 
