@@ -6,8 +6,29 @@
 use longshore_api::{Client, Envelope};
 use longshore_compose::suggest::nearest as nearest_word;
 
-/// A name, and the namespace it is in where it has one.
+/// What a name is the name of; the word is the one that refusals use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Node,
+    Deployment,
+    Service,
+    Replica,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Deployment => "deployment",
+            Self::Service => "service",
+            Self::Replica => "replica",
+        }
+    }
+}
+
+/// A name, what of, and the namespace it is in where it has one.
 struct Known {
+    kind: Kind,
     name: String,
     namespace: Option<String>,
 }
@@ -19,35 +40,44 @@ pub(crate) async fn nearest(client: &Client, refused: &Envelope) -> Option<Strin
     }
     // Every refusal of the kind names what it does not know in backticks, last.
     let given = refused.message.rsplit('`').nth(1)?;
-    meant(given, &known(client, refused).await?)
+    meant(given, &refused.message, &known(client, refused).await?)
 }
 
 async fn known(client: &Client, refused: &Envelope) -> Option<Vec<Known>> {
     if refused.message.contains("node") {
         let nodes = client.nodes().await.ok()?.into_iter();
-        return Some(nodes.map(|node| Known { name: node.name, namespace: None }).collect());
+        return Some(nodes.map(|node| Known { kind: Kind::Node, name: node.name, namespace: None }).collect());
     }
     let mut known = Vec::new();
     for deployment in client.deployments().await.ok()? {
         let namespace = Some(deployment.namespace);
-        let services = deployment.services.iter();
-        let names = services.flat_map(|it| [format!("{}/{}", deployment.name, it.name), it.name.clone()]);
-        let names = names.chain([deployment.name.clone()]);
-        known.extend(names.map(|name| Known { name, namespace: namespace.clone() }));
+        for service in deployment.services {
+            let path = format!("{}/{}", deployment.name, service.name);
+            let names = [path, service.name].into_iter();
+            known.extend(names.map(|name| Known { kind: Kind::Service, name, namespace: namespace.clone() }));
+        }
+        known.push(Known { kind: Kind::Deployment, name: deployment.name, namespace });
     }
     let replicas = client.replicas().await.ok()?.into_iter();
-    known.extend(replicas.map(|replica| Known { name: replica.id, namespace: None }));
+    known.extend(replicas.map(|replica| Known { kind: Kind::Replica, name: replica.id, namespace: None }));
     Some(known)
 }
 
-fn meant(given: &str, known: &[Known]) -> Option<String> {
+fn meant(given: &str, message: &str, known: &[Known]) -> Option<String> {
+    let asked = |kind: Kind| message.contains(kind.word());
     let elsewhere = |it: &&Known| {
-        it.namespace.as_ref().is_some_and(|namespace| it.name == given || format!("{namespace}.{}", it.name) == given)
+        let prefixed = it.namespace.as_ref().map(|namespace| format!("{namespace}.{}", it.name));
+        asked(it.kind) && it.namespace.is_some() && (it.name == given || prefixed.as_deref() == Some(given))
     };
-    if let Some(Known { name, namespace: Some(namespace) }) = known.iter().find(elsewhere) {
+    if let Some(Known { name, namespace: Some(namespace), .. }) = known.iter().find(elsewhere) {
         return Some(format!("`{name}` is in the namespace `{namespace}`: use `-n {namespace}`"));
     }
-    let others = known.iter().map(|it| it.name.as_str()).filter(|name| *name != given);
+    if let Some(other) = known.iter().find(|it| it.name == given) {
+        let example = known.iter().find(|it| it.kind == Kind::Service && it.name.starts_with(&format!("{given}/")));
+        let example = example.map_or_else(String::new, |it| format!(", for instance `{}`", it.name));
+        return Some(format!("`{given}` is a {}: name one of its parts{example}", other.kind.word()));
+    }
+    let others = known.iter().map(|it| it.name.as_str());
     let meant = nearest_word(given, others)?;
     Some(format!("did you mean `{meant}`?"))
 }
@@ -58,15 +88,20 @@ mod tests {
 
     #[test]
     fn what_was_given_is_not_suggested_and_a_namespace_is_named() {
-        let name = |name: &str, namespace: Option<&str>| Known {
+        let name = |kind: Kind, name: &str, namespace: &str| Known {
+            kind,
             name: name.to_owned(),
-            namespace: namespace.map(str::to_owned),
+            namespace: Some(namespace.to_owned()),
         };
-        let known = [name("shop", None), name("shop/web", None), name("blog", Some("team"))];
-        assert_eq!(meant("shoq", &known).as_deref(), Some("did you mean `shop`?"));
-        assert_eq!(meant("shop", &known[..1]), None);
+        let shop = name(Kind::Deployment, "shop", "default");
+        let known = [shop, name(Kind::Service, "shop/web", "default"), name(Kind::Deployment, "blog", "team")];
+        let of = |kind: &str, given: &str| meant(given, &format!("there is no {kind} `{given}`"), &known);
+        assert_eq!(of("deployment", "shoq").as_deref(), Some("did you mean `shop`?"));
         let elsewhere = Some("`blog` is in the namespace `team`: use `-n team`");
-        assert_eq!(meant("blog", &known).as_deref(), elsewhere);
-        assert_eq!(meant("team.blog", &known).as_deref(), elsewhere);
+        assert_eq!(of("deployment", "blog").as_deref(), elsewhere);
+        assert_eq!(of("deployment", "team.blog").as_deref(), elsewhere);
+        let part = Some("`shop` is a deployment: name one of its parts, for instance `shop/web`");
+        assert_eq!(of("replica", "shop").as_deref(), part);
+        assert_eq!(of("replica", "nothing-like-it"), None);
     }
 }

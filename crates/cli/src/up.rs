@@ -163,7 +163,8 @@ async fn attend(
     }
     // Where nobody looks on there is nobody to mend it either.
     if own.is_none() || (!well && live.screen() == Screen::Plain) {
-        return if own.is_none() { Ok(exit) } else { stop(client, &goal).await.map(|_| exit) };
+        let stays = own.is_none() || options.keep;
+        return if stays { Ok(exit) } else { stop(client, &goal).await.map(|_| exit) };
     }
     let ctrl_c = if options.keep { "ends the daemon; what runs runs on" } else { "stops it and ends" };
     print::note(&format!("\nCtrl-C {ctrl_c}"));

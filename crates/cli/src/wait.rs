@@ -108,7 +108,7 @@ pub(crate) async fn settle(
             Screen::Terminal => live.draw(&progress::draw(&deployment, &replicas, colour)),
             Screen::Plain => told.news(&replicas, colour).iter().for_each(|line| live.tell(line)),
         }
-        if let Some(ended) = judge(&deployment, goal) {
+        if let Some(ended) = given_up(&deployment, &replicas, goal).or_else(|| judge(&deployment, goal)) {
             live.keep();
             return Ok(ended);
         }
@@ -165,6 +165,16 @@ fn judge(deployment: &Deployment, goal: &Goal) -> Option<Ended> {
         (_, "failed") => Some(Ended::Failed(in_words(deployment))),
         _ => None,
     }
+}
+
+/// A replica that failed too often stays as it is until somebody says otherwise; while a change is rolled, that is the
+/// rollout's to judge.
+fn given_up(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option<Ended> {
+    let rolls = deployment.rollout.as_ref().is_some_and(|it| matches!(it.state.as_str(), "in_progress" | "aborted"));
+    let failed = |it: &&Replica| it.state == "failed" && it.code.as_deref() == Some("restart_exhausted");
+    let first = replicas.iter().find(failed).filter(|_| !rolls && deployment.revision == goal.revision)?;
+    let standing = progress::standing(first, Colour::Off);
+    Some(Ended::Failed(format!("is {}: {} {standing}", deployment.status, first.id)))
 }
 
 fn in_words(deployment: &Deployment) -> String {

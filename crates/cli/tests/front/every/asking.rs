@@ -134,6 +134,12 @@ pub(super) fn mistakes(tour: &mut Tour) {
 
     hint: `shop/web` is in the namespace `default`: use `-n default`
     ");
+    insta::assert_snapshot!(tour.says("why shop"), @r"
+    exit 1
+    error: there is no replica `shop` (not_found)
+
+    hint: `shop` is a deployment: name one of its parts, for instance `shop/web`
+    ");
     insta::assert_snapshot!(tour.says("apply -f missing.yaml"), @r"
     exit 2
     missing.yaml:1:1: error: the file `missing.yaml` does not exist
