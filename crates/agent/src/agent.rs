@@ -68,13 +68,14 @@ impl Agent {
         let ledger = Ledger::in_folder(&config.data_dir).map_err(unusable)?;
         let book = Arc::new(Mutex::new(ledger.read().map_err(unusable)?));
         let pokes = Arc::new(Pokes::default());
+        let marks = Marks::in_folder(&config.data_dir).map_err(unusable)?;
         let shared = Arc::new(Shared {
-            runtimes: runtimes(config, &link, &pokes).map_err(unusable)?,
+            runtimes: runtimes(config, &link, &pokes, &marks).map_err(unusable)?,
             link: Arc::clone(&link),
             outbox: Arc::default(),
             drivers: Drivers::default(),
             pokes,
-            marks: Marks::in_folder(&config.data_dir).map_err(unusable)?,
+            marks,
             files: Files::in_folder(config.secrets_dir.clone()),
             permits: Semaphore::new(config.parallel_starts.max(1)),
             farewell: config.farewell,
@@ -216,10 +217,11 @@ fn runtimes(
     config: &AgentConfig,
     link: &Arc<dyn ControlLink>,
     pokes: &Arc<Pokes>,
+    marks: &Marks,
 ) -> io::Result<BTreeMap<Driver, Arc<Runtime>>> {
     let mut runtimes = BTreeMap::new();
     if let Some(docker) = config.docker.clone() {
-        let docker = Docker::new(config, docker, Arc::clone(link), Arc::clone(pokes));
+        let docker = Docker::new(config, docker, Arc::clone(link), Arc::clone(pokes), marks.clone());
         runtimes.insert(Driver::Docker, Arc::new(Runtime::Docker(docker)));
     }
     if let Some(exec) = config.exec.clone() {

@@ -490,6 +490,9 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(engines(&cluster), before);
 
+    hang_an_engine(&cluster);
+    let before: Vec<Vec<String>> = engines(&cluster);
+
     cluster.nodes.iter_mut().for_each(fleet::Node::kill);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(engines(&cluster), before, "a control plane that is gone took containers along");
@@ -520,6 +523,26 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
         let counts: Vec<usize> = engines(&cluster).iter().map(Vec::len).collect();
         (counts.iter().sum::<usize>() == 6).then_some(())
     });
+}
+
+/// What an engine runs that hangs is said to be out of sight, and nothing is started again for it.
+fn hang_an_engine(cluster: &Cluster) {
+    let engine = cluster.nodes[1].engine.as_ref().unwrap();
+    let since = Instant::now();
+    engine.signal(rustix::process::Signal::STOP);
+    let unseen = eventually("out of sight", || {
+        let status = cluster.nodes[0].json(&["status"])?;
+        let replicas = status["replicas"].as_array()?;
+        let unseen = replicas.iter().any(|row| row["node"] == "n2" && row["code"] == "engine_unreachable");
+        unseen.then(|| status["deployments"][0].clone())
+    });
+    let said = since.elapsed();
+    engine.signal(rustix::process::Signal::CONT);
+    assert_eq!(unseen["status"], "degraded", "{unseen:#}");
+    let status = active(cluster, 0);
+    println!("an engine hung: said after {said:?}, seen again and active after {:?}", since.elapsed());
+    let restarted = |row: &Value| row["restarts"] != 0 || !row["code"].is_null();
+    assert!(!status["replicas"].as_array().unwrap().iter().any(restarted), "{status:#}");
 }
 
 fn engines(cluster: &Cluster) -> Vec<Vec<String>> {

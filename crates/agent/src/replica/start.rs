@@ -198,7 +198,7 @@ pub(super) async fn launch(shared: &Shared, runtime: &Runtime, work: &Work, read
             }
         }
     };
-    if let Err(error) = shared.marks.set(&work.container_name()) {
+    if let Err(error) = shared.marks.set(&work.container_name(), &handle) {
         tracing::warn!(replica = %work.key, %error, "what was made could not be noted");
     }
     let begun = match runtime.look(&handle).await {

@@ -27,6 +27,7 @@ use std::{
 use bollard::{
     Docker as Client,
     errors::Error,
+    models::ContainerSummary,
     query_parameters::{
         ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
     },
@@ -34,6 +35,7 @@ use bollard::{
 use longshore_model::{
     Driver, NodeName, Work, WorkKey,
     container::{Hook, PullPolicy},
+    work::container_name,
 };
 
 use tokio::task::AbortHandle;
@@ -43,6 +45,7 @@ use crate::{
     backoff::Backoff,
     config::{AgentConfig, DockerConfig},
     link::ControlLink,
+    marks::Marks,
     pulls::{ImageWanted, Pulls, Ticket},
 };
 
@@ -60,6 +63,7 @@ pub(crate) struct Docker {
     node: NodeName,
     cluster_id: String,
     pulls: Pulls,
+    marks: Marks,
     making_networks: tokio::sync::Mutex<()>,
     listener: Option<AbortHandle>,
 }
@@ -82,6 +86,7 @@ impl Docker {
         config: DockerConfig,
         link: Arc<dyn ControlLink>,
         pokes: Arc<Pokes>,
+        marks: Marks,
     ) -> Self {
         let client = Arc::new(OnceLock::new());
         let mut docker = Self {
@@ -92,6 +97,7 @@ impl Docker {
             ),
             client,
             config,
+            marks,
             making_networks: tokio::sync::Mutex::default(),
             listener: None,
             node: agent.node.clone(),
@@ -189,7 +195,18 @@ impl Docker {
     async fn found(&self, filters: HashMap<String, Vec<String>>) -> Result<Vec<Found>, RuntimeError> {
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let list = self.call(LONG, async |client| client.list_containers(Some(options)).await).await?;
-        Ok(list.iter().filter_map(labels::found).collect())
+        let ours = list.iter().filter_map(|container| Some((container, labels::found(container)?)));
+        Ok(ours.filter(|(container, found)| self.was_made_here(container, found)).map(|(_, found)| found).collect())
+    }
+
+    /// Labels alone prove nothing: an image that somebody made of a container of ours hands them on to whatever is run from
+    /// it. Ours has the name it was given, or is the very one that was noted when it was made, whatever it is called now.
+    fn was_made_here(&self, container: &ContainerSummary, found: &Found) -> bool {
+        let name = container_name(&found.key, found.attempt);
+        let given = [self.own_name(&name), name.clone()];
+        let called =
+            |given: &String| container.names.iter().flatten().any(|name| name.trim_start_matches('/') == given);
+        given.iter().any(called) || self.marks.is_of(&name, &found.handle)
     }
 
     async fn client(&self) -> Result<Client, RuntimeError> {

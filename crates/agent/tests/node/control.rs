@@ -148,6 +148,20 @@ impl Control {
         self.hears(work, ReplicaState::Running, None).await
     }
 
+    /// Waits until this attempt has come to run or to fail, and says which was last.
+    pub(crate) async fn runs_or_fails(&self, work: &Work) -> ReplicaState {
+        let settled = |seen: &&Sighting| {
+            seen.key == work.key
+                && seen.attempt == work.attempt
+                && (seen.state == ReplicaState::Failed || (seen.state, seen.code) == (ReplicaState::Running, None))
+        };
+        let last = |inner: &Inner| {
+            inner.seen.iter().rev().find(|seen| seen.key == work.key).filter(settled).map(|it| it.state)
+        };
+        let found = self.until(SOON, last).await;
+        found.unwrap_or_else(|| panic!("{} neither runs nor fails: {:#?}", work.key, self.history(&work.key)))
+    }
+
     pub(crate) async fn stopped(&self, work: &Work) -> Sighting {
         self.hears(work, ReplicaState::Stopped, None).await
     }

@@ -104,6 +104,14 @@ impl Engine {
         }
     }
 
+    /// Ends the daemon as a crash would; what it runs runs on until the next one looks.
+    pub(crate) fn kill_daemon(&self) {
+        if let Some(mut daemon) = self.daemon.lock().unwrap().take() {
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+        }
+    }
+
     pub(crate) fn launch(&self) -> Result<(), String> {
         self.launch_with(&["--default-address-pool", "base=10.90.0.0/20,size=24"])
     }
@@ -126,7 +134,8 @@ impl Engine {
         *self.daemon.lock().unwrap() = Some(daemon);
         let deadline = Instant::now() + Duration::from_mins(1);
         while !self.try_docker(&["version"]).status.success() {
-            if Instant::now() > deadline {
+            let ended = self.daemon.lock().unwrap().as_mut().is_some_and(|daemon| daemon.try_wait().unwrap().is_some());
+            if ended || Instant::now() > deadline {
                 let log = fs::read_to_string(self.folder.path().join("dockerd.log")).unwrap_or_default();
                 let end: Vec<&str> = log.lines().rev().take(5).collect();
                 return Err(format!("dockerd does not answer; its last words, newest first: {end:#?}"));
@@ -169,9 +178,24 @@ impl Engine {
     }
 }
 
+/// Ends what stands between an engine that is gone and its containers: an engine that crashed leaves it behind, and so does
+/// one whose container could not be started.
+fn end_shims(folder: &Path) {
+    let folder = folder.to_string_lossy().into_owned();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let pid = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+        if let Some(pid) = pid.filter(|_| line.contains("containerd-shim") && line.contains(&folder)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         self.end_daemon();
+        end_shims(self.folder.path());
         // An engine that keeps its containers over a restart keeps this mount too.
         let _ = rustix::mount::unmount(self.folder.path().join("data"), rustix::mount::UnmountFlags::DETACH);
         let _ = run("ip", &["link", "del", &self.card]);

@@ -7,6 +7,7 @@ mod looking;
 mod processes;
 mod pulls;
 mod restarts;
+mod trouble;
 
 use crate::runner::Story;
 
@@ -51,6 +52,7 @@ pub(crate) fn all() -> Vec<Story> {
         processes::stories(),
         docker::stories(),
         pulls::stories(),
+        trouble::stories(),
     ]
     .into_iter()
     .flatten()

@@ -314,14 +314,35 @@ impl Engine {
     }
 }
 
+/// Ends what stands between an engine that is gone and its containers: one whose container could not be started leaves it
+/// behind.
+fn end_shims(folder: &Path) {
+    let folder = folder.to_string_lossy().into_owned();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let pid = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+        if let Some(pid) = pid.filter(|_| line.contains("containerd-shim") && line.contains(&folder)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_raw(i32::try_from(self.daemon.id()).unwrap()).unwrap(), signal);
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         let containers = self.try_docker(&["ps", "-aq"]);
         for id in String::from_utf8_lossy(&containers.stdout).lines() {
             self.try_docker(&["rm", "-f", id]);
         }
-        let _ = kill_process(Pid::from_raw(i32::try_from(self.daemon.id()).unwrap()).unwrap(), Signal::TERM);
+        self.signal(Signal::TERM);
         let _ = self.daemon.wait();
+        end_shims(&self.folder);
         let _ = rustix::mount::unmount(self.folder.join("data"), rustix::mount::UnmountFlags::DETACH);
     }
 }

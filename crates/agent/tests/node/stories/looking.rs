@@ -214,8 +214,9 @@ async fn a_secret_that_does_not_exist_is_a_failed_start(ground: Ground, driver: 
 
 async fn a_busy_replica_and_its_machine_are_measured(ground: Ground, driver: Driver) {
     let (node, work) = running(&ground, driver, "trap 'exit 0' TERM; while :; do :; done").await;
+    // On a machine that is busy with other things its share is small; one that sleeps uses none at all.
     let busy = |beat: &longshore_model::Heartbeat| {
-        beat.usage.iter().any(|usage| usage.key == work.key && usage.cpu_millis > 100 && usage.memory_bytes > 0)
+        beat.usage.iter().any(|usage| usage.key == work.key && usage.cpu_millis > 20 && usage.memory_bytes > 0)
     };
     let mut found = false;
     for _ in 0..300 {
