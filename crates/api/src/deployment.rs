@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 /// A manifest to apply: the files as texts, because the daemon does not read the caller's disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplyRequest {
     /// Compose files in order, by name; each is among `texts`.
@@ -31,6 +31,13 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+}
+
+/// Its files may be secrets, and so may its variables.
+impl std::fmt::Debug for ApplyRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ApplyRequest({}, {} files)", self.files.join(", "), self.texts.len() + self.bytes_base64.len())
+    }
 }
 
 /// A manifest that was accepted.

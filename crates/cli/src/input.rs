@@ -62,11 +62,21 @@ pub(crate) fn read(what: &str, file: Option<&Path>) -> anyhow::Result<String> {
 /// The same, whatever bytes they are.
 pub(crate) fn read_bytes(what: &str, file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let Some(file) = file else {
-        let mut bytes = Vec::new();
-        io::stdin().read_to_end(&mut bytes).with_context(|| format!("the {what} on standard input cannot be read"))?;
-        return Ok(bytes);
+        let bytes = at_most(io::stdin().lock());
+        return bytes.with_context(|| format!("the {what} on standard input cannot be read"));
     };
-    std::fs::read(file).with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
+    let bytes = std::fs::File::open(file).and_then(at_most);
+    bytes.with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
+}
+
+/// All there is, unless that is more than any manifest or secret may be: some files have no end.
+fn at_most(from: impl io::Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MAX_BYTES} bytes")));
+    }
+    Ok(bytes)
 }
 
 /// A number and a unit.
@@ -87,6 +97,15 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_end_is_refused_and_not_read_to_it() {
+        let refused = read_bytes("secret", Some(Path::new("/dev/zero"))).unwrap_err();
+        assert!(
+            format!("{refused:#}").starts_with("the secret in `/dev/zero` cannot be read: it has more than"),
+            "{refused:#}"
+        );
+    }
 
     #[test]
     fn a_time_is_a_number_and_a_unit() {

@@ -162,8 +162,9 @@ impl Telemetry {
 
     /// The first command known of those that a pass has heard of since the one before.
     pub(crate) fn commit_between(&self, after: StateIndex, through: StateIndex) -> Option<Context> {
-        let range = after.0.saturating_add(1)..=through.0.max(after.0.saturating_add(1));
-        lock(&self.commits).range(range).next().map(|(_, context)| context.clone())
+        // A range that ends before it begins is a mistake to a map, and nothing was heard of here.
+        let heard = (after < through).then(|| after.0.saturating_add(1)..=through.0)?;
+        lock(&self.commits).range(heard).next().map(|(_, context)| context.clone())
     }
 
     /// A replica runs, placed at one time and seen at another.

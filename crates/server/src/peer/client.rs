@@ -83,11 +83,17 @@ impl Calls {
             self.keep(to, connection);
         }
         if status.is_success() {
+            self.unlike().remove(&to.name);
             return Ok(body);
         }
         let refusal = no(status, &body);
         self.complain(to, &refusal);
         Err(refusal)
+    }
+
+    fn unlike(&self) -> MutexGuard<'_, BTreeSet<NodeName>> {
+        // A name is in it or not.
+        self.unlike.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says once of each node that it speaks another protocol: to everybody else it only looks as if it were away.
@@ -96,9 +102,8 @@ impl Calls {
         if envelope.code != RequestCode::ProtocolMismatch.code() {
             return;
         }
-        let news = self.unlike.lock().unwrap_or_else(PoisonError::into_inner).insert(of.name.clone());
-        if news {
-            tracing::warn!(node = %of.name, code = envelope.code, message = envelope.message, "a node cannot be talked to");
+        if self.unlike().insert(of.name.clone()) {
+            tracing::warn!(node = %of.name, code = envelope.code, said = envelope.message, "a node cannot be talked to");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// How telemetry is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Host and port.
     pub(crate) address: String,
@@ -19,6 +19,12 @@ pub(crate) struct Settings {
     pub(crate) figures_every: Duration,
 }
 
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Settings({}{}, {} headers)", self.address, self.path, self.headers.len())
+    }
+}
+
 /// Why nothing is sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
@@ -26,6 +32,10 @@ pub(crate) enum Unusable {
     Endpoint(String),
     #[error("`OTEL_EXPORTER_OTLP_PROTOCOL` is `{0}`, and only `http/json` is spoken")]
     Protocol(String),
+    #[error("`{0}` is `{1}`, and has to be a number of milliseconds from 100 on")]
+    Interval(&'static str, String),
+    #[error("`OTEL_EXPORTER_OTLP_HEADERS` has to be `NAME=VALUE` pairs with commas between them")]
+    Headers,
 }
 
 impl Settings {
@@ -45,26 +55,34 @@ impl Settings {
             return Err(Unusable::Endpoint(endpoint));
         }
         // The port that collectors listen at for this.
-        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:4318") };
-        let millis = |name: &str, usual: u64| {
-            let number = said(name).and_then(|value| value.parse().ok());
-            Duration::from_millis(number.unwrap_or(usual).max(100))
+        let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
+        let address = if has_port { address.to_owned() } else { format!("{address}:4318") };
+        let millis = |name: &'static str, usual: u64| match said(name) {
+            None => Ok(Duration::from_millis(usual)),
+            Some(value) => match value.trim().parse() {
+                Ok(number @ 100..) => Ok(Duration::from_millis(number)),
+                Ok(_) | Err(_) => Err(Unusable::Interval(name, value)),
+            },
         };
         Ok(Some(Self {
             address,
             path: path.trim_end_matches('/').to_owned(),
-            headers: headers(&said("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default()),
+            headers: headers(&said("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())?,
             service: said("OTEL_SERVICE_NAME").unwrap_or_else(|| "longshore".to_owned()),
-            spans_every: millis("OTEL_BSP_SCHEDULE_DELAY", 5_000),
-            figures_every: millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000),
+            spans_every: millis("OTEL_BSP_SCHEDULE_DELAY", 5_000)?,
+            figures_every: millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000)?,
         }))
     }
 }
 
-/// `name=value` pairs, with commas between them.
-fn headers(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+/// `name=value` pairs, with commas between them. What is wrong with them is not repeated: they may hold a key.
+fn headers(text: &str) -> Result<Vec<(String, String)>, Unusable> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').ok_or(Unusable::Headers)?;
+        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    pairs.map(pair).collect()
 }
 
 #[cfg(test)]
@@ -95,7 +113,13 @@ mod tests {
             "collector:4318"
         );
 
+        assert_eq!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://[::1]")]).unwrap().unwrap().address, "[::1]:4318");
+
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
+        for wrong in [("OTEL_BSP_SCHEDULE_DELAY", "soon"), ("OTEL_METRIC_EXPORT_INTERVAL", "5")] {
+            assert_eq!(read(&[endpoint, wrong]), Err(Unusable::Interval(wrong.0, wrong.1.to_owned())));
+        }
+        assert_eq!(read(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "sesame")]), Err(Unusable::Headers));
         assert_eq!(read(&[endpoint, ("OTEL_SDK_DISABLED", "true")]), Ok(None));
         let grpc = read(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]);
         assert_eq!(grpc, Err(Unusable::Protocol("grpc".to_owned())));

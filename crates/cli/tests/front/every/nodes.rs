@@ -19,13 +19,14 @@ pub(super) fn words(tour: &mut Tour) {
     // How busy the machine is, and how large, is not for us to say.
     let steady = inspected.lines().filter(|line| !line.starts_with("measured") && !line.starts_with("cores"));
     let steady = steady.fold(String::new(), |out, line| out + line + "\n");
+    let steady = steady.replace("linux/amd64", "linux/[ARCH]").replace("linux/arm64", "linux/[ARCH]");
     insta::assert_snapshot!(steady, @r"
     exit 0
     NODE n1-2
     health ready
     intent active
     role manager
-    platform linux/amd64
+    platform linux/[ARCH]
     drivers exec
     labels zone=east
     memory 0 of # given out
