@@ -17,7 +17,7 @@ use longshore_api::{Changed, Client, ClientError, Endpoint, Token, TokenError, T
 use serde::Serialize;
 
 pub(crate) use self::commands::{Command, run};
-use crate::{exit::Exit, place, print, suggest, table};
+use crate::{exit::Exit, place, print, suggest};
 
 /// Where the daemon is, and how its answer is shown.
 #[derive(Debug, Args)]
@@ -143,7 +143,7 @@ pub(crate) fn show<T: Serialize>(
 /// An answer as text.
 pub(crate) fn shown<T: Serialize>(how: Shown, answer: &T, draw: impl FnOnce(&T) -> String) -> anyhow::Result<String> {
     Ok(match how {
-        Shown::Text => table::fitted(&draw(answer)),
+        Shown::Text => draw(answer),
         Shown::Json => serde_json::to_string_pretty(answer)? + "\n",
         Shown::Yaml => longshore_compose::yaml::emit::emit(&serde_json::to_value(answer)?),
     })

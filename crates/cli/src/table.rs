@@ -13,24 +13,21 @@ pub(crate) fn draw(heading: &[&str], rows: &[Vec<String>]) -> String {
     let all: Vec<&Vec<String>> = std::iter::once(&heading).chain(rows).collect();
     let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(|cell| visible(cell)).max();
     let widths: Vec<usize> = (0..heading.len()).map(|at| width(at).unwrap_or(0)).collect();
+    let columns = io::stdout().is_terminal().then(|| size().0);
     all.iter().fold(String::new(), |mut out, row| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {
             let padding = width.saturating_sub(visible(cell));
             format!("{cell}{}", " ".repeat(padding))
         });
         let line = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(out, "{}", line.trim_end());
+        let _ = writeln!(out, "{}", fitted(line.trim_end(), columns));
         out
     })
 }
 
-/// Lines cut to the terminal's width, where there is a terminal: a row that wraps is no row.
-pub(crate) fn fitted(text: &str) -> String {
-    if !io::stdout().is_terminal() {
-        return text.to_owned();
-    }
-    let (columns, _) = size();
-    text.lines().fold(String::new(), |out, line| out + &cut(line, columns) + "\n")
+/// A row cut to the terminal's width, where there is a terminal: a row that wraps is no row. Sentences around a table wrap.
+fn fitted(row: &str, columns: Option<usize>) -> String {
+    columns.map_or_else(|| row.to_owned(), |columns| cut(row, columns))
 }
 
 #[cfg(test)]
