@@ -38,6 +38,9 @@ use crate::view::View;
 
 /// Time between two cycles.
 pub const CYCLE: Duration = Duration::from_secs(30);
+/// The least time between two moves, whoever leads: a new leader begins its cycles when it begins to lead, and the old one may
+/// just have made a move. A second less than a cycle, as clocks that tick every thirty seconds do not do so to the millisecond.
+const APART: Duration = Duration::from_secs(29);
 /// A new leader knows little of the past: until its smoothed values mean something it moves nothing.
 const SILENCE: Duration = Duration::from_mins(5);
 /// Intervals after which a sample says nothing any more: a machine that crashed stops to count within a few.
@@ -114,6 +117,9 @@ impl Rebalancer {
         self.forget_gone(view);
         let fresh = self.take_temperatures(view, now);
         let mut cycle = Cycle { plan: Plan { made_from, made_at: now, ..Plan::default() }, skips: Vec::new() };
+        if last_move(view).is_some_and(|last| now.since(last) < APART) {
+            return cycle;
+        }
         if now.since(self.leads_since) >= SILENCE {
             relieve::relieve(self, view, &fresh, now, &mut cycle);
         }
@@ -176,6 +182,11 @@ impl Rebalancer {
         self.usage.retain(|subject, _| skips::exists(view, subject));
         self.told.forget_gone(view);
     }
+}
+
+/// When anything was last moved, by whichever leader.
+fn last_move(view: &View) -> Option<Time> {
+    view.groups.iter().flatten().flat_map(|group| &group.slots).filter_map(|slot| slot.moved_at).max()
 }
 
 #[cfg(test)]

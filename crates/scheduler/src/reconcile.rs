@@ -42,7 +42,7 @@ use longshore_model::{
 
 use self::{
     preempt::Leaving,
-    second_look::{Answered, Leftover},
+    second_look::{Answered, Brought, Leftover},
 };
 use crate::{
     ask::Ask,
@@ -86,7 +86,9 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
     let mut leaving = Leaving::default();
     let mut turns = Turns::new(view);
     scale::close_first(view, &turns.queue);
-    turns.add_relieved(view);
+    if turns.are_relieved(view) == Relief::Some {
+        turns.add_waiting(view);
+    }
     while let Some(group) = turns.next() {
         let pass = Pass::new(view, now);
         let ask = Ask::new(pass.view, group, now, counts);
@@ -94,12 +96,11 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
         let lost = preempt::make_room(view, &mut ask, &outcome.unmet, &mut leaving);
         let left = outcome.left.or_nothing(view, &ask, outcome.changes.as_ref());
         counts = ask.into_counts();
-        if let Some(at) = outcome.wake_at {
-            view.alarms.insert((at, group));
-        }
+        view.set_alarm(group, outcome.wake_at);
         let place = outcome.changes.is_some().then_some(plan.groups.len());
         let told = left.answers_from();
-        answered.push(Answered { group, place, left });
+        let brought = Brought::by(outcome.changes.as_ref(), &lost);
+        answered.push(Answered { group, place, brought, left });
         second_look::note_lost(view, &mut answered, turns.add(view, lost), now);
         if let Some(changes) = outcome.changes {
             // The group stays dirty until its events have come back: a plan that is never committed, or only in
@@ -107,7 +108,9 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
             view.dirty.insert(group);
             suppose_told(view, group, &changes.items[..told]);
             plan.groups.push(changes);
-            if turns.add_relieved(view) == Relief::Some {
+            if turns.are_relieved(view) == Relief::Some {
+                turns.forget(second_look::withdraw(view, &mut plan, &mut answered));
+                turns.add_waiting(view);
                 second_look::look_at_relieved(view, &mut plan, &mut answered, &mut leaving, now);
             }
         }
@@ -184,18 +187,27 @@ impl Turns {
         late
     }
 
-    /// Adds whoever waits in a namespace with a quota, once somebody was told to stop: that gives some of it back.
-    fn add_relieved(&mut self, view: &View) -> Relief {
+    /// Whether somebody was told to stop since it was last asked: that gives some of a quota back.
+    fn are_relieved(&mut self, view: &View) -> Relief {
         if view.quotas.is_empty() || view.told_to_stop() == self.told {
             return Relief::None;
         }
         self.told = view.told_to_stop();
-        for group in view.waiting.iter().filter(|group| view.quotas.contains_key(&view.group(**group).key.namespace)) {
+        Relief::Some
+    }
+
+    /// Those whose answer was withdrawn count as not asked.
+    fn forget(&mut self, withdrawn: Vec<GroupIx>) {
+        self.had.retain(|group| !withdrawn.contains(group));
+    }
+
+    /// Adds whoever waits in a namespace with a quota and has no answer yet.
+    fn add_waiting(&mut self, view: &View) {
+        for group in view.waiting.iter().filter(|group| view.has_quota(**group)) {
             if !self.had.contains(group) {
                 self.insert(view, *group);
             }
         }
-        Relief::Some
     }
 
     fn insert(&mut self, view: &View, group: GroupIx) {

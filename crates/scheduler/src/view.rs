@@ -153,6 +153,18 @@ impl View {
         self.dirty.retain(|group| self.groups[group.at()].is_some());
     }
 
+    /// When a group is to be asked again although nothing happened. What it said before is void: whoever has only the state
+    /// would not know of it.
+    pub(crate) fn set_alarm(&mut self, group: GroupIx, at: Option<Time>) {
+        let last = std::mem::replace(&mut self.group_mut(group).alarm, at);
+        if let Some(last) = last {
+            self.alarms.remove(&(last, group));
+        }
+        if let Some(at) = at {
+            self.alarms.insert((at, group));
+        }
+    }
+
     /// What is on nodes that are gone is looked at again when evacuation stops or may go on.
     fn notice_brake(&mut self) {
         let braked = if absence::is_braked(self) { Braked::Yes } else { Braked::No };

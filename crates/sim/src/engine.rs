@@ -213,7 +213,7 @@ impl<'s> Engine<'s> {
         if self.state.index() != before {
             self.perhaps_change_leader();
             if self.succession == Succession::AtEveryEvent {
-                self.forget_all_but_the_state();
+                self.learn_the_view_anew();
             }
         }
     }

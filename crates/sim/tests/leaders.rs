@@ -1,6 +1,10 @@
 //! A leader replaced at any event boundary: whoever takes over, from the replicated state alone, comes to the same end.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use longshore_model::Time;
 use longshore_sim::{
@@ -58,4 +62,34 @@ fn a_leader_replaced_at_any_event_boundary_continues_to_the_same_end() {
             assert_eq!(end(&disturbed), end(&undisturbed), "{story}, with a new leader at {at} ms");
         }
     }
+}
+
+#[test]
+fn whoever_decides_from_the_state_alone_after_every_event_leaves_the_same_record_to_the_byte() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let mut compared = 0;
+    for path in files(&root) {
+        let Ok(scenario) = Scenario::parse("story.yaml", &fs::read_to_string(&path).unwrap()) else { continue };
+        // What is lost on the way is drawn anew for every message, and heirs look at other instants.
+        if scenario.faults.is_some() {
+            continue;
+        }
+        let (plain, heirs) = (longshore_sim::run(&scenario), longshore_sim::run_with_new_leaders(&scenario));
+        assert_eq!(plain.to_golden(), heirs.to_golden(), "{}", path.display());
+        compared += 1;
+    }
+    assert!(compared > 100, "only {compared} scenarios were compared");
+}
+
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            found.insert(path);
+        }
+    }
+    found
 }

@@ -89,7 +89,7 @@ impl State {
                     let node = nodes.get(&replica.assignment.node);
                     let lost = node.is_none_or(|node| node.health == Health::Down);
                     replica.failures = 0;
-                    (replica.state, replica.code) = if lost {
+                    (replica.state, replica.code) = if lost && !finished::is_at_rest(replica) {
                         (ReplicaState::Lost, Some(RuntimeCode::NodeLost))
                     } else {
                         (ReplicaState::Failed, Some(RuntimeCode::Exited))

@@ -95,6 +95,11 @@ pub(crate) fn ending(spec: &ServiceSpec, replica: &Replica) -> Option<Ending> {
     }
 }
 
+/// Whether a job's generation failed, so that nothing of it is at work wherever it is.
+pub(crate) fn is_at_rest(replica: &Replica) -> bool {
+    is_job(replica.assignment.terms.kind) && replica.state == ReplicaState::Failed
+}
+
 pub(crate) const fn is_job(kind: ServiceKind) -> bool {
     match kind {
         ServiceKind::Batch | ServiceKind::Sysbatch => true,

@@ -137,13 +137,15 @@ impl State {
     }
 
     /// What ran there is lost until the node says otherwise. Work that had ended, well or for good, stays ended:
-    /// losing its machine does not undo it.
+    /// losing its machine does not undo it. Nor is a job's that failed and is to be started again lost: nothing of it is at
+    /// work there, and whoever counts what is must be able to tell.
     fn lose_replicas(&mut self, node: &NodeName, at: Time) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, group) in &mut self.groups {
             for slot in group.slots.values_mut() {
                 for replica in slot.replicas.iter_mut().filter(|replica| replica.assignment.node == *node) {
-                    if finished::ending(&group.spec, replica).is_some() || replica.state == ReplicaState::Lost {
+                    let over = finished::ending(&group.spec, replica).is_some() || finished::is_at_rest(replica);
+                    if over || replica.state == ReplicaState::Lost {
                         continue;
                     }
                     replica.before_loss = Some((replica.state, replica.since));

@@ -350,3 +350,19 @@ fn what_a_driver_measured_replaces_what_was_declared() {
     assert_eq!(summary(&cycle), ["shop-web-0: a -> b"]);
     assert!(cycle.skips.iter().all(|skip| skip.reason != SkipReason::ReliefFloor));
 }
+
+#[test]
+fn a_new_leader_that_looks_at_once_makes_no_second_move_in_the_same_half_minute() {
+    let mut world = World::new(&["a", "b", "c"]);
+    world.run("web", service(100), &["a", "a", "a"]);
+    world.view.apply(&Event::EvenOutAsked(key("web")));
+    let first = world.cycle(&[]);
+    assert_eq!(summary(&first).len(), 1, "one of three goes to an empty node");
+    world.carry_out(&first.plan);
+    let looks = [(5_000, 0), (28_999, 0), (29_000, 1)];
+    for (later, moves) in looks {
+        let mut heir = Rebalancer::new(Time(first.plan.made_at.0 + later));
+        let second = heir.cycle(&mut world.view, StateIndex(0), Time(first.plan.made_at.0 + later));
+        assert_eq!(summary(&second).len(), moves, "{later} ms after the first");
+    }
+}

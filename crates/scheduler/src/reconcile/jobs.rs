@@ -13,7 +13,9 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{PlanItem, ReplicaState, RuntimeCode, ServiceKind, SlotKey, service::RestartCondition};
+use longshore_model::{
+    PlanItem, ReplicaState, RuntimeCode, ServiceKind, SlotKey, replica::Wanted, service::RestartCondition,
+};
 
 use super::{Pass, slots};
 use crate::{
@@ -78,14 +80,15 @@ pub(super) fn collect(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>
     gone
 }
 
-/// Stops what still runs on another spec: its slot runs again once it has stopped.
+/// Stops what still runs on another spec, an older generation that was kept beside the last included: its slot runs again once
+/// all of it has stopped.
 pub(super) fn stop_outdated(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) {
     let known = pass.view.group(ask.group);
     let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
-    let outdated = slots.filter_map(|slot| {
-        let replica = slot.current()?;
-        let stops = slots::is_outdated(ask, replica) && !has_ended(known, replica);
-        stops.then(|| (slot.key.clone(), replica.generation))
+    let outdated = slots.flat_map(|slot| {
+        let running = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
+        let stops = running.filter(|replica| slots::is_outdated(ask, replica) && !has_ended(known, replica));
+        stops.map(|replica| (slot.key.clone(), replica.generation))
     });
     for (slot, generation) in outdated.collect::<Vec<_>>() {
         pass.view.suppose_stopping(ask.group, &slot, generation);
@@ -99,10 +102,17 @@ pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<
     let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
     let ended = slots.filter_map(|slot| {
         let replica = slot.current()?;
-        let again = slots::is_outdated(ask, replica) && has_ended(known, replica);
+        let again = slots::is_outdated(ask, replica) && has_ended(known, replica) && is_alone(view, slot, replica);
         again.then(|| (slots::next_generation(slot), replica.node))
     });
     ended.collect()
+}
+
+/// Whether nothing of a slot is at work beside one of its generations, as far as anybody can see.
+fn is_alone(view: &View, slot: &Slot, replica: &Replica) -> bool {
+    let others = slot.replicas.iter().filter(|other| other.generation != replica.generation);
+    let mut seen = others.filter(|other| !view.fleet.is_down(other.node));
+    seen.all(|other| matches!(other.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
 /// How many more replicas of a group may be at work: as many as there are, unless it is a job of which only some may be at once.
@@ -122,8 +132,9 @@ pub(super) fn an_older_works(slot: &Slot) -> bool {
     older.into_iter().any(|replica| !matches!(replica.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
-/// As many vacancies as may be under way beside what is. What has no turn yet and no generation to show is closed: its
-/// place is opened again when its turn comes.
+/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first: that may be at
+/// work still, so its turn is its own. What has no turn yet and no generation to show is closed: its place is opened again
+/// when its turn comes.
 pub(super) fn in_turn<T>(
     pass: &mut Pass<'_>,
     ask: &Ask,
@@ -133,7 +144,7 @@ pub(super) fn in_turn<T>(
 ) -> Vec<T> {
     let Some(most) = ask.spec.max_concurrent.filter(|_| is_job(ask.spec.kind)) else { return vacancies };
     let known = pass.view.group(ask.group);
-    let asking: BTreeSet<&SlotKey> = vacancies.iter().map(|it| &vacancy(it).slot).collect();
+    let asking: BTreeSet<SlotKey> = vacancies.iter().map(|it| vacancy(it).slot.clone()).collect();
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(slots::given_up).collect();
     let under_way = |slot: &&Slot| {
         let ended = |replica| has_ended(known, replica) || given_up.contains(&slot.key);
@@ -141,6 +152,11 @@ pub(super) fn in_turn<T>(
         !closed.contains(&slot.key) && !asking.contains(&slot.key) && unfinished
     };
     let busy = known.wanted_slots().filter(under_way).count();
+    let may_work = |key: &SlotKey| {
+        let current = known.slot_at(key).ok().and_then(|at| known.slots[at].current());
+        current.is_some_and(|replica| replica.state != ReplicaState::Failed && !has_ended(known, replica))
+    };
+    vacancies.sort_by_cached_key(|it| !may_work(&vacancy(it).slot));
     let later = vacancies.split_off((most as usize).saturating_sub(busy).min(vacancies.len()));
     let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {
         let slot = known.slot_at(key).ok().map(|at| &known.slots[at]);

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longshore_model::{GroupPlan, Plan, SlotKey, Time, config::Preemption};
+use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, Time, config::Preemption};
 
 use super::{
     Pass, global,
@@ -75,7 +75,25 @@ impl Leftover {
 pub(super) struct Answered {
     pub(super) group: GroupIx,
     pub(super) place: Option<usize>,
+    pub(super) brought: Brought,
     pub(super) left: Leftover,
+}
+
+/// What a turn did to the cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// Something was placed, stopped, opened or displaced.
+    Change,
+    /// At most other words for why something waits.
+    NoChange,
+}
+
+impl Brought {
+    pub(super) fn by(changes: Option<&GroupPlan>, lost: &[(GroupIx, SlotKey)]) -> Self {
+        let mut items = changes.into_iter().flat_map(|changes| &changes.items);
+        let waits_only = items.all(|item| matches!(item, PlanItem::Wait(_)));
+        if waits_only && lost.is_empty() { Self::NoChange } else { Self::Change }
+    }
 }
 
 /// Looks again at every group that was answered before the last reservation of the pass.
@@ -102,6 +120,26 @@ pub(super) fn look_again(
     plan.groups.retain(|group| !group.items.is_empty());
 }
 
+/// Takes back the answers of those who wait under a quota and were given nothing; gives back who. They have a whole turn
+/// again, as if they had not been asked: what goes before a placement in a turn, and by which spec a slot is placed, would
+/// otherwise depend on whether a group was due anyway.
+pub(super) fn withdraw(view: &mut View, plan: &mut Plan, answered: &mut Vec<Answered>) -> Vec<GroupIx> {
+    let is_void = |answer: &Answered| {
+        let waits = view.waiting.contains(&answer.group) && view.has_quota(answer.group);
+        waits && answer.brought == Brought::NoChange
+    };
+    let void: Vec<Answered> = answered.extract_if(.., |answer| is_void(answer)).collect();
+    for answer in &void {
+        if let Some(place) = answer.place {
+            plan.groups[place].items.clear();
+        }
+        view.dirty.remove(&answer.group);
+    }
+    let withdrawn: Vec<GroupIx> = void.into_iter().map(|answer| answer.group).collect();
+    view.lift_claims(|group| withdrawn.contains(&group));
+    withdrawn
+}
+
 /// Looks at once at whoever waits for some of a quota and had its turn before some was given back. Those whose turn has
 /// not come must not be served first: whether a group was due anyway would decide who gets it.
 pub(super) fn look_at_relieved(
@@ -113,8 +151,7 @@ pub(super) fn look_at_relieved(
 ) {
     for at in 0..answered.len() {
         let answer = &mut answered[at];
-        let has_quota = view.quotas.contains_key(&view.group(answer.group).key.namespace);
-        if has_quota && !answer.left.vacancies.is_empty() {
+        if view.has_quota(answer.group) && !answer.left.vacancies.is_empty() {
             let lost = answer_anew(view, plan, answer, leaving, now);
             note_lost(view, answered, lost, now);
         }
@@ -135,7 +172,7 @@ pub(super) fn note_lost(view: &View, answered: &mut Vec<Answered>, lost: Vec<(Gr
         } else {
             let ask = Ask::new(view, group, now, Counts::default());
             let left = Leftover { reserved: 0, ..Leftover::new(view, &ask, vec![vacancy], 0) };
-            answered.push(Answered { group, place: None, left });
+            answered.push(Answered { group, place: None, brought: Brought::Change, left });
         }
     }
 }

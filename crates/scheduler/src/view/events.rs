@@ -243,6 +243,7 @@ impl View {
             failures: std::collections::BTreeMap::new(),
             evening_out: EveningOut::Idle,
             promised: 0,
+            alarm: None,
         }));
         self.group_ids.insert(key.clone(), ix);
         ix

@@ -43,6 +43,8 @@ pub(crate) struct Group {
     pub(crate) evening_out: EveningOut,
     /// Placements of the last plan that were not heard of since, noted where others waited.
     pub(crate) promised: u32,
+    /// When it asked to be looked at again.
+    pub(crate) alarm: Option<Time>,
 }
 
 /// One place in the count.

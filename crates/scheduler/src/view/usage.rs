@@ -5,6 +5,8 @@
 
 use longshore_model::Terms;
 
+use super::{GroupIx, View};
+
 /// Sums over the generations of a namespace that shall run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -24,5 +26,12 @@ impl Usage {
         self.replicas = self.replicas.saturating_sub(1);
         self.memory_bytes = self.memory_bytes.saturating_sub(terms.memory_total());
         self.cpu_millis = self.cpu_millis.saturating_sub(terms.cpu_millis);
+    }
+}
+
+impl View {
+    /// Whether a group's namespace has a quota.
+    pub(crate) fn has_quota(&self, group: GroupIx) -> bool {
+        self.quotas.contains_key(&self.group(group).key.namespace)
     }
 }

@@ -8,8 +8,9 @@ use longshore_scheduler::{View, rebalance::Rebalancer};
 use super::{Engine, passes::Debounce};
 
 impl Engine<'_> {
-    /// What is known of the cluster is learned anew from the state.
-    pub(super) fn forget_all_but_the_state(&mut self) {
+    /// The view is made anew from the state. What else a leader keeps (beats, load, the pass it is about to make) stays: it is in
+    /// nobody's state, and a run that lost it would be another run.
+    pub(super) fn learn_the_view_anew(&mut self) {
         self.view = View::default();
         for event in self.state.events() {
             self.view.apply(&event);
@@ -17,7 +18,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn change_leader(&mut self) {
-        self.forget_all_but_the_state();
+        self.learn_the_view_anew();
         self.rebalancer = Rebalancer::new(self.clock());
         for machine in self.machines.values_mut() {
             machine.forget_missed();

@@ -29,7 +29,9 @@ pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String
     let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
     let step = steps(known)?;
     let policy = super::stepped::policy(group, rollout);
-    let proved = |replica: &Replica| replica.since.after(policy.monitor) <= now;
+    // Once it is over, what moves proves itself as in any move; the plan that ended it may still have judged by its own rule.
+    let monitor = if rollout.is_live() { policy.monitor } else { policy.monitor.min(group.spec.update.monitor) };
+    let proved = |replica: &Replica| replica.since.after(monitor) <= now;
     let serves = |replica: &Replica| runs(replica) && (replica.generation < *generation || proved(replica));
     if known.replicas.iter().any(serves) {
         return None;
