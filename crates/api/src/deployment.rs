@@ -163,6 +163,18 @@ pub struct Rollout {
     pub to: u64,
     /// How far it is.
     pub state: String,
+    /// What it waits for; nothing where it waits for a word, or is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<Awaited>,
+}
+
+/// A replica that a rollout waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Awaited {
+    /// Which.
+    pub replica: String,
+    /// What it does, or why it cannot: a code, or a state where there is none.
+    pub code: String,
 }
 
 impl From<&longshore_model::Rollout> for Rollout {
@@ -172,6 +184,7 @@ impl From<&longshore_model::Rollout> for Rollout {
             from: rollout.from.0,
             to: rollout.to.0,
             state: rollout.state.as_str().to_owned(),
+            waits_for: None,
         }
     }
 }

@@ -29,7 +29,7 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
+    AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
 };
 pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};

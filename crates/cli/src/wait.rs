@@ -198,7 +198,13 @@ mod tests {
             reasons: vec!["exited".to_owned()],
             revision,
             revisions: vec![revision],
-            rollout: rollout.map(|(to, state)| Rollout { number: 1, from: 1, to, state: state.to_owned() }),
+            rollout: rollout.map(|(to, state)| Rollout {
+                number: 1,
+                from: 1,
+                to,
+                state: state.to_owned(),
+                waits_for: None,
+            }),
             services: Vec::new(),
         }
     }

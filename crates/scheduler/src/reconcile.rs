@@ -15,6 +15,7 @@ mod abort;
 pub(crate) mod absence;
 pub(crate) mod attempt;
 pub(crate) mod buckets;
+pub(crate) mod changeover;
 mod foresight;
 pub(crate) mod global;
 mod handover;
@@ -85,7 +86,7 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
     let mut answered = Vec::new();
     let mut leaving = Leaving::default();
     let mut turns = Turns::new(view);
-    scale::close_first(view, &turns.queue);
+    scale::close_first(view, &turns.queue, now);
     if turns.are_relieved(view) == Relief::Some {
         turns.add_waiting(view);
     }
@@ -109,7 +110,7 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
             suppose_told(view, group, &changes.items[..told]);
             plan.groups.push(changes);
             if turns.are_relieved(view) == Relief::Some {
-                turns.forget(second_look::withdraw(view, &mut plan, &mut answered));
+                turns.forget(&second_look::withdraw(view, &mut plan, &mut answered));
                 turns.add_waiting(view);
                 second_look::look_at_relieved(view, &mut plan, &mut answered, &mut leaving, now);
             }
@@ -197,7 +198,7 @@ impl Turns {
     }
 
     /// Those whose answer was withdrawn count as not asked.
-    fn forget(&mut self, withdrawn: Vec<GroupIx>) {
+    fn forget(&mut self, withdrawn: &[GroupIx]) {
         self.had.retain(|group| !withdrawn.contains(group));
     }
 
@@ -295,6 +296,7 @@ impl<'a> Pass<'a> {
         let mut vacancies = needs.vacancies;
         vacancies.extend(scale::missing(self, group, &closed));
         self.place(ask, vacancies);
+        changeover::wait_for_room(self, ask, &closed);
         rollout::note_standing(self, ask, &closed);
     }
 

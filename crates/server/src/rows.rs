@@ -2,33 +2,78 @@
 
 use std::collections::BTreeMap;
 
-use longshore_api::{Candidate, Deployment, Node, Pending, Port, Replica, Rollout, Service, Why};
+use longshore_api::{Awaited, Candidate, Deployment, Node, Pending, Port, Replica, Rollout, Service, Why};
 use longshore_model::{
-    DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RuntimeCode, Slot, SlotKey, Time,
+    DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RolloutState, RuntimeCode, Slot,
+    SlotKey, Time,
     replica::{Wanted, occupies},
 };
-use longshore_scheduler::{explain, explain_placed};
+use longshore_scheduler::{View, explain, explain_placed};
 use longshore_store::{Group, State, is_live};
 
 use crate::leader::view_of;
 
-pub(crate) fn deployments(state: &State) -> Vec<Deployment> {
+pub(crate) fn deployments(state: &State, now: Time) -> Vec<Deployment> {
     let names = state.deployments().map(|(namespace, name, _)| (namespace, name));
-    names.filter_map(|(namespace, name)| deployment(state, namespace, name)).collect()
+    let mut view = None;
+    names.filter_map(|(namespace, name)| row(state, (namespace, name), &mut view, now)).collect()
 }
 
-pub(crate) fn deployment(state: &State, namespace: &NamespaceName, name: &DeploymentName) -> Option<Deployment> {
+pub(crate) fn deployment(
+    state: &State,
+    namespace: &NamespaceName,
+    name: &DeploymentName,
+    now: Time,
+) -> Option<Deployment> {
+    row(state, (namespace, name), &mut None, now)
+}
+
+/// One row. A view is made when the first rollout has to be asked why it does not go on.
+fn row(
+    state: &State,
+    (namespace, name): (&NamespaceName, &DeploymentName),
+    view: &mut Option<View>,
+    now: Time,
+) -> Option<Deployment> {
     let known = state.deployment(namespace, name)?;
     let report = state.status(namespace, name)?;
+    let mut reasons: Vec<String> = report.reasons.into_iter().map(str::to_owned).collect();
+    let rollout = known.rollout.as_deref().map(|rollout| {
+        let waits_for = awaited(state, (namespace, name), rollout.state, (view, now));
+        Rollout { waits_for, ..Rollout::from(rollout) }
+    });
+    let code = rollout.as_ref().and_then(|rollout| Some(rollout.waits_for.as_ref()?.code.clone()));
+    reasons.extend(code.filter(|code| *code != ReplicaState::Running.as_str() && !reasons.contains(code)));
     Some(Deployment {
         namespace: namespace.to_string(),
         name: name.to_string(),
         status: report.status.as_str().to_owned(),
-        reasons: report.reasons.into_iter().map(str::to_owned).collect(),
+        reasons,
         revision: known.in_force.0,
         revisions: known.revisions.iter().map(|kept| kept.number.0).collect(),
-        rollout: known.rollout.as_deref().map(Rollout::from),
+        rollout,
         services: state.groups_of(namespace, name).map(|(key, group)| service(key, group)).collect(),
+    })
+}
+
+/// What a rollout waits for: a step that has begun, or one that cannot.
+fn awaited(
+    state: &State,
+    (namespace, name): (&NamespaceName, &DeploymentName),
+    rollout: RolloutState,
+    (view, now): (&mut Option<View>, Time),
+) -> Option<Awaited> {
+    if !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
+        return None;
+    }
+    if let Some(awaited) = state.rollout_waits_for(namespace, name) {
+        return Some(Awaited { replica: awaited.slot.printed(&awaited.group), code: awaited.code.to_owned() });
+    }
+    let view = view.get_or_insert_with(|| view_of(state));
+    state.groups_of(namespace, name).find_map(|(key, _)| {
+        let told = explain(view, key, now);
+        let (slots, why) = told.first()?;
+        Some(Awaited { replica: slots.first()?.printed(key), code: why.reason.code().to_owned() })
     })
 }
 

@@ -86,7 +86,7 @@ impl Report {
             placements: rows::placements(cluster),
             replicas: rows::replicas(cluster),
             pending: groups.iter().flat_map(|key| pending::of_group(view, key, ended)).collect(),
-            deployments: rows::deployments(cluster),
+            deployments: rows::deployments(cluster, view, ended),
             timeline,
             stats,
             violations,

@@ -203,7 +203,7 @@ impl State {
             .deployments
             .get_mut(&(key.namespace.clone(), key.deployment.clone()))
             .and_then(|deployment| deployment.retired_counters.remove(&key.service));
-        let rolling = self.rolling_of(&key, &spec);
+        let mut rolling = self.rolling_of(&key, &spec);
         let group = self.groups.get_or_insert_with(key.clone(), || Group {
             spec: Arc::clone(&spec),
             revision,
@@ -220,6 +220,10 @@ impl State {
         // Another program may well run where the last one failed.
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
+        }
+        // Another rollout from the same to the same end, as after a change of the count: what was let go on goes on.
+        if rolling.held == group.rolling.held && group.spec.is_same_program(&spec) {
+            rolling.promotion = group.rolling.promotion;
         }
         let run_again = finished::run_again(&key, group, &spec);
         group.spec = Arc::clone(&spec);

@@ -31,7 +31,7 @@ pub use access::Access;
 pub use error::CommandError;
 pub use quota::{Desired, Share};
 pub use state::{Deployment, Group, Revision, State};
-pub use status::{StatusReport, is_live};
+pub use status::{Awaited, StatusReport, is_live};
 
 #[cfg(test)]
 mod stories;

@@ -7,8 +7,10 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    DeploymentName, DeploymentStatus, NamespaceName, ReplicaState, RolloutState, RuntimeCode, ServiceSpec, Slot,
+    DeploymentName, DeploymentStatus, GroupKey, NamespaceName, ReplicaState, RolloutState, RuntimeCode, ServiceSpec,
+    Slot, SlotKey,
     replica::{Replica, Wanted},
+    rollout::StepOutcome,
 };
 
 use crate::{
@@ -25,6 +27,17 @@ pub struct StatusReport {
     pub status: DeploymentStatus,
     /// Codes, or states where there is no code, that keep it from being active; each once, in order.
     pub reasons: Vec<&'static str>,
+}
+
+/// A replica whose step a rollout waits for, and what it does: its code, or its state where it has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its service.
+    pub group: GroupKey,
+    /// Which.
+    pub slot: SlotKey,
+    /// The word.
+    pub code: &'static str,
 }
 
 /// Whether a generation can be counted on.
@@ -45,6 +58,35 @@ impl State {
             return Some(StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["removing"] });
         }
         Some(StatusReport { status: tally.status(), reasons: tally.reasons.into_iter().collect() })
+    }
+}
+
+impl State {
+    /// The replica that the rollout under way waits for: the first whose step has begun and not ended, and of those one that does
+    /// not run before one that is only watched. `None` where no step has begun: the next may have no room, which is not the
+    /// state's to know.
+    pub fn rollout_waits_for(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<Awaited> {
+        let rollout = self.deployment(namespace, name)?.rollout.as_ref().filter(|rollout| rollout.is_live())?;
+        let under_way = |slot: &&Slot| {
+            let step = slot.step.filter(|step| step.rollout == rollout.number);
+            slot.wanted == Wanted::Run && step.is_some_and(|step| step.outcome == StepOutcome::UnderWay)
+        };
+        let running = ReplicaState::Running.as_str();
+        let slots = self.groups_of(namespace, name).filter(|(_, group)| group.wanted == Wanted::Run);
+        let slots = slots.flat_map(|(key, group)| group.slots.values().filter(under_way).map(move |slot| (key, slot)));
+        let (key, slot) = slots.min_by_key(|(_, slot)| does(slot) == running)?;
+        Some(Awaited { group: key.clone(), slot: slot.key.clone(), code: does(slot) })
+    }
+}
+
+/// What a slot does, by its last word.
+fn does(slot: &Slot) -> &'static str {
+    let last = slot.replicas.iter().max_by_key(|replica| (is_live(replica), replica.generation));
+    match (last, slot.waiting) {
+        (Some(replica), _) if is_live(replica) => replica.code.map_or(replica.state.as_str(), RuntimeCode::code),
+        (_, Some(reason)) => reason.code(),
+        (Some(replica), None) => replica.state.as_str(),
+        (None, None) => ReplicaState::Pending.as_str(),
     }
 }
 

@@ -12,7 +12,7 @@ use longshore_model::{
 };
 
 use super::{
-    Pass, absence, handover, jobs, restart,
+    Pass, absence, changeover, handover, jobs, restart,
     rollout::{self, Follows},
     second_look::Leftover,
     slots, steps,
@@ -52,6 +52,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let outdated = outdated(pass, ask, &closed);
     steps::take(pass, ask, &outdated, &BTreeSet::new(), &closed);
     place_each(pass, ask, vacancies);
+    changeover::wait_for_room(pass, ask, &closed);
     rollout::note_standing(pass, ask, &closed);
 }
 
@@ -134,7 +135,8 @@ pub(super) fn outdated(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -
     // What is told to stop in this turn, so that an older one counts again, is decided about when it has been.
     let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(slots::stopped).collect();
     let goes = |slot: &Slot| slot.current().is_some_and(|replica| stopped.contains(&(&slot.key, replica.generation)));
-    let staying = view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key) && !goes(slot));
+    let own = view.group(ask.group).wanted_slots().filter(|slot| !changeover::is_misnamed(&ask.spec, &slot.key));
+    let staying = own.filter(|slot| !closed.contains(&slot.key) && !goes(slot));
     let changed = staying.filter(|slot| slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)));
     let changed = changed.filter(|slot| slot.current().is_some_and(|it| takes_work(view.fleet.node(it.node))));
     changed.map(|slot| slot.key.clone()).collect()
@@ -178,16 +180,19 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
             done || (is_there(view, waited_by(slot), *node, slot, pass.now) && feasibility::may_stay(ask, view, *node))
         })
     };
-    let gone: BTreeSet<SlotKey> = view
-        .group(ask.group)
-        .wanted_slots()
-        .filter(|slot| match &slot.key {
-            SlotKey::Node(name) => !stays(name, slot),
-            // Left from when the service had a count.
-            SlotKey::Index(_) => true,
-        })
-        .map(|slot| slot.key.clone())
-        .collect();
+    let own = |slot: &Slot| match &slot.key {
+        SlotKey::Node(name) => Some(stays(name, slot)),
+        // Left from when the service had a count.
+        SlotKey::Index(_) => None,
+    };
+    let gone = group.wanted_slots().filter(|slot| own(slot) == Some(false)).map(|slot| slot.key.clone());
+    let mut gone: BTreeSet<SlotKey> = gone.collect();
+    if group.wanted_slots().any(|slot| own(slot).is_none()) {
+        let staying = group.wanted_slots().filter(|slot| own(slot) == Some(true)).count();
+        let is_new = |node: &NodeIx| vacancy(view, ask, *node).is_some_and(|it| group.slot_at(&it.slot).is_err());
+        let wanted = staying + view.fleet.in_order().filter(is_new).count();
+        gone.extend(changeover::going(view, group, wanted, pass.now));
+    }
     pass.items.extend(gone.iter().cloned().map(PlanItem::Close));
     gone
 }

@@ -22,7 +22,7 @@ use longshore_model::{
 use super::{
     Pass,
     proof::{Proof, is_seen_running, proof},
-    slots,
+    slots, steps,
 };
 use crate::{
     ask::Ask,
@@ -66,14 +66,7 @@ impl Part {
 
     /// Whether new steps may begin.
     pub(super) fn may_step(&self) -> bool {
-        match self.rollout.state {
-            RolloutState::InProgress | RolloutState::Aborted => true,
-            RolloutState::Paused
-            | RolloutState::AwaitingPromotion
-            | RolloutState::Completed
-            | RolloutState::RolledBack
-            | RolloutState::Superseded => false,
-        }
+        may_step(&self.rollout)
     }
 
     /// Whether an older manifest is rolled to.
@@ -88,7 +81,7 @@ impl Part {
 
     /// How a slot's step in this rollout goes, if it has begun.
     pub(super) fn outcome(&self, slot: &Slot) -> Option<StepOutcome> {
-        slot.step.filter(|step| step.rollout == self.rollout.number).map(|step| step.outcome)
+        steps::outcome_in(&self.rollout, slot)
     }
 
     pub(super) fn step(&self, slot: &SlotKey, outcome: StepOutcome) -> PlanItem {
@@ -136,14 +129,32 @@ pub(super) fn monitor(view: &View, group: &Group) -> Duration {
     policy(&group.spec, view.rollout_of(&group.key)).monitor
 }
 
+/// Whether new steps of a rollout may begin.
+pub(super) fn may_step(rollout: &Rollout) -> bool {
+    match rollout.state {
+        RolloutState::InProgress | RolloutState::Aborted => true,
+        RolloutState::Paused
+        | RolloutState::AwaitingPromotion
+        | RolloutState::Completed
+        | RolloutState::RolledBack
+        | RolloutState::Superseded => false,
+    }
+}
+
 fn goes_back(rollout: &Rollout) -> bool {
     rollout.kind == RolloutKind::Rollback || rollout.state == RolloutState::Aborted
 }
 
 /// How changes of a service roll, or where the rollout goes back how they roll back.
-fn policy<'s>(spec: &'s ServiceSpec, rollout: Option<&Arc<Rollout>>) -> &'s UpdatePolicy {
+pub(super) fn policy<'s>(spec: &'s ServiceSpec, rollout: Option<&Arc<Rollout>>) -> &'s UpdatePolicy {
     let backwards = rollout.is_some_and(|rollout| goes_back(rollout));
     spec.rollback.as_ref().filter(|_| backwards).unwrap_or(&spec.update)
+}
+
+/// Whether more steps failed, of so many, than a policy tolerates.
+pub(super) fn too_many(policy: &UpdatePolicy, failed: usize, total: usize) -> bool {
+    let ratio = u128::from(policy.max_failure_ratio_millionths);
+    failed as u128 * 1_000_000 > ratio * total as u128
 }
 
 /// Says of every step under way whether it is done or has failed.
@@ -336,10 +347,8 @@ impl Tally {
     /// Whether more has failed than is tolerated, and something since the rollout was last let go on.
     fn broken(&self, ask: &Ask, part: &Part, now: Time) -> Option<Standing> {
         let (slot, code, _) = self.failed.first()?.clone();
-        let failed = u64::try_from(self.failed.len()).unwrap_or(u64::MAX);
-        let total = failed + u64::from(self.under_way) + u64::from(self.done) + u64::from(self.to_come);
-        let ratio = u64::from(part.policy.max_failure_ratio_millionths);
-        let too_many = failed.saturating_mul(1_000_000) > ratio.saturating_mul(total);
+        let total = self.failed.len() + (self.under_way + self.done + self.to_come) as usize;
+        let too_many = too_many(&part.policy, self.failed.len(), total);
         let news = self.failed.iter().any(|(_, _, at)| *at > part.rollout.since || *at == now);
         let stops = match part.rollout.state {
             RolloutState::InProgress | RolloutState::AwaitingPromotion => {

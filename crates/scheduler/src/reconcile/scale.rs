@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_model::{
-    Generation, PlanItem, RolloutNumber, RolloutState, SlotIndex, SlotKey,
+    Generation, PlanItem, RolloutNumber, RolloutState, SlotIndex, SlotKey, Time,
     config::Preemption,
     replica::Wanted,
     rollout::{Step, StepKind},
 };
 
-use super::{Pass, jobs, steps};
+use super::{Pass, changeover, jobs, steps};
 use crate::{
     placement::Vacancy,
     view::{
@@ -30,7 +30,7 @@ pub(super) fn close_all(pass: &mut Pass<'_>, group: GroupIx) {
 
 /// What is about to be closed gives its share of a quota back, and makes room before anybody is displaced, whoever's turn
 /// comes first.
-pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
+pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>, now: Time) {
     if view.config.preemption == Preemption::Off && view.quotas.is_empty() {
         return;
     }
@@ -38,7 +38,7 @@ pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
         let known = view.group(*group);
         let closing = match known.wanted {
             Wanted::Stop => known.wanted_slots().map(|slot| slot.key.clone()).collect(),
-            Wanted::Run => surplus(view, known),
+            Wanted::Run => surplus(view, known, now),
         };
         if !closing.is_empty() {
             view.suppose_closing(*group, closing);
@@ -48,22 +48,31 @@ pub(super) fn close_first(view: &mut View, due: &VecDeque<GroupIx>) {
 
 /// Closes the slots beyond the count; gives back which.
 pub(super) fn close_surplus(pass: &mut Pass<'_>, group: GroupIx) -> BTreeSet<SlotKey> {
-    let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view, pass.view.group(group)));
+    let closed = pass.view.closing(group).unwrap_or_else(|| surplus(pass.view, pass.view.group(group), pass.now));
     pass.items.extend(closed.iter().cloned().map(PlanItem::Close));
     closed
 }
 
-/// The slots of a group beyond its count.
-pub(crate) fn surplus(view: &View, known: &Group) -> BTreeSet<SlotKey> {
+/// The slots of a group beyond its count, and those left from when it was global that are no longer needed.
+pub(super) fn surplus(view: &View, known: &Group, now: Time) -> BTreeSet<SlotKey> {
     if known.spec.kind.is_per_node() {
         return BTreeSet::new();
     }
-    // Slots named after nodes are left from when the service was global.
-    let counted = |slot: &&Slot| matches!(slot.key, SlotKey::Index(_));
-    let (mut left, misnamed): (Vec<&Slot>, Vec<&Slot>) = known.wanted_slots().partition(counted);
+    let mut closed = beyond_count(view, known);
+    closed.extend(changeover::going(view, known, to_do(known), now));
+    closed
+}
+
+/// The slots of a group beyond its count.
+pub(crate) fn beyond_count(view: &View, known: &Group) -> BTreeSet<SlotKey> {
+    let mut closed = BTreeSet::new();
+    if known.spec.kind.is_per_node() {
+        return closed;
+    }
+    let mut left: Vec<&Slot> = known.wanted_slots().filter(|slot| is_counted(slot)).collect();
     let surplus = left.len().saturating_sub(to_do(known));
-    if surplus == 0 && misnamed.is_empty() {
-        return BTreeSet::new();
+    if surplus == 0 {
+        return closed;
     }
     let aborted = view.rollout_of(&known.key).filter(|rollout| rollout.state == RolloutState::Aborted);
     let aborted = aborted.map(|rollout| RolloutNumber(rollout.number.0.saturating_sub(1)));
@@ -71,7 +80,6 @@ pub(crate) fn surplus(view: &View, known: &Group) -> BTreeSet<SlotKey> {
     for replica in left.iter().filter_map(|slot| slot.current()) {
         *on_node.entry(replica.node).or_default() += 1;
     }
-    let mut closed: BTreeSet<SlotKey> = misnamed.iter().map(|slot| slot.key.clone()).collect();
     for _ in 0..surplus {
         let worst = left
             .iter()
@@ -86,6 +94,11 @@ pub(crate) fn surplus(view: &View, known: &Group) -> BTreeSet<SlotKey> {
         closed.insert(slot.key.clone());
     }
     closed
+}
+
+/// Whether a slot is one of a count. Those named after nodes are left from when the service was global.
+fn is_counted(slot: &Slot) -> bool {
+    matches!(slot.key, SlotKey::Index(_))
 }
 
 /// The larger, the sooner it goes. What was made for a rollout that was aborted goes before anything that was there.
@@ -129,7 +142,7 @@ fn to_do(known: &Group) -> usize {
 /// The slots a group lacks, named by its counter.
 pub(super) fn missing(pass: &Pass<'_>, group: GroupIx, closed: &BTreeSet<SlotKey>) -> Vec<Vacancy> {
     let known = pass.view.group(group);
-    let open = known.slots.iter().filter(|slot| slot.wanted == Wanted::Run).count() - closed.len();
+    let open = known.wanted_slots().filter(|slot| is_counted(slot) && !closed.contains(&slot.key)).count();
     let lacking = to_do(known).saturating_sub(open);
     let first = known.next_index;
     let indexes = (first..u32::MAX).take(lacking);

@@ -57,6 +57,10 @@ impl Leftover {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.vacancies.is_empty()
+    }
+
     /// How many items of the turn are no answers, and stay whatever a second look brings.
     pub(super) fn answers_from(&self) -> usize {
         self.answers_from

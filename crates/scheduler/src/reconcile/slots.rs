@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::{
     Pass, absence,
     buckets::{self, Bucket},
-    handover, jobs,
+    changeover, handover, jobs,
     rollout::{self, Follows, Part},
     steps::blocks_successor,
 };
@@ -127,6 +127,10 @@ pub(super) fn needs(pass: &mut Pass<'_>, ask: &mut Ask, closed: &BTreeSet<SlotKe
         let leaving = slot.counts_on();
         if closed.contains(&slot.key) {
             ask.counts.remove_from(leaving);
+            continue;
+        }
+        // What is named as the service no longer names its replicas serves as it is until it goes.
+        if changeover::is_misnamed(&ask.spec, &slot.key) {
             continue;
         }
         // What is told to stop in this turn is decided about when it has been.

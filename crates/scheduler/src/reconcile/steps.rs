@@ -10,7 +10,7 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, PlanItem, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, Time,
+    Explanation, PlanItem, ReplicaState, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::Wanted,
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder},
@@ -29,7 +29,7 @@ use crate::{
     view::{
         NodeIx, View,
         fleet::takes_work,
-        groups::{Replica, Slot},
+        groups::{Group, Replica, Slot},
     },
 };
 
@@ -138,12 +138,17 @@ fn turn(pass: &Pass<'_>, ask: &Ask, part: &Part, leaving: &BTreeSet<SlotKey>, sl
     }
     // Where the old one must go first, one that serves waits for its turn whatever else is true of it: neither a drain nor
     // a change that leads nowhere is a reason to be short of more.
-    let would_be_missed = serves(slot) && (old_goes_first(ask, part) || has_waited_for_room(pass, ask));
+    let would_be_missed =
+        serves(slot) && (old_goes_first(ask, part) || has_waited_for_room(pass.view.group(ask.group), pass.now));
     let hurries = part.outcome(slot).is_some() || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
     match (hurries, would_be_missed) {
         (true, false) => Some(Turn::Jumps),
         (true, true) => Some(Turn::Waits),
-        (false, _) => (serves(slot) && !holds_up(pass, part, slot)).then_some(Turn::Waits),
+        (false, _) => {
+            // What has ended well serves nobody and is as good a canary as any.
+            let stands = serves(slot) || replica.state == ReplicaState::Completed;
+            (stands && !holds_up(pass, part, slot)).then_some(Turn::Waits)
+        }
     }
 }
 
@@ -169,7 +174,12 @@ fn pause_ends(part: &Part, slots: &[&Slot]) -> Option<Time> {
     Some(last.after(part.policy.delay)).filter(|_| !part.policy.delay.is_zero())
 }
 
-fn is_added(slot: &Slot) -> bool {
+/// How a slot's step in a rollout goes, if it has begun.
+pub(super) fn outcome_in(rollout: &Rollout, slot: &Slot) -> Option<StepOutcome> {
+    slot.step.filter(|step| step.rollout == rollout.number).map(|step| step.outcome)
+}
+
+pub(super) fn is_added(slot: &Slot) -> bool {
     slot.step.is_some_and(|step| step.kind == StepKind::Added)
 }
 
@@ -238,23 +248,30 @@ fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
     }
     // Room may appear without anything happening to the group.
     pass.view.waiting.insert(ask.group);
-    if has_waited_for_room(pass, ask) || !serves(&slot) {
+    if has_waited_for_room(pass.view.group(ask.group), pass.now) || !serves(&slot) {
         if would_fit(pass.view, ask, &slot, Elsewhere::Not) {
             stop_first(pass, part, &slot);
         }
         return;
     }
+    note_no_room(pass, ask);
+}
+
+/// Notes that there is no room for old and new at once, and asks to be woken when that was waited for long enough.
+pub(super) fn note_no_room(pass: &mut Pass<'_>, ask: &Ask) {
     let since = pass.view.group(ask.group).rolling.no_room_since;
     if since.is_none() && !pass.items.iter().any(|item| matches!(item, PlanItem::NoRoom { .. })) {
         pass.items.push(PlanItem::NoRoom { since: pass.now });
     }
-    pass.wake(since.unwrap_or(pass.now).after(ROOM_PATIENCE));
+    let over = since.unwrap_or(pass.now).after(ROOM_PATIENCE);
+    if over > pass.now {
+        pass.wake(over);
+    }
 }
 
 /// Whether room for two generations at once was waited for long enough in this rollout.
-fn has_waited_for_room(pass: &Pass<'_>, ask: &Ask) -> bool {
-    let since = pass.view.group(ask.group).rolling.no_room_since;
-    since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now)
+pub(super) fn has_waited_for_room(known: &Group, now: Time) -> bool {
+    known.rolling.no_room_since.is_some_and(|since| since.after(ROOM_PATIENCE) <= now)
 }
 
 /// Whether the last generation goes before the next comes, room or not.
@@ -308,7 +325,7 @@ fn stop_first(pass: &mut Pass<'_>, part: &Part, slot: &Slot) {
 /// with what others were given on the way.
 pub(crate) fn hindered(view: &mut View, ask: &mut Ask, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
     let Some(part) = Part::of(view, ask).filter(Part::may_step) else { return Vec::new() };
-    let closed = scale::surplus(view, view.group(ask.group));
+    let closed = scale::surplus(view, view.group(ask.group), now);
     let mut pass = Pass::new(view, now);
     let (outdated, leaving) = if ask.spec.kind.is_per_node() {
         (global::outdated(&pass, ask, &closed), BTreeSet::new())

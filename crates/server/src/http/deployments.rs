@@ -37,7 +37,7 @@ impl Scope {
 }
 
 pub(super) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Answer<Vec<Deployment>> {
-    let mut rows = rows::deployments(&desk.store()?.read().await?.state);
+    let mut rows = rows::deployments(&desk.store()?.read().await?.state, clock::now());
     rows.retain(|row| caller.sees(&row.namespace, &row.name));
     Ok(Json(rows))
 }
@@ -50,7 +50,7 @@ pub(super) async fn get(
 ) -> Answer<Deployment> {
     caller.within(&scope.name(), &name.as_str().into())?;
     let state = desk.store()?.read().await?.state;
-    let found = rows::deployment(&state, &scope.name(), &name.as_str().into());
+    let found = rows::deployment(&state, &scope.name(), &name.as_str().into(), clock::now());
     found.map(Json).ok_or_else(|| Refusal::not_found("deployment", &name))
 }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaState, Slot, Time,
+    ReplicaState, Rollout, Slot, SlotKey, Time,
     replica::{Replica, Wanted},
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
@@ -25,7 +25,10 @@ pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String
     let Tenant { group: key, slot, generation } = stopped;
     let group = state.group(key).filter(|group| group.wanted == Wanted::Run)?;
     let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
-    let known = group.slots.get(slot).filter(|slot| slot.wanted == Wanted::Run)?;
+    let known = group.slots.get(slot)?;
+    if known.wanted == Wanted::Stop {
+        return renamed_too_soon(group, rollout, known, now).map(|short| format!("{key} {short}"));
+    }
     let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
     let step = steps(known)?;
     let policy = super::stepped::policy(group, rollout);
@@ -46,6 +49,31 @@ pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String
     let short = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
     let too_many = policy.parallelism != 0 && short > policy.parallelism as usize;
     too_many.then(|| format!("{short} slots of {key} are short, {} may be", policy.parallelism))
+}
+
+/// Looks at a service that becomes global, or stops to be, when one of its slots that are named as before goes: with those left
+/// and those that have come it has as many as are wanted, or `parallelism` fewer where the old go first.
+fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) -> Option<String> {
+    let is_old = |slot: &Slot| matches!(slot.key, SlotKey::Node(_)) != group.spec.kind.is_per_node();
+    let is_job = |slot: &Slot| slot.replicas.iter().any(|replica| replica.assignment.terms.kind.is_job());
+    if !is_old(closed) || is_job(closed) || group.spec.kind.is_job() {
+        return None;
+    }
+    let has_come = |slot: &Slot| match slot.step.filter(|step| step.rollout == rollout.number) {
+        Some(step) if step.outcome != StepOutcome::UnderWay => true,
+        Some(step) if step.kind == StepKind::Added => false,
+        // It had come before, and changes now.
+        Some(_) | None => slot.replicas.iter().any(runs),
+    };
+    let (old, new): (Vec<&Slot>, Vec<&Slot>) =
+        group.slots.values().filter(|slot| slot.wanted == Wanted::Run).partition(|slot| is_old(slot));
+    let wanted = if group.spec.kind.is_per_node() { new.len() } else { group.spec.replicas as usize };
+    let there = old.len() + new.into_iter().filter(|slot| has_come(slot)).count();
+    let policy = super::stepped::policy(group, rollout);
+    let short = wanted.saturating_sub(there);
+    let may_be = if goes_first(group, policy, now) { policy.parallelism as usize } else { 0 };
+    let unlimited = goes_first(group, policy, now) && policy.parallelism == 0;
+    (short > may_be && !unlimited).then(|| format!("is short of {short} as it changes its mode, {may_be} may be"))
 }
 
 fn runs(replica: &Replica) -> bool {

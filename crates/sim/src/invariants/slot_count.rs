@@ -1,12 +1,15 @@
 //! After a pass, a service has as many slots as were asked for, and one that is not wanted has none that is.
 
-use longshore_model::{GroupKey, ServiceKind, replica::Wanted};
+use longshore_model::{GroupKey, ServiceKind, Slot, SlotKey, replica::Wanted};
 use longshore_store::Group;
 
 pub(super) const NAME: &str = "slot_count";
 
 pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
-    let open = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).count();
+    // Those named as before a change of mode serve until their successors do, and are counted by the rule on shortage.
+    let named = |slot: &Slot| group.spec.kind.is_per_node() || matches!(slot.key, SlotKey::Index(_));
+    let open = group.slots.values().filter(|slot| slot.wanted == Wanted::Run);
+    let open = open.filter(|slot| group.wanted == Wanted::Stop || named(slot)).count();
     let asked = match group.wanted {
         Wanted::Stop => 0,
         // A global service follows the nodes; which of them it fits is the scheduler's to say.

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use longshore_model::{
     Attempt, DeploymentName, Generation, GroupKey, Health, Intent, NamespaceName, NodeName, ReplicaState,
-    RevisionNumber, RuntimeCode, ServiceName, Slot, SlotKey,
+    RevisionNumber, RolloutState, RuntimeCode, ServiceName, Slot, SlotKey, Time,
     drain::{Hindrance, Remainder},
     replica::{Detail, Details, Replica, Wanted},
     rollout::{RolloutKind, StepCount},
 };
+use longshore_scheduler::View;
 use longshore_store::{Deployment, Group, State, is_live};
 use serde::Serialize;
 
@@ -79,6 +80,18 @@ pub struct RolloutRow {
     pub failure_reason: Option<&'static str>,
     /// The replica it stumbled over.
     pub failed_replica: Option<String>,
+    /// What it waits for; nothing where it waits for a word, or is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<AwaitedRow>,
+}
+
+/// A replica that a rollout waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AwaitedRow {
+    /// Which.
+    pub replica: String,
+    /// What it does, or why it cannot: a code, or a state where there is none.
+    pub code: &'static str,
 }
 
 /// One node and what is on it, for people.
@@ -194,20 +207,48 @@ fn waiting_row(key: &GroupKey, group: &Group, slot: &Slot, held: Option<&Replica
     }
 }
 
-pub(super) fn deployments(state: &State) -> Vec<DeploymentRow> {
+pub(super) fn deployments(state: &State, view: &mut View, now: Time) -> Vec<DeploymentRow> {
     state
         .deployments()
         .filter_map(|(namespace, name, deployment)| {
             let report = state.status(namespace, name)?;
+            let waits_for = awaited(state, view, (namespace, name), now);
+            let mut reasons = report.reasons;
+            let why = waits_for.as_ref().map(|awaited| awaited.code);
+            let news = why.filter(|code| *code != ReplicaState::Running.as_str() && !reasons.contains(code));
+            reasons.extend(news);
+            let rollout = rollout(state, namespace, name, deployment);
             Some(DeploymentRow {
                 name: name.to_string(),
                 status: report.status.as_str(),
-                reasons: report.reasons,
+                reasons,
                 revision: deployment.current().number,
-                rollout: rollout(state, namespace, name, deployment),
+                rollout: rollout.map(|rollout| RolloutRow { waits_for, ..rollout }),
             })
         })
         .collect()
+}
+
+/// What the rollout of a deployment waits for: a step that has begun, or one that cannot.
+fn awaited(
+    state: &State,
+    view: &mut View,
+    (namespace, name): (&NamespaceName, &DeploymentName),
+    now: Time,
+) -> Option<AwaitedRow> {
+    let rollout = state.deployment(namespace, name)?.rollout.as_deref()?;
+    if !matches!(rollout.state, RolloutState::InProgress | RolloutState::Aborted) {
+        return None;
+    }
+    if let Some(awaited) = state.rollout_waits_for(namespace, name) {
+        return Some(AwaitedRow { replica: awaited.slot.printed(&awaited.group), code: awaited.code });
+    }
+    let groups: Vec<&GroupKey> = state.groups_of(namespace, name).map(|(key, _)| key).collect();
+    groups.into_iter().find_map(|key| {
+        let told = longshore_scheduler::explain(view, key, now);
+        let (slots, why) = told.first()?;
+        Some(AwaitedRow { replica: slots.first()?.printed(key), code: why.reason.code() })
+    })
 }
 
 fn rollout(
@@ -233,6 +274,7 @@ fn rollout(
         failed_steps: sum(|count| count.failed),
         failure_reason: rollout.failure.as_ref().map(|failure| failure.code.code()),
         failed_replica: rollout.failure.as_ref().map(|failure| replica(&failure.service, &failure.slot)),
+        waits_for: None,
         services,
     })
 }

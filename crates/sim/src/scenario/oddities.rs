@@ -1,6 +1,6 @@
-//! What is odd about a file without being wrong: it is told, and the file is run all the same.
+//! What only the whole file shows: what would never happen is refused, and what is odd without being wrong is told.
 //!
-//! Owns: warnings that need the whole file. Must not touch: what makes a file unacceptable.
+//! Owns: both. Must not touch: what a single step may ask; that is rehearsed.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -27,7 +27,7 @@ pub(super) fn note(nodes: &[Node], steps: &[Step], until: Time, problems: &mut D
 fn too_late(step: &Step, until: Time, problems: &mut Diagnostics) {
     let [at, end] = [step.at, until].map(|time| Duration::from_millis(time.0));
     problems
-        .warn(&step.place, format!("this never happens: it is due at {at:?}, and the run ends at {end:?}"))
+        .error(&step.place, format!("this never happens: it is due at {at:?}, and the run ends at {end:?}"))
         .hint(format!("set `until: {at:?}` or later"));
 }
 

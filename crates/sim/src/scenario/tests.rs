@@ -357,10 +357,10 @@ fn odd(text: &str) -> String {
 }
 
 #[test]
-fn what_is_due_after_the_end_of_the_run_is_told_and_what_is_due_at_its_end_is_not() {
+fn what_is_due_after_the_end_of_the_run_is_refused_and_what_is_due_at_its_end_is_not() {
     let timeline = "timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]\nuntil: 1m\n";
-    insta::assert_snapshot!(odd(&format!("{NODE}{timeline}")), @r"
-    s.yaml:2:63: warning: this never happens: it is due at 61s, and the run ends at 60s
+    insta::assert_snapshot!(wrong(&format!("{NODE}{timeline}")), @r"
+    s.yaml:2:63: error: this never happens: it is due at 61s, and the run ends at 60s
       |
     2 | timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]
       |                                                               ^

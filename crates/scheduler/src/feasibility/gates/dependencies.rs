@@ -16,7 +16,7 @@ use longshore_model::{
 use crate::{
     ask::{Ask, making},
     placement::Vacancy,
-    reconcile::{jobs::is_job, scale},
+    reconcile::{changeover, jobs::is_job, scale},
     view::{
         View,
         groups::{Group, Replica, Slot},
@@ -57,8 +57,9 @@ pub(crate) fn holding_back(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<
 fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
     let group = view.group_ids.get(key).map(|ix| view.group(*ix)).filter(|group| group.wanted == Wanted::Run);
     let Some(group) = group else { return !dependency.required };
-    let surplus = scale::surplus(view, group);
-    let mut slots = group.wanted_slots().filter(|slot| !surplus.contains(&slot.key)).peekable();
+    let surplus = scale::beyond_count(view, group);
+    let named = group.wanted_slots().filter(|slot| !changeover::is_misnamed(&group.spec, &slot.key));
+    let mut slots = named.filter(|slot| !surplus.contains(&slot.key)).peekable();
     let none = slots.peek().is_none();
     let mut there = 0;
     for slot in slots {

@@ -11,7 +11,8 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
          rollout: Rollout?, services: [Service]",
     ),
     ("Port", "target: integer, published: integer?, protocol: string, mode: string"),
-    ("Rollout", "number: integer, from: integer, to: integer, state: string"),
+    ("Rollout", "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?"),
+    ("Awaited", "replica: string, code: string"),
     (
         "Service",
         "name: string, image: string, strategy: string, driver: string, wanted: integer, running: integer, ports: [Port]",
