@@ -101,7 +101,8 @@ impl Part {
 /// Which spec a slot follows: the group's, unless its step in a live rollout has not come. One that has no generation serves
 /// nobody and may as well change at once, where nothing holds the rollout back, or where it was a job: a job is not rolled,
 /// and its next run is what is wanted now. One that is what it shall become, by an earlier rollout to the same end, has
-/// nothing left to hold it to; and a node's own replica was never one of a count, nor the other way round.
+/// nothing left to hold it to; a node's own replica was never one of a count, nor the other way round; and one that a rollout
+/// before this added was never of the manifest that both left.
 pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let Some(rollout) = view.rollout_of(&ask.key) else { return Follows::Target };
     let rolling = &view.group(ask.group).rolling;
@@ -111,8 +112,21 @@ pub(crate) fn follows(view: &View, ask: &Ask, slot: &Slot) -> Follows {
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
     let was_so = |held: &Held| held.spec.kind.is_per_node() == ask.spec.kind.is_per_node();
     let held = rolling.held.as_ref().is_some_and(was_so);
-    let on_target = !held || stepped || is_there || slot.newest.0 == 0 || free;
+    let on_target =
+        !held || stepped || is_there || slot.newest.0 == 0 || free || was_added(view.group(ask.group), slot);
     if on_target { Follows::Target } else { Follows::Held }
+}
+
+/// Whether a slot is beyond the count of the manifest that is left and has nothing of it: it was added since.
+fn was_added(known: &Group, slot: &Slot) -> bool {
+    let Some(held) = known.rolling.held.as_ref().filter(|held| !held.spec.kind.is_per_node()) else { return false };
+    let made =
+        |replica: &Replica| (&replica.terms.spec_hash, replica.terms.kind) == (&held.spec.spec_hash, held.spec.kind);
+    if slot.replicas.iter().any(made) {
+        return false;
+    }
+    let before = known.wanted_slots().take_while(|other| other.key < slot.key).count();
+    before >= held.spec.replicas as usize
 }
 
 /// The spec a slot follows.

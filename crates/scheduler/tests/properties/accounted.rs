@@ -54,6 +54,11 @@ fn group_is_accounted_for(state: &State, key: &GroupKey, group: &Group) {
         assert!(open.is_empty(), "{key} is not wanted and has open slots");
         return;
     }
+    // What is named as before a change of mode serves while that is under way, and only then.
+    let rollout = state.deployment(&key.namespace, &key.deployment).and_then(|owner| owner.rollout.as_ref());
+    let renames = rollout.is_some_and(|rollout| rollout.is_live());
+    let is_named = |slot: &&Slot| matches!(slot.key, SlotKey::Node(_)) == group.spec.kind.is_per_node();
+    let open: Vec<&Slot> = open.into_iter().filter(|slot| is_named(slot) || !renames).collect();
     if group.spec.kind.is_per_node() {
         for slot in &open {
             let known = matches!(&slot.key, SlotKey::Node(name) if state.node(name).is_some());
