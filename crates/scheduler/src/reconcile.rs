@@ -283,7 +283,7 @@ impl<'a> Pass<'a> {
     /// A service with a count.
     fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
         self.view.waiting.remove(&group);
-        let closed = scale::close_surplus(self, group);
+        let mut closed = scale::close_surplus(self, group);
         handover::settle(self, ask);
         restart::restart_ended(self, group);
         rollout::revive(self, ask);
@@ -296,7 +296,7 @@ impl<'a> Pass<'a> {
         let mut vacancies = needs.vacancies;
         vacancies.extend(scale::missing(self, group, &closed));
         self.place(ask, vacancies);
-        changeover::wait_for_room(self, ask, &closed);
+        changeover::go_ahead(self, ask, &mut closed);
         rollout::note_standing(self, ask, &closed);
     }
 

@@ -10,12 +10,12 @@
 //! judged like any that a rollout adds. Invariant: while a rollout is live no more than `parallelism` are short of what is
 //! wanted, or of what there was, and none where the new go first; what serves nobody is not kept.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    Rollout, ServiceSpec, SlotKey, Time,
+    Placement, PlanItem, Rollout, ServiceSpec, SlotKey, Time,
     rollout::StepOutcome,
-    service::{FailureAction, UpdateOrder, UpdatePolicy},
+    service::{FailureAction, UpdatePolicy},
 };
 
 use super::{
@@ -65,6 +65,11 @@ fn has_successor(known: &Group, slot: &Slot) -> bool {
 /// How many of the other naming are still needed.
 fn kept(view: &View, known: &Group, wanted: usize, now: Time) -> usize {
     let Some(rollout) = view.rollout_of(&known.key).filter(|_| !known.spec.kind.is_job()) else { return 0 };
+    wanted.saturating_sub(there(known, rollout, now))
+}
+
+/// How many of the right name have come.
+fn there(known: &Group, rollout: &Arc<Rollout>, now: Time) -> usize {
     let policy = rollout::policy(&known.spec, Some(rollout));
     let tolerated = !is_broken(known, rollout, policy, now);
     let is_there = |slot: &&Slot| match steps::outcome_in(rollout, slot) {
@@ -76,9 +81,7 @@ fn kept(view: &View, known: &Group, wanted: usize, now: Time) -> usize {
         Some(StepOutcome::UnderWay) | None => steps::serves(slot),
     };
     let named = known.wanted_slots().filter(|slot| !is_misnamed(&known.spec, &slot.key));
-    let there = named.filter(is_there).count();
-    let ahead = if rollout::may_step(rollout) { ahead(known, policy, now) } else { 0 };
-    wanted.saturating_sub(there).saturating_sub(ahead)
+    named.filter(is_there).count()
 }
 
 /// Whether more of the new failed than are tolerated, so that the rollout is about to stop or to go back.
@@ -93,22 +96,46 @@ fn is_broken(known: &Group, rollout: &Rollout, policy: &UpdatePolicy, now: Time)
     news && policy.failure_action != FailureAction::Continue && rollout::too_many(policy, failed.len(), total)
 }
 
-/// How many go before their successors come.
-fn ahead(known: &Group, policy: &UpdatePolicy, now: Time) -> usize {
-    let old_goes_first = policy.order == Some(UpdateOrder::StopFirst) || steps::blocks_successor(&known.spec);
-    match policy.parallelism {
-        _ if !old_goes_first && !steps::has_waited_for_room(known, now) => 0,
-        0 => usize::MAX,
-        limit => limit as usize,
+/// Lets some of the old go ahead, where new ones wait and the old must go first, or room for both was waited for in vain. One
+/// whose successor would not fit all the same stays: nobody is helped by its end. Otherwise notes since when there is no room.
+pub(super) fn go_ahead(pass: &mut Pass<'_>, ask: &mut Ask, closed: &mut BTreeSet<SlotKey>) {
+    let Some(part) = Part::of(pass.view, ask).filter(Part::may_step) else { return };
+    let known = pass.view.group(ask.group);
+    let is_kept = |slot: &&Slot| is_misnamed(&ask.spec, &slot.key) && !closed.contains(&slot.key);
+    let mut kept: Vec<Slot> = known.wanted_slots().filter(is_kept).cloned().collect();
+    if pass.left.is_empty() || kept.is_empty() || rollout::is_broken(pass, ask, &part, closed) {
+        return;
     }
+    if !steps::old_goes_first(ask, &part) && !steps::has_waited_for_room(known, pass.now) {
+        return steps::note_no_room(pass, ask);
+    }
+    kept.sort_by_cached_key(|slot| (has_successor(known, slot), slot.key.clone()));
+    let short = wanted(pass, ask, closed).saturating_sub(there(known, &part.rollout, pass.now) + kept.len());
+    let most = match part.policy.parallelism {
+        0 => usize::MAX,
+        limit => (limit as usize).saturating_sub(short),
+    };
+    let mut ahead = Vec::new();
+    // Where each has its own node, nobody waits for the room beside one that has come.
+    let is_waited_for = |slot: &Slot| !ask.spec.kind.is_per_node() || !has_successor(known, slot);
+    let kept: Vec<Slot> = kept.into_iter().filter(is_waited_for).collect();
+    for slot in kept {
+        if ahead.len() < most && steps::makes_room(pass.view, ask, &slot) {
+            ahead.push(slot.key);
+        }
+    }
+    pass.left.put_before(&mut pass.items, ahead.iter().cloned().map(PlanItem::Close));
+    closed.extend(ahead);
 }
 
-/// Notes that there is no room for the new beside the old, and asks to be woken when that was waited for long enough.
-pub(super) fn wait_for_room(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) {
+/// How many there shall be: those there are, and those this turn opens.
+fn wanted(pass: &Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> usize {
     let known = pass.view.group(ask.group);
-    let is_kept = |slot: &Slot| is_misnamed(&ask.spec, &slot.key) && !closed.contains(&slot.key);
-    let waits = !pass.left.is_empty() && known.wanted_slots().any(is_kept);
-    if waits && Part::of(pass.view, ask).is_some_and(|part| part.may_step()) {
-        steps::note_no_room(pass, ask);
-    }
+    let is_open = |slot: &&Slot| !is_misnamed(&ask.spec, &slot.key) && !closed.contains(&slot.key);
+    let opened = pass.items.iter().filter_map(|item| match item {
+        PlanItem::Open(slot) | PlanItem::Place(Placement { slot, .. }) => Some(slot),
+        _ => None,
+    });
+    let opened: BTreeSet<&SlotKey> = opened.filter(|slot| known.slot_at(slot).is_err()).collect();
+    known.wanted_slots().filter(is_open).count() + opened.len()
 }

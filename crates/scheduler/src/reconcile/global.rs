@@ -52,7 +52,7 @@ pub(super) fn decide(pass: &mut Pass<'_>, ask: &mut Ask) {
     let outdated = outdated(pass, ask, &closed);
     steps::take(pass, ask, &outdated, &BTreeSet::new(), &closed);
     place_each(pass, ask, vacancies);
-    changeover::wait_for_room(pass, ask, &closed);
+    changeover::go_ahead(pass, ask, &mut closed);
     rollout::note_standing(pass, ask, &closed);
 }
 

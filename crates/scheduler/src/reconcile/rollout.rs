@@ -340,6 +340,8 @@ impl Tally {
                     tally.failed.push((slot.key.clone(), code, at.map_or(pass.now, |step| step.at)));
                 }
                 None if slot.current().is_some_and(|replica| slots::is_outdated(ask, replica)) => tally.to_come += 1,
+                // It has a step to come, also where another rollout opened it: until then that is not over.
+                None if slot.current().is_none() && known.rolling.held.is_some() => tally.to_come += 1,
                 None => continue,
             }
             let added = slot.step.is_some_and(|step| step.kind == StepKind::Added);

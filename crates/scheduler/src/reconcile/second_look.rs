@@ -61,6 +61,14 @@ impl Leftover {
         self.vacancies.is_empty()
     }
 
+    /// Adds items to those of the turn that are no answers.
+    pub(super) fn put_before(&mut self, items: &mut Vec<PlanItem>, added: impl Iterator<Item = PlanItem>) {
+        let answers = items.split_off(self.answers_from);
+        items.extend(added);
+        self.answers_from = items.len();
+        items.extend(answers);
+    }
+
     /// How many items of the turn are no answers, and stay whatever a second look brings.
     pub(super) fn answers_from(&self) -> usize {
         self.answers_from

@@ -275,7 +275,7 @@ pub(super) fn has_waited_for_room(known: &Group, now: Time) -> bool {
 }
 
 /// Whether the last generation goes before the next comes, room or not.
-fn old_goes_first(ask: &Ask, part: &Part) -> bool {
+pub(super) fn old_goes_first(ask: &Ask, part: &Part) -> bool {
     part.policy.order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec)
 }
 
@@ -384,6 +384,12 @@ enum Elsewhere {
 /// Whether the next generation of a slot would have a node if its last one were gone.
 fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> bool {
     with_last_gone(view, ask, slot, |view, ask, node| fits(view, ask, node, elsewhere)).unwrap_or(false)
+}
+
+/// Whether a replica that waits would have a node if what a slot has were gone: that slot's own node where each has its own, else
+/// any.
+pub(super) fn makes_room(view: &mut View, ask: &mut Ask, slot: &Slot) -> bool {
+    would_fit(view, ask, slot, Elsewhere::Too)
 }
 
 /// Why the next generation of a slot would have no node if its last one were gone.

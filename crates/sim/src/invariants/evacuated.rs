@@ -49,8 +49,8 @@ fn lost_with<'s>(state: &'s State, slot: &Slot) -> Option<&'s Node> {
     (lost && !slot.replicas.iter().any(elsewhere)).then_some(node)
 }
 
-/// The spec a slot follows: until its step has come, the one before the rollout, unless it is what it shall become already, or
-/// the service ran one on every node then and has a count now, or the other way round.
+/// The spec a slot follows: until its step has come, the one before the rollout, unless it is what it shall become already, was
+/// added by an earlier rollout that this one superseded, or the service ran one on every node then and has a count now, or the other way round.
 fn followed<'s>(state: &'s State, key: &GroupKey, group: &'s Group, slot: &Slot) -> &'s ServiceSpec {
     let was_so = |held: &&Held| held.spec.kind.is_per_node() == group.spec.kind.is_per_node();
     let Some(held) = group.rolling.held.as_ref().filter(was_so) else { return &group.spec };
@@ -60,7 +60,15 @@ fn followed<'s>(state: &'s State, key: &GroupKey, group: &'s Group, slot: &Slot)
     let is_there = newest
         .map(|replica| &replica.assignment.terms)
         .is_some_and(|terms| (&terms.spec_hash, terms.restart_epoch) == (&group.spec.spec_hash, group.restart_epoch));
-    if stepped || is_there { &group.spec } else { &held.spec }
+    if stepped || is_there || was_added(group, held, slot) { &group.spec } else { &held.spec }
+}
+
+/// Whether a slot is beyond the count of the manifest that is left and has nothing of it.
+fn was_added(group: &Group, held: &Held, slot: &Slot) -> bool {
+    let made = |replica: &Replica| replica.assignment.terms.spec_hash == held.spec.spec_hash;
+    let before = group.slots.values().filter(|other| other.wanted == Wanted::Run && other.key < slot.key).count();
+    let beyond = !held.spec.kind.is_per_node() && before >= held.spec.replicas as usize;
+    beyond && !slot.replicas.iter().any(made)
 }
 
 fn is_waited_for(spec: &ServiceSpec, node: &Node, now: Time) -> bool {
