@@ -13,7 +13,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    Placement, PlanItem, Rollout, ServiceSpec, SlotKey, Time,
+    Placement, PlanItem, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
     rollout::StepOutcome,
     service::{FailureAction, UpdatePolicy},
 };
@@ -39,11 +39,16 @@ pub(crate) fn is_misnamed(spec: &ServiceSpec, slot: &SlotKey) -> bool {
     }
 }
 
-/// The slots of the other naming that go now, of a service that shall have so many.
-pub(super) fn going(view: &View, known: &Group, wanted: usize, now: Time) -> BTreeSet<SlotKey> {
+/// The slots of the other naming that go now, of a service that shall have so many, where some of its own go in any case.
+pub(super) fn going(
+    view: &View,
+    known: &Group,
+    (wanted, leaving): (usize, &BTreeSet<SlotKey>),
+    now: Time,
+) -> BTreeSet<SlotKey> {
     let misnamed = known.wanted_slots().filter(|slot| is_misnamed(&known.spec, &slot.key));
     let (mut useful, useless): (Vec<&Slot>, Vec<&Slot>) = misnamed.partition(|slot| is_of_use(slot));
-    let kept = kept(view, known, wanted, now);
+    let kept = kept(view, known, (wanted, leaving), now);
     let going = useful.len().saturating_sub(kept);
     // Where nothing has come yet something may be waiting for the room.
     useful.sort_by_cached_key(|slot| (has_successor(known, slot), slot.key.clone()));
@@ -63,13 +68,13 @@ fn has_successor(known: &Group, slot: &Slot) -> bool {
 }
 
 /// How many of the other naming are still needed.
-fn kept(view: &View, known: &Group, wanted: usize, now: Time) -> usize {
+fn kept(view: &View, known: &Group, (wanted, leaving): (usize, &BTreeSet<SlotKey>), now: Time) -> usize {
     let Some(rollout) = view.rollout_of(&known.key).filter(|_| !known.spec.kind.is_job()) else { return 0 };
-    wanted.saturating_sub(there(known, rollout, now))
+    wanted.saturating_sub(there(known, rollout, leaving, now))
 }
 
-/// How many of the right name have come.
-fn there(known: &Group, rollout: &Arc<Rollout>, now: Time) -> usize {
+/// How many of the right name have come, and stay.
+fn there(known: &Group, rollout: &Arc<Rollout>, leaving: &BTreeSet<SlotKey>, now: Time) -> usize {
     let policy = rollout::policy(&known.spec, Some(rollout));
     let tolerated = !is_broken(known, rollout, policy, now);
     let is_there = |slot: &&Slot| match steps::outcome_in(rollout, slot) {
@@ -78,10 +83,15 @@ fn there(known: &Group, rollout: &Arc<Rollout>, now: Time) -> usize {
         Some(StepOutcome::Failed(_)) => tolerated,
         Some(StepOutcome::UnderWay) if steps::is_added(slot) => false,
         // It came with an earlier rollout, and may be changing.
-        Some(StepOutcome::UnderWay) | None => steps::serves(slot),
+        Some(StepOutcome::UnderWay) | None => steps::serves(slot) || is_given_up(slot),
     };
     let named = known.wanted_slots().filter(|slot| !is_misnamed(&known.spec, &slot.key));
-    named.filter(is_there).count()
+    named.filter(|slot| !leaving.contains(&slot.key)).filter(is_there).count()
+}
+
+/// Whether a slot was given up before: nobody waits for it.
+fn is_given_up(slot: &Slot) -> bool {
+    slot.current().is_some_and(|replica| replica.code == Some(RuntimeCode::RestartExhausted))
 }
 
 /// Whether more of the new failed than are tolerated, so that the rollout is about to stop or to go back.
@@ -110,7 +120,7 @@ pub(super) fn go_ahead(pass: &mut Pass<'_>, ask: &mut Ask, closed: &mut BTreeSet
         return steps::note_no_room(pass, ask);
     }
     kept.sort_by_cached_key(|slot| (has_successor(known, slot), slot.key.clone()));
-    let short = wanted(pass, ask, closed).saturating_sub(there(known, &part.rollout, pass.now) + kept.len());
+    let short = wanted(pass, ask, closed).saturating_sub(there(known, &part.rollout, closed, pass.now) + kept.len());
     let most = match part.policy.parallelism {
         0 => usize::MAX,
         limit => (limit as usize).saturating_sub(short),

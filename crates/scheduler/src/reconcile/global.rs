@@ -61,6 +61,7 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
     super::suppose_told(pass.view, ask.group, &pass.items);
     let mut barred = Vec::new();
     let mut full = Vec::new();
+    let mut placed = Vec::new();
     for (vacancy, node) in vacancies {
         ask.counts.remove_from(slots::counts_on(pass.view, ask.group, &vacancy.slot));
         if let Some(refusal) = gates::bar(pass.view, ask, &vacancy) {
@@ -68,10 +69,13 @@ fn place_each(pass: &mut Pass<'_>, ask: &mut Ask, vacancies: Vec<(Vacancy, NodeI
             continue;
         }
         match placement::place_at(pass.view, ask, vacancy, node) {
-            Ok(placed) => pass.items.push(PlanItem::Place(placed)),
+            Ok(found) => placed.push(found),
             Err(vacancy) => full.push((vacancy, node)),
         }
     }
+    let moved = rollout::moved(pass.view, ask, &placed);
+    pass.items.extend(placed.into_iter().map(PlanItem::Place));
+    pass.items.extend(moved);
     slots::stop_replaced(pass, ask.group);
     pass.need_room(full.iter().map(|(vacancy, _)| vacancy.clone()).collect());
     // Explained only now: what one node got may be why another gets nothing.
@@ -191,7 +195,8 @@ fn close_off_target(pass: &mut Pass<'_>, ask: &Ask) -> BTreeSet<SlotKey> {
         let staying = group.wanted_slots().filter(|slot| own(slot) == Some(true)).count();
         let is_new = |node: &NodeIx| vacancy(view, ask, *node).is_some_and(|it| group.slot_at(&it.slot).is_err());
         let wanted = staying + view.fleet.in_order().filter(is_new).count();
-        gone.extend(changeover::going(view, group, wanted, pass.now));
+        let going = changeover::going(view, group, (wanted, &gone), pass.now);
+        gone.extend(going);
     }
     pass.items.extend(gone.iter().cloned().map(PlanItem::Close));
     gone

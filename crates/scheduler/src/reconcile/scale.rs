@@ -59,7 +59,8 @@ pub(super) fn surplus(view: &View, known: &Group, now: Time) -> BTreeSet<SlotKey
         return BTreeSet::new();
     }
     let mut closed = beyond_count(view, known);
-    closed.extend(changeover::going(view, known, to_do(known), now));
+    let going = changeover::going(view, known, (to_do(known), &closed), now);
+    closed.extend(going);
     closed
 }
 

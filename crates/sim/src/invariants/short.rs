@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaState, Rollout, Slot, SlotKey, Time,
+    ReplicaState, Rollout, RuntimeCode, Slot, SlotKey, Time,
     replica::{Replica, Wanted},
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
@@ -63,7 +63,7 @@ fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) 
         Some(step) if step.outcome != StepOutcome::UnderWay => true,
         Some(step) if step.kind == StepKind::Added => false,
         // It had come before, and changes now.
-        Some(_) | None => slot.replicas.iter().any(runs),
+        Some(_) | None => slot.replicas.iter().any(|replica| runs(replica) || is_given_up(replica)),
     };
     let (old, new): (Vec<&Slot>, Vec<&Slot>) =
         group.slots.values().filter(|slot| slot.wanted == Wanted::Run).partition(|slot| is_old(slot));
@@ -74,6 +74,10 @@ fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) 
     let may_be = if goes_first(group, policy, now) { policy.parallelism as usize } else { 0 };
     let unlimited = goes_first(group, policy, now) && policy.parallelism == 0;
     (short > may_be && !unlimited).then(|| format!("is short of {short} as it changes its mode, {may_be} may be"))
+}
+
+fn is_given_up(replica: &Replica) -> bool {
+    replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted)
 }
 
 fn runs(replica: &Replica) -> bool {
