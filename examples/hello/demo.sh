@@ -19,12 +19,13 @@ if [ -t 0 ] && [ -t 2 ]; then
   exit 0
 fi
 
-"${up[@]}" &
+said=$(mktemp)
+"${up[@]}" >"$said" &
 up_pid=$!
 finish() {
   kill -INT "$up_pid" 2>/dev/null || true
   wait "$up_pid" || true
-  rm -rf "$data"
+  rm -rf "$data" "$said"
 }
 trap finish EXIT
 echo "== GET http://localhost:$port/"
@@ -38,3 +39,8 @@ echo "== longshore status"
 longshore status hello
 echo "== longshore why hello-web-0"
 longshore why hello-web-0
+for _ in $(seq 100); do
+  grep -q 'Try next' "$said" && break
+  sleep 0.1
+done
+cat "$said"

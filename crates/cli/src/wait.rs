@@ -18,6 +18,9 @@ use crate::{
 /// Between two looks. A person sees no difference below, and a daemon feels none.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
+/// How long replicas that failed before have to run until they are believed: what crashes runs for a moment, too.
+const PROVEN: Duration = Duration::from_secs(5);
+
 /// What a change with canaries comes to a halt with.
 const PROMOTION: &str = "waits to be promoted";
 
@@ -102,15 +105,20 @@ pub(crate) async fn settle(
 ) -> Result<Ended, ClientError> {
     let (until, colour) = (Instant::now() + limit, Colour::of_stderr());
     let mut told = progress::Told::default();
+    let mut settled_at = None;
     loop {
         let (deployment, replicas) = look(client, goal).await?;
         match live.screen() {
             Screen::Terminal => live.draw(&progress::draw(&deployment, &replicas, colour)),
             Screen::Plain => told.news(&replicas, colour).iter().for_each(|line| live.tell(line)),
         }
-        if let Some(ended) = given_up(&deployment, &replicas, goal).or_else(|| judge(&deployment, goal)) {
-            live.keep();
-            return Ok(ended);
+        match given_up(&deployment, &replicas, goal).or_else(|| judge(&deployment, goal)) {
+            Some(Ended::Settled) if settled_at.get_or_insert_with(Instant::now).elapsed() < doubt(&replicas) => {}
+            Some(ended) => {
+                live.keep();
+                return Ok(ended);
+            }
+            None => settled_at = None,
         }
         if Instant::now() > until {
             live.keep();
@@ -175,6 +183,11 @@ fn given_up(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Optio
     let first = replicas.iter().find(failed).filter(|_| !rolls && deployment.revision == goal.revision)?;
     let standing = progress::standing(first, Colour::Off);
     Some(Ended::Failed(format!("is {}: {} {standing}", deployment.status, first.id)))
+}
+
+/// How long everything has to look well: one look more, and longer where something has failed already.
+fn doubt(replicas: &[Replica]) -> Duration {
+    if replicas.iter().any(|replica| replica.restarts > 0) { PROVEN } else { LOOK }
 }
 
 fn in_words(deployment: &Deployment) -> String {

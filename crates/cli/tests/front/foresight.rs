@@ -111,7 +111,8 @@ fn manifest(dice: &mut Dice, name: &str, wishes: &Wishes) -> String {
         let memory = dice.one_of(wishes.memory);
         let usual = if *service == "job" { "replicated-job" } else { "replicated" };
         let kind = dice.one_of(&[usual, usual, usual, "global", "replicated-job", "global-job"]);
-        let command = if kind.ends_with("job") { "\"true\"" } else { "sleep, \"600\"" };
+        // Nobody can foresee how long work takes; this takes longer than it takes to stop what it has to wait for.
+        let command = if kind.ends_with("job") { "sleep, \"1.5\"" } else { "sleep, \"600\"" };
         let count = match kind {
             "replicated" | "replicated-job" => format!("replicas: {}\n      ", dice.below(5)),
             _ => String::new(),
