@@ -1,5 +1,6 @@
 //! Connections that last: lines that are followed, a command that is talked to, one node's word for another.
 //!
+//! Owns: when an end counts as gone. Must not touch: what is said on them.
 //! Invariant: an end that vanishes without a word, its cable torn or its machine off, is noticed, also where nothing is
 //! being said.
 
