@@ -25,8 +25,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Token,
-    TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
+    Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status,
+    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
 };
 
 pub use self::sessions::{LogLines, SessionInput, SessionOutput};
@@ -136,6 +136,15 @@ impl Client {
     /// One deployment.
     pub async fn deployment(&self, namespace: &str, name: &str) -> Result<Deployment, ClientError> {
         self.ask(Method::GET, &of_deployment(namespace, name, ""), NOTHING).await
+    }
+
+    /// All deployments and replicas, or one deployment and its own, as they were at one moment.
+    pub async fn status(&self, namespace: &str, deployment: Option<&str>) -> Result<Status, ClientError> {
+        let path = match deployment {
+            Some(name) => format!("/v1/status?namespace={}&deployment={}", encoded(namespace), encoded(name)),
+            None => "/v1/status".to_owned(),
+        };
+        self.ask(Method::GET, &path, NOTHING).await
     }
 
     /// Removes a deployment.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Replica;
+
 /// A manifest to apply: the files as texts, because the daemon does not read the caller's disk.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +40,15 @@ impl std::fmt::Debug for ApplyRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ApplyRequest({}, {} files)", self.files.join(", "), self.texts.len() + self.bytes_base64.len())
     }
+}
+
+/// Deployments and their replicas, as they were at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// How each deployment stands.
+    pub deployments: Vec<Deployment>,
+    /// What makes it stand so.
+    pub replicas: Vec<Replica>,
 }
 
 /// A manifest that was accepted.

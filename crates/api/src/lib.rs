@@ -30,6 +30,7 @@ pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
     AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
+    Status,
 };
 pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};

@@ -205,6 +205,27 @@ fn a_daemon_that_is_told_to_end_ends_cleanly_and_leaves_the_work_alone() {
 }
 
 #[test]
+fn a_deployment_is_never_called_active_beside_a_replica_that_does_not_run() {
+    let machine = Machine::start();
+    machine.json(&["apply", "-f", "compose.yaml"]);
+    machine.wait_for("active", is_active);
+    for count in [6, 2, 6, 2] {
+        machine.json(&["scale", "shop", &format!("web={count}")]);
+        // What counts are the moments in between: each answer is of one of them, and none of two.
+        machine.wait_for("active again", |status| {
+            let (wanted, rows) = (&status["deployments"][0]["services"][0]["wanted"], &status["replicas"]);
+            let rows = rows.as_array().unwrap();
+            let run = rows.iter().filter(|row| row["state"] == "running").count();
+            let all = *wanted == run && rows.len() == run;
+            assert!(all || !is_active(status), "{status:#}");
+            is_active(status) && run == count
+        });
+    }
+    machine.json(&["rm", "shop"]);
+    machine.wait_for("gone", |status| status["deployments"].as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
 fn every_question_is_answered_and_every_refusal_has_the_envelope() {
     let machine = Machine::start();
     let nodes = machine.wait_for_node();

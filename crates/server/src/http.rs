@@ -126,6 +126,7 @@ fn in_scope() -> Router<Arc<Desk>> {
         .route("/v1/openapi.json", get(openapi::describe))
         .route("/v1/deployments", get(deployments::list))
         .route("/v1/deployments/{name}", get(deployments::get))
+        .route("/v1/status", get(questions::status))
         .route("/v1/replicas", get(questions::replicas))
         .route("/v1/replicas/{replica}/history", get(questions::history))
         .route("/v1/pending", get(questions::pending))

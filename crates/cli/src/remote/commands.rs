@@ -6,13 +6,9 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use longshore_api::{AuditEntry, Changed, Client, ClientError};
+use longshore_api::{AuditEntry, Changed, Client, ClientError, Status};
 
-use super::{
-    Connection, Scoped, Shown, ask, beside, nodes, show, shown,
-    tables::{self, Status},
-    whatif,
-};
+use super::{Connection, Scoped, Shown, ask, beside, nodes, show, shown, tables, whatif};
 use crate::{
     apply,
     exit::Exit,
@@ -275,18 +271,12 @@ fn remove(scope: &Scoped, patience: Patience, deployment: String) -> anyhow::Res
 }
 
 async fn status(client: &Client, scope: &Scoped, only: Option<&str>) -> Result<Status, ClientError> {
-    let mut replicas = client.replicas().await?;
-    if let Some(name) = only {
-        let deployments = vec![client.deployment(scope.namespace(), name).await?];
-        replicas.retain(|replica| replica.namespace == scope.namespace() && replica.deployment == name);
-        return Ok(Status { deployments, replicas });
+    let mut status = client.status(scope.namespace(), only).await?;
+    if let Some(namespace) = scope.named().filter(|_| only.is_none()) {
+        status.deployments.retain(|deployment| deployment.namespace == namespace);
+        status.replicas.retain(|replica| replica.namespace == namespace);
     }
-    let mut deployments = client.deployments().await?;
-    if let Some(namespace) = scope.named() {
-        deployments.retain(|deployment| deployment.namespace == namespace);
-        replicas.retain(|replica| replica.namespace == namespace);
-    }
-    Ok(Status { deployments, replicas })
+    Ok(status)
 }
 
 /// Draws the status over itself; where there is no terminal, or for a program, each state that differs is printed whole.

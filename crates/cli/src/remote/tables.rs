@@ -5,23 +5,15 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use longshore_api::{
-    AuditEntry, Candidate, Changed, Deployment, Headroom, ManifestPlan, Move, Node, Pending, Replica, Rest,
-    ServiceChange, ServicePlan, WhatIf, Why,
+    AuditEntry, Candidate, Changed, Headroom, ManifestPlan, Move, Node, Pending, Rest, ServiceChange, ServicePlan,
+    Status, WhatIf, Why,
 };
-use serde::Serialize;
 
 use crate::{
     calendar,
     style::{Colour, Tone},
     table,
 };
-
-/// Deployments and their replicas.
-#[derive(Serialize)]
-pub(super) struct Status {
-    pub(super) deployments: Vec<Deployment>,
-    pub(super) replicas: Vec<Replica>,
-}
 
 pub(super) fn status(status: &Status) -> String {
     if status.deployments.is_empty() {

@@ -85,6 +85,8 @@ fn questions() -> Vec<(&'static str, &'static str, &'static str, Value)> {
         ("POST", "/v1/deployments", "/v1/deployments", manifest.clone()),
         ("GET", "/v1/deployments", "/v1/deployments", nothing.clone()),
         ("GET", "/v1/deployments/{name}", "/v1/deployments/shop", nothing.clone()),
+        ("GET", "/v1/status", "/v1/status", nothing.clone()),
+        ("GET", "/v1/status", "/v1/status?deployment=shop", nothing.clone()),
         ("GET", "/v1/replicas", "/v1/replicas", nothing.clone()),
         ("GET", "/v1/replicas/{replica}/history", "/v1/replicas/shop-web-0/history", nothing.clone()),
         ("GET", "/v1/pending", "/v1/pending", nothing.clone()),

@@ -54,6 +54,8 @@ fn every_wrong_token_is_refused_alike_and_every_right_one_opens_no_more_than_it_
         ("GET /v1/logs?of=shop-web-0", &blog, 404, "not_found"),
         ("DELETE /v1/deployments/shop", &blog, 403, "forbidden"),
         ("GET /v1/deployments/shop", &blog, 403, "forbidden"),
+        ("GET /v1/status?deployment=shop", &blog, 403, "forbidden"),
+        ("GET /v1/status?deployment=none", &viewer, 404, "not_found"),
         ("GET /v1/why/shop-web-0", &blog, 404, "not_found"),
         ("GET /v1/events", &blog, 403, "forbidden"),
         ("GET /metrics", &blog, 403, "forbidden"),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use longshore_api::{AuditEntry, HistoryEntry, Pending, Replica, Why};
+use longshore_api::{AuditEntry, HistoryEntry, Pending, Replica, Status, Why};
+use longshore_model::{DeploymentName, NamespaceName};
 use serde::Deserialize;
 
 use super::{
@@ -18,6 +19,38 @@ pub(super) async fn replicas(State(desk): State<Arc<Desk>>, caller: Caller) -> A
     let mut rows = rows::replicas(&desk.store()?.read().await?.state);
     rows.retain(|row| caller.sees(&row.namespace, &row.deployment));
     Ok(Json(rows))
+}
+
+/// Whose status is meant.
+#[derive(Debug, Deserialize)]
+pub(super) struct Part {
+    namespace: Option<String>,
+    deployment: Option<String>,
+}
+
+/// Both lists from one state: two questions could be answered from two, and a deployment would be called active beside a
+/// replica that does not run.
+pub(super) async fn status(State(desk): State<Arc<Desk>>, caller: Caller, Asked(part): Asked<Part>) -> Answer<Status> {
+    let namespace = part.namespace.as_deref().map_or_else(NamespaceName::default_namespace, NamespaceName::from);
+    let only = part.deployment.map(|name| (namespace, DeploymentName::from(name.as_str())));
+    if let Some((namespace, name)) = &only {
+        caller.within(namespace, name)?;
+    }
+    let state = desk.store()?.read().await?.state;
+    let mut deployments = match &only {
+        Some((namespace, name)) => {
+            let row = rows::deployment(&state, namespace, name, clock::now());
+            vec![row.ok_or_else(|| Refusal::not_found("deployment", name.as_str()))?]
+        }
+        None => rows::deployments(&state, clock::now()),
+    };
+    let mut replicas = rows::replicas(&state);
+    deployments.retain(|row| caller.sees(&row.namespace, &row.name));
+    replicas.retain(|row| caller.sees(&row.namespace, &row.deployment));
+    if let Some((namespace, name)) = &only {
+        replicas.retain(|row| row.namespace == namespace.as_str() && row.deployment == name.as_str());
+    }
+    Ok(Json(Status { deployments, replicas }))
 }
 
 /// What happened to a replica, as far back as this server remembers; asking is no reason to remember more.

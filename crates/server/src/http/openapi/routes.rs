@@ -50,6 +50,8 @@ pub(super) const ROUTES: &[Route] = &[
     get("/v1/openapi.json", IN_SCOPE, "This description", "anything"),
     get("/v1/deployments", IN_SCOPE, "All deployments", "[Deployment]"),
     get("/v1/deployments/{name}", IN_SCOPE, "One deployment", "Deployment").asked(NAMESPACE),
+    get("/v1/status", IN_SCOPE, "Deployments and their replicas, as they were at one moment", "Status")
+        .asked(&["namespace", "deployment"]),
     get("/v1/replicas", IN_SCOPE, "All replicas", "[Replica]"),
     get(
         "/v1/replicas/{replica}/history",

@@ -10,6 +10,7 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
         "namespace: string, name: string, status: string, reasons: [string], revision: integer, revisions: [integer], \
          rollout: Rollout?, services: [Service]",
     ),
+    ("Status", "deployments: [Deployment], replicas: [Replica]"),
     ("Port", "target: integer, published: integer?, protocol: string, mode: string"),
     ("Rollout", "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?"),
     ("Awaited", "replica: string, code: string"),
