@@ -11,6 +11,7 @@ mod events;
 mod exec;
 mod extract;
 mod foresight;
+mod forward;
 mod framing;
 mod keyed;
 mod logs;
@@ -67,6 +68,8 @@ pub(crate) struct Desk {
     strangers: Limit,
     /// Those who follow the changes.
     followers: Arc<Room>,
+    /// Requests that a server answers in place of this node.
+    handed_on: Arc<Room>,
 }
 
 impl Desk {
@@ -81,6 +84,8 @@ impl Desk {
             strangers: Limit::new(50, 20),
             // A browser tab each, and one caller must leave some for the others.
             followers: Room::new(64, 1024),
+            // Each takes a connection to a server, which takes twice as many of one node.
+            handed_on: Room::new(128, 512),
         }
     }
 }
@@ -110,6 +115,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
             let message = "this cannot be done with what is at this path";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, RequestCode::MethodNotAllowed, message)
         })
+        .layer(middleware::from_fn_with_state(Arc::clone(&desk), forward::hand_on))
         .layer(middleware::from_fn(framing::unambiguous))
         .layer(middleware::from_fn_with_state(Arc::clone(&desk), probes::count))
         .with_state(desk)
@@ -237,8 +243,7 @@ impl Desk {
             Ok(store) => store.read().await.map_err(Refusal::from),
             Err(refusal) => Err(refusal),
         };
-        let decided = |refusal: Refusal| refusal.with("fate", "committed").with("index", done.index.0);
-        read.map(|reading| reading.state).map_err(decided)
+        read.map(|reading| reading.state).map_err(|refusal| refusal.though_decided(done.index))
     }
 
     /// Whether a command is news that its namespace has room for. One that was carried out under the caller's key is

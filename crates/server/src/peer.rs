@@ -21,7 +21,7 @@ mod transport;
 mod wire;
 
 pub(crate) use self::{
-    client::{CallError, Calls, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER},
+    client::{CallError, Calls, Connection, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER},
     transport::MemberTransport,
     wire::{Admitted, Coming, Hello, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unframe, unpack},
 };

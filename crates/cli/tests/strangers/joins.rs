@@ -78,6 +78,37 @@ fn promotion() -> Vec<u8> {
 }
 
 #[test]
+fn only_a_server_with_a_seat_may_ask_on_behalf_of_its_users() {
+    let mut cluster = Cluster::with_worker();
+    let asked = |node: &str, uid: &str| {
+        let head = "GET /v1/tokens HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+        format!("{head}{PROTOCOL}longshore-node: {node}\r\nlongshore-on-behalf-of: {uid}\r\n\r\n").into_bytes()
+    };
+    let unproven = refusal(401, "unauthenticated");
+    {
+        let (server, worker) = (&cluster.nodes[0], &cluster.nodes[1]);
+        let by = |config, node: &str, uid: &str| told(exchange(&mut connect(server, config), &asked(node, uid)));
+        assert_eq!(by(stranger(server), "n1", "0"), unproven, "without a certificate");
+        assert_eq!(by(holder(worker, server), "n1", "0"), unproven, "in another's name");
+        assert_eq!(by(holder(worker, server), "n2", "0"), refusal(403, "forbidden"), "a worker");
+        assert_eq!(by(holder(server, server), "n1", "root"), unproven, "no user");
+        let two = String::from_utf8(asked("n1", "0\r\nlongshore-on-behalf-of: 1")).unwrap();
+        assert_eq!(told(exchange(&mut connect(server, holder(server, server)), two.as_bytes())), unproven, "two users");
+        assert_eq!(by(holder(server, server), "n1", "0").0, 200, "it could say so itself");
+        let [local, plain] = through_other_doors(worker, &asked("n1", "0"));
+        assert_eq!(told(local), refusal(421, "not_a_server"), "the socket of a worker");
+        assert_eq!(told(plain), unproven, "plain HTTP");
+    }
+    let token = cluster.nodes[0].text(&["cluster", "token"]);
+    cluster.add(Some(&token));
+    let (server, second) = (&cluster.nodes[0], &cluster.nodes[2]);
+    let by_second = || told(exchange(&mut connect(server, holder(second, server)), &asked("n3", "0")));
+    assert_eq!(by_second().0, 200, "a server that has just come");
+    server.told(&["node", "rm", "--force", "n3"]);
+    assert_eq!(by_second(), refusal(403, "node_removed"));
+}
+
+#[test]
 fn another_clusters_certificate_is_no_certificate_and_a_removed_nodes_is_worth_nothing() {
     let (mut cluster, elsewhere) = (Cluster::with_worker(), Cluster::of(1));
     let foreign = holder(&elsewhere.nodes[0], &cluster.nodes[0]);

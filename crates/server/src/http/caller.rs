@@ -1,7 +1,7 @@
 //! Who asks, and whether they may.
 //!
-//! Owns: the proof, and how often one caller may ask. On the socket of this machine it is the user the kernel names;
-//! elsewhere it is a token.
+//! Owns: the proof, and how often one caller may ask. On the socket of this machine it is the user the kernel names; so it is
+//! on that of a server without a log, which hands requests on; elsewhere it is a token.
 //! Invariant: nothing of a request is read before its caller is known, and a token that was revoked, has expired or is
 //! for less is refused before anything is done, also by a member that has not heard of it yet.
 
@@ -20,7 +20,13 @@ use longshore_model::{
 };
 use longshore_store::State as Kept;
 
-use super::{Desk, Refusal, dashboard::by_session, keyed::Keyed};
+use super::{
+    Desk, Refusal,
+    dashboard::by_session,
+    forward::{BEHALF_HEADER, on_behalf_of},
+    keyed::Keyed,
+    peers::{self, Known},
+};
 use crate::{
     clock,
     doors::Peer,
@@ -43,6 +49,13 @@ pub(super) enum Proof {
     User(u32),
     /// A token.
     Token(Token),
+    /// Being a user of another machine of this cluster, which may keep the log and says so.
+    Neighbour {
+        /// The machine.
+        node: Known,
+        /// The user.
+        uid: u32,
+    },
 }
 
 impl Proof {
@@ -51,6 +64,7 @@ impl Proof {
         match self {
             Self::User(uid) => format!("uid-{uid}"),
             Self::Token(token) => format!("token-{}", token.id),
+            Self::Neighbour { node: Known(node, _), uid } => format!("uid-{uid} of {node}"),
         }
     }
 
@@ -59,6 +73,7 @@ impl Proof {
         match self {
             Self::User(_) => true,
             Self::Token(token) => opened_by(state, token).is_some(),
+            Self::Neighbour { node, .. } => peers::is_seated(state, node),
         }
     }
 }
@@ -126,10 +141,8 @@ async fn judge(
 ) -> Result<Admission, Refusal> {
     let admission = match peer {
         Peer::Local(Some(uid)) if *uid == 0 || *uid == desk.own_uid => by_user(*uid),
-        Peer::Local(_) => {
-            let message = "only root and the user the daemon runs as may use this socket";
-            return Err(Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message));
-        }
+        Peer::Local(_) => return Err(not_of_this_machine()),
+        Peer::Remote(Some(_)) if headers.contains_key(BEHALF_HEADER) => by_neighbour(desk, peer, headers, by).await?,
         Peer::Loopback | Peer::Remote(_) => {
             let opened = if headers.contains_key(header::AUTHORIZATION) {
                 let shown = borne(headers).ok_or_else(stranger)?;
@@ -143,6 +156,24 @@ async fn judge(
     let often = "this caller asks too often; try again in a moment";
     desk.callers.pass(&admission.proof.name()).map_err(|wait| Refusal::too_often(wait, often))?;
     Ok(admission)
+}
+
+pub(super) fn not_of_this_machine() -> Refusal {
+    let message = "only root and the user the daemon runs as may use this socket";
+    Refusal::new(StatusCode::FORBIDDEN, RequestCode::Forbidden, message)
+}
+
+/// A user of a machine that may keep the log has the same rights there, whether it keeps it just now or not. The machine
+/// could become a member and say all of this itself, so it is believed while it has its seat.
+async fn by_neighbour(desk: &Desk, peer: &Peer, headers: &HeaderMap, by: Knowledge) -> Result<Admission, Refusal> {
+    let uid = on_behalf_of(headers).ok_or_else(stranger)?;
+    let (node, store) = (peers::server_at(peer, headers)?, desk.store()?);
+    let state = match by {
+        Knowledge::Newest => store.read().await?.state,
+        Knowledge::Local => store.read_local().state,
+    };
+    peers::ensure_seated(&state, &node)?;
+    Ok(Admission { proof: Proof::Neighbour { node, uid }, ..by_user(uid) })
 }
 
 fn by_user(uid: u32) -> Admission {
@@ -183,7 +214,7 @@ fn opened_by(state: &Kept, shown: &Token) -> Option<Admission> {
     })
 }
 
-fn borne(headers: &HeaderMap) -> Option<Token> {
+pub(super) fn borne(headers: &HeaderMap) -> Option<Token> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     // Two proofs are one too many: whoever is in front of us may have looked at the other.
     let (Some(only), None) = (given.next(), given.next()) else { return None };
@@ -201,9 +232,14 @@ impl Admission {
     /// The token that let them in, where one did.
     pub(super) fn token(&self) -> Option<&Token> {
         match &self.proof {
-            Proof::User(_) => None,
+            Proof::User(_) | Proof::Neighbour { .. } => None,
             Proof::Token(token) => Some(token),
         }
+    }
+
+    /// What let them in.
+    pub(super) const fn proof(&self) -> &Proof {
+        &self.proof
     }
 
     fn has(&self, power: Power) -> Result<(), Refusal> {

@@ -24,8 +24,9 @@ use serde::Deserialize;
 
 use super::{
     Answer, Desk, Refusal,
-    caller::{Admission, Knowledge, by_token, stranger},
+    caller::{self, Admission, Knowledge, by_token, stranger},
     extract::{Largest, Quiet},
+    forward,
 };
 use crate::{
     doors::Peer,
@@ -110,18 +111,28 @@ pub(super) async fn by_session(
     headers: &HeaderMap,
     by: Knowledge,
 ) -> Result<Option<Admission>, Refusal> {
-    let Some(proof) = session(headers).and_then(|id| desk.sessions.proof(id)) else { return Ok(None) };
-    if !method.is_safe() && !headers.contains_key(OURS) {
-        return Ok(None);
-    }
-    match proof {
-        Proof::Token(token) => by_token(desk, &token, by).await,
+    match logged_in(desk, method, headers) {
+        Some(Proof::Token(token)) => by_token(desk, &token, by).await,
         // A link is worth what whoever asked for it is worth, also later.
-        Proof::Link(who) => match who.token() {
+        Some(Proof::Link(who)) => match who.token() {
             Some(token) => by_token(desk, token, by).await,
             None => Ok(Some(who)),
         },
+        None => Ok(None),
     }
+}
+
+/// What whoever is logged in has shown, for a server to judge.
+pub(super) fn shown_by_session(desk: &Desk, method: &Method, headers: &HeaderMap) -> Option<caller::Proof> {
+    Some(match logged_in(desk, method, headers)? {
+        Proof::Token(token) => caller::Proof::Token(*token),
+        Proof::Link(who) => who.proof().clone(),
+    })
+}
+
+fn logged_in(desk: &Desk, method: &Method, headers: &HeaderMap) -> Option<Proof> {
+    let proof = desk.sessions.proof(session(headers)?)?;
+    (method.is_safe() || headers.contains_key(OURS)).then_some(proof)
 }
 
 fn session(headers: &HeaderMap) -> Option<&str> {
@@ -176,7 +187,13 @@ async fn log_in(
 ) -> Result<Response, Refusal> {
     let token = Token::of_kind(TokenKind::Operator, &request.token)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, RequestCode::RequestInvalid, error.to_string()))?;
-    by_token(&desk, &token, Knowledge::Newest).await?.ok_or_else(stranger)?;
+    let opens = match desk.hub.store() {
+        Some(_) => by_token(&desk, &token, Knowledge::Newest).await?.is_some(),
+        None => forward::opens(&desk, &token).await?,
+    };
+    if !opens {
+        return Err(stranger());
+    }
     let id = desk.sessions.begin(Proof::Token(Box::new(token)))?;
     Ok((cookie(&peer, &id, SESSION)?, Json(())).into_response())
 }

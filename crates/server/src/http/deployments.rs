@@ -70,7 +70,7 @@ pub(super) async fn apply(
     };
     // Before anything is stored: what is refused changes nothing.
     if desk.admit(&caller, &command).await? == Novelty::New {
-        secrets::bring_along(&desk, &caller, &loaded, &files).await?;
+        secrets::bring_along(&desk, &caller, &loaded, &files).await.map_err(Refusal::of_a_part)?;
     }
     let Loaded { deployment, namespace, warnings, .. } = loaded;
     let done = desk.carry_out(caller, command).await?;

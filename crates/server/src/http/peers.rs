@@ -81,7 +81,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
 
 /// A node that has proven who it is, and by which certificate.
 #[derive(Clone, Debug)]
-struct Known(NodeName, Digest);
+pub(super) struct Known(pub(super) NodeName, pub(super) Digest);
 
 /// Members hear each other before they know every seat, or one that was away could never catch up; only those that left
 /// are not heard.
@@ -91,7 +91,7 @@ async fn servers_only(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let (name, part, fingerprint) = prove(&peer, &request)?;
+    let (name, part, fingerprint) = prove(&peer, request.headers())?;
     if let Some(store) = desk.hub.store() {
         let state = store.read_local().state;
         if state.access().is_unseated(&fingerprint) {
@@ -111,26 +111,37 @@ async fn seated_only(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let (name, _, fingerprint) = prove(&peer, &request)?;
+    let (name, _, fingerprint) = prove(&peer, request.headers())?;
     let store = desk.store()?;
     let known = Known(name, fingerprint);
     // A node let in a moment ago may be news to this member.
     if !is_seated(&store.read_local().state, &known) {
-        let state = store.read().await?.state;
-        if !is_seated(&state, &known) {
-            return Err(not_heard(&state, &known));
-        }
+        ensure_seated(&store.read().await?.state, &known)?;
     }
     request.extensions_mut().insert(known);
     Ok(next.run(request).await)
 }
 
-fn is_seated(state: &Kept, Known(name, fingerprint): &Known) -> bool {
+pub(super) fn is_seated(state: &Kept, Known(name, fingerprint): &Known) -> bool {
     state.access().seat(name).is_some_and(|seat| seat.fingerprint == *fingerprint)
 }
 
+/// Refuses a node without a seat, or with another's.
+pub(super) fn ensure_seated(state: &Kept, known: &Known) -> Result<(), Refusal> {
+    if is_seated(state, known) { Ok(()) } else { Err(not_heard(state, known)) }
+}
+
+/// The node at the other end, where it has proven to be one that may keep the log.
+pub(super) fn server_at(peer: &Peer, headers: &HeaderMap) -> Result<Known, Refusal> {
+    let (name, part, fingerprint) = prove(peer, headers)?;
+    match part {
+        SeatPart::Server => Ok(Known(name, fingerprint)),
+        SeatPart::Worker => Err(not_seated(&name)),
+    }
+}
+
 /// Refuses whoever would misunderstand, or be misunderstood.
-fn speaks_alike(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn speaks_alike(headers: &HeaderMap) -> Result<(), Refusal> {
     // Those who do not say spoke the first one.
     let theirs = headers.get(PROTOCOL_HEADER).map_or(Some("1"), |said| said.to_str().ok()).unwrap_or("?");
     if theirs == PROTOCOL {
@@ -146,12 +157,12 @@ fn unproven() -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, RequestCode::Unauthenticated, message)
 }
 
-fn prove(peer: &Peer, request: &Request) -> Result<(NodeName, SeatPart, Digest), Refusal> {
+fn prove(peer: &Peer, headers: &HeaderMap) -> Result<(NodeName, SeatPart, Digest), Refusal> {
     let Peer::Remote(Some(certificate)) = peer else { return Err(unproven()) };
-    let name = request.headers().get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
+    let name = headers.get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
     let name = NodeName::from(name.ok_or_else(unproven)?);
     let part = tls::proves(certificate, &name).ok_or_else(unproven)?;
-    speaks_alike(request.headers())?;
+    speaks_alike(headers)?;
     Ok((name, part, digest_of(certificate)))
 }
 

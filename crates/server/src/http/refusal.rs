@@ -8,10 +8,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longshore_api::Envelope;
-use longshore_model::{RequestCode, replica::Detail};
+use longshore_model::{RequestCode, StateIndex, replica::Detail};
 use longshore_store::{
     CommandError,
-    replicated::{ProposeError, ReadError},
+    replicated::{Fate, ProposeError, ReadError},
 };
 
 use super::probes::Code;
@@ -61,6 +61,23 @@ impl Refusal {
     pub(super) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         self.envelope = self.envelope.with(name, value);
         self
+    }
+
+    /// What was asked for was decided all the same, and only the answer to it could not be read.
+    pub(super) fn though_decided(self, at: StateIndex) -> Self {
+        let hint =
+            "it was decided and is in force; ask again under the same idempotency key to be told what came of it";
+        self.with("fate", "committed").with("index", at.0).with("hint", hint)
+    }
+
+    /// This is about a part of the request: what became of that one is not what became of the whole.
+    pub(super) fn of_a_part(mut self) -> Self {
+        if !self.envelope.details.contains_key("fate") {
+            return self;
+        }
+        let told_decided = self.envelope.details.remove("index").is_some();
+        let refusal = self.with("fate", Fate::Unknown.as_str());
+        if told_decided { refusal.with("hint", "ask again, with the same idempotency key") } else { refusal }
     }
 
     pub(super) fn not_found(what: &str, name: &str) -> Self {
@@ -149,5 +166,26 @@ impl From<ReadError> for Refusal {
     fn from(error: ReadError) -> Self {
         let envelope = Envelope::new(error.code(), error.to_string());
         Self { status: StatusCode::SERVICE_UNAVAILABLE, envelope, after: After::GoesOn }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn details(refusal: Refusal) -> Vec<(String, String)> {
+        refusal.envelope.details.into_iter().map(|(name, value)| (name, value.to_string())).collect()
+    }
+
+    #[test]
+    fn what_became_of_a_part_is_not_said_of_the_whole() {
+        let whole = Refusal::from(ReadError::QuorumLost).though_decided(StateIndex(7));
+        assert!(details(whole).contains(&("fate".to_owned(), "\"committed\"".to_owned())));
+        let part = details(Refusal::from(ReadError::QuorumLost).though_decided(StateIndex(7)).of_a_part());
+        assert_eq!(part[0], ("fate".to_owned(), "\"unknown\"".to_owned()));
+        assert!(part[1].1.contains("ask again"), "{part:?}");
+        let full = details(Refusal::from(ProposeError::DiskFull).of_a_part());
+        assert!(full.iter().any(|(name, value)| name == "hint" && value.contains("free space")), "{full:?}");
+        assert_eq!(details(Refusal::from(ReadError::QuorumLost).of_a_part()), [], "nothing was asked of the log yet");
     }
 }

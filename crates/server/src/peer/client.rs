@@ -10,10 +10,15 @@ use std::{
     time::Duration,
 };
 
+use axum::body::Body;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::{
-    Method, Request, Response, StatusCode, body::Incoming, client::conn::http1::SendRequest, header, upgrade::Upgraded,
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    client::conn::http1::SendRequest,
+    header::{self, HeaderValue, InvalidHeaderValue},
+    upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
 use longshore_api::{Envelope, SESSION_PROTOCOL, connection};
@@ -55,7 +60,7 @@ pub(crate) enum CallError {
 }
 
 /// A connection that a request can be sent on.
-type Connection = SendRequest<Full<Bytes>>;
+pub(crate) type Connection = SendRequest<Body>;
 /// Idle connections, by node and address.
 type Idle = HashMap<(NodeName, String), Vec<Connection>>;
 
@@ -119,8 +124,8 @@ impl Calls {
     /// Asks for something that is talked about, on a connection of its own.
     pub(crate) async fn converse(&self, to: &Server, path: &str, message: Vec<u8>) -> Result<Upgraded, CallError> {
         let mut request = self.request(to, path, message.into())?;
-        request.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));
-        request.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static(SESSION_PROTOCOL));
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(SESSION_PROTOCOL));
         let mut connection = self.connected(to).await?;
         let answered = connection.send_request(request).await;
         let response = answered.map_err(|error| silent(error, Sent::Perhaps))?;
@@ -161,18 +166,24 @@ impl Calls {
         }
     }
 
-    fn request(&self, to: &Server, path: &str, message: Bytes) -> Result<Request<Full<Bytes>>, CallError> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(path)
-            .header(header::HOST, &to.address)
-            .header(PROTOCOL_HEADER, PROTOCOL)
-            // Names are any text; headers are not.
-            .header(NODE_HEADER, header::HeaderValue::from_bytes(self.me.as_str().as_bytes()).map_err(unsendable)?);
-        request.body(Full::new(message)).map_err(unsendable)
+    fn request(&self, to: &Server, path: &str, message: Bytes) -> Result<Request<Body>, CallError> {
+        let request = Request::builder().method(Method::POST).uri(path);
+        let mut request = request.body(Body::from(message)).map_err(unsendable)?;
+        self.sign(to, request.headers_mut()).map_err(unsendable)?;
+        Ok(request)
     }
 
-    async fn connected(&self, to: &Server) -> Result<Connection, CallError> {
+    /// Says who asks, whom, and in which words.
+    pub(crate) fn sign(&self, to: &Server, headers: &mut HeaderMap) -> Result<(), InvalidHeaderValue> {
+        headers.insert(header::HOST, HeaderValue::from_str(&to.address)?);
+        headers.insert(PROTOCOL_HEADER, HeaderValue::from_static(PROTOCOL));
+        // Names are any text; headers are not.
+        headers.insert(NODE_HEADER, HeaderValue::from_bytes(self.me.as_str().as_bytes())?);
+        Ok(())
+    }
+
+    /// A new connection to a node.
+    pub(crate) async fn connected(&self, to: &Server) -> Result<Connection, CallError> {
         let connected = tokio::time::timeout(CONNECT, self.connect(to)).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         connected.map_err(|error| silent(error, Sent::No))
