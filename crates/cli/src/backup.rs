@@ -45,7 +45,15 @@ pub(crate) fn backup(options: &Backup) -> anyhow::Result<Exit> {
             return to_stdout(&client.backup().await?);
         }
         let bytes = client.backup().await?;
-        write_new(&options.file, &bytes).with_context(|| format!("`{}` cannot be written", options.file.display()))?;
+        let written = write_new(&options.file, &bytes);
+        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists) {
+            let file = options.file.display();
+            print::note(&format!(
+                "error: `{file}` exists already\n\nhint: name another file, or remove this one first"
+            ));
+            return Ok(Exit::Trouble);
+        }
+        written.with_context(|| format!("`{}` cannot be written", options.file.display()))?;
         let written = Written { file: options.file.display().to_string(), bytes: bytes.len() };
         remote::show(&options.connection, &written, |it| format!("wrote {} bytes to {}\n", it.bytes, it.file))
     })

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind};
-use longshore_server::{BegunAgain, JoinConfig, Joined};
+use longshore_server::{BegunAgain, JoinConfig, JoinError, Joined};
 use serde::Serialize;
 
 use crate::{
@@ -159,7 +159,10 @@ fn join(options: JoinOptions) -> anyhow::Result<Exit> {
     };
     let (data_dir, node) = options.seat.taken()?;
     let config = JoinConfig { data_dir, node, address: options.advertise, server: options.server, token };
-    let Joined { cluster, servers } = runtime()?.block_on(longshore_server::join(config))?;
+    let Joined { cluster, servers } = match runtime()?.block_on(longshore_server::join(config)) {
+        Err(JoinError::Refused(envelope)) => return Ok(remote::refused(&envelope, envelope.hint())),
+        joined => joined?,
+    };
     let entered = Entered { cluster, servers };
     options.form.show(&entered, |Entered { cluster, servers }| {
         format!("joined cluster {cluster}; its servers: {}\n", servers.join(", "))

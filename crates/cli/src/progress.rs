@@ -54,15 +54,14 @@ fn counts(service: &Service, replicas: &[Replica]) -> String {
 }
 
 /// Each slot by its newest generation: while it is changed an older one is there too, and says nothing of how far it is.
+/// In the order they came in, which is that of their numbers.
 fn newest(replicas: &[Replica]) -> Vec<&Replica> {
-    let mut newest: BTreeMap<&str, &Replica> = BTreeMap::new();
+    let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
     for replica in replicas {
-        let known = newest.entry(&replica.id).or_insert(replica);
-        if replica.generation > known.generation {
-            *known = replica;
-        }
+        let known = newest.entry(&replica.id).or_default();
+        *known = replica.generation.max(*known);
     }
-    newest.into_values().collect()
+    replicas.iter().filter(|replica| newest.get(replica.id.as_str()) == Some(&replica.generation)).collect()
 }
 
 fn is_well(replica: &Replica) -> bool {
@@ -97,15 +96,16 @@ pub(crate) fn standing(replica: &Replica, colour: Colour) -> String {
 
 /// What became of each replica since it was last asked; one line for each that changed.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeMap<String, String>);
+pub(crate) struct Told(BTreeMap<String, (u32, String)>);
 
 impl Told {
     pub(crate) fn news(&mut self, replicas: &[Replica], colour: Colour) -> Vec<String> {
         let mut lines = Vec::new();
         for replica in newest(replicas) {
-            let now = standing(replica, colour);
+            // Between two looks one may have taken the other's place, and run as well as that did.
+            let now = (replica.generation, standing(replica, colour));
             if self.0.get(&replica.id) != Some(&now) {
-                lines.push(format!("{} {now}", replica.id));
+                lines.push(format!("{} {}", replica.id, now.1));
                 self.0.insert(replica.id.clone(), now);
             }
         }
@@ -188,9 +188,17 @@ mod tests {
         assert_eq!(news(&[of("running", 1), of("starting", 2)]), ["shop-web-0 starting on n1"]);
         assert_eq!(news(&[of("draining", 1), of("running", 2)]), ["shop-web-0 running on n1"]);
         assert_eq!(news(&[of("running", 2)]), [""; 0], "that the old one went is no news of the slot");
+        assert_eq!(news(&[of("running", 3)]), ["shop-web-0 running on n1"], "another took its place unseen");
         assert_eq!(news(&[]), ["shop-web-0 gone"]);
         let drawn = draw(&shop(1, 1), &[of("draining", 1), of("running", 2)], Colour::Off);
         assert_eq!(drawn, "✓ web  1/1 running · 1 to be replaced\n");
+    }
+
+    #[test]
+    fn the_tenth_is_told_after_the_ninth() {
+        let replicas = [replica("shop-web-9", "starting", None), replica("shop-web-10", "starting", None)];
+        let told = Told::default().news(&replicas, Colour::Off);
+        assert_eq!(told, ["shop-web-9 starting on n1", "shop-web-10 starting on n1"]);
     }
 
     #[test]

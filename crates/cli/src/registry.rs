@@ -69,6 +69,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             let mut rows = client.secrets().await?;
             rows.retain(|row| registry_in(row).is_some());
             remote::show(&connection, &rows, |rows| {
+                if rows.is_empty() {
+                    return "nodes log in nowhere yet\n".to_owned();
+                }
                 let rows =
                     rows.iter().filter_map(|row| Some(vec![registry_in(row)?.to_owned(), row.version.to_string()]));
                 table::draw(&["REGISTRY", "VERSION"], &rows.collect::<Vec<_>>())

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use longshore_api::{Changed, Client, ClientError, Endpoint, Token, TokenError, TokenKind};
+use longshore_api::{Changed, Client, ClientError, Endpoint, Envelope, Token, TokenError, TokenKind};
 use serde::Serialize;
 
 pub(crate) use self::commands::{Command, run};
@@ -105,23 +105,24 @@ pub(crate) fn ask(
     let Err(error) = answer else { return answer };
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(envelope)) => {
-            print::note(&format!("error: {envelope}"));
             let nearest = runtime.block_on(suggest::nearest(&client, envelope));
-            let hint = nearest.or_else(|| envelope.hint().map(str::to_owned));
-            if let Some(hint) = hint {
-                print::note(&format!("\nhint: {hint}"));
-            }
-            Ok(Exit::Trouble)
+            Ok(refused(envelope, nearest.as_deref().or(envelope.hint())))
         }
         Some(ClientError::Unreachable { .. }) => {
-            print::note(&format!("error: {error:#}"));
-            print::note(
-                "\nhint: start it with `longshore server` or `longshore up`, or name its socket with `--socket`",
-            );
+            print::note(&format!("error: {error:#}\n\nhint: {}", connection.where_else()));
             Ok(Exit::Trouble)
         }
         Some(ClientError::Broken { .. } | ClientError::Garbled { .. }) | None => Err(error),
     }
+}
+
+/// Tells that somebody said no, and what to do about it where that is known.
+pub(crate) fn refused(envelope: &Envelope, hint: Option<&str>) -> Exit {
+    print::note(&format!("error: {envelope}"));
+    if let Some(hint) = hint {
+        print::note(&format!("\nhint: {hint}"));
+    }
+    Exit::Trouble
 }
 
 pub(crate) fn change(
@@ -164,6 +165,14 @@ impl Form {
 impl Connection {
     pub(crate) const fn output(&self) -> Shown {
         self.form.output
+    }
+
+    /// What to try where nobody answers.
+    const fn where_else(&self) -> &'static str {
+        match self.address {
+            Some(_) => "check the address; a daemon is heard there if it was started with `--listen`",
+            None => "start it with `longshore server` or `longshore up`, or name its socket with `--socket`",
+        }
     }
 
     fn endpoint(&self) -> Result<Endpoint, TokenError> {

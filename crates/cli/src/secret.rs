@@ -74,6 +74,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
 }
 
 fn draw(secrets: &[SecretRow]) -> String {
+    if secrets.is_empty() {
+        return "there is no secret yet\n".to_owned();
+    }
     let rows = secrets.iter().map(|secret| {
         let name = format!("{}/{}", secret.namespace, secret.name);
         let owner = secret.deployment.clone().unwrap_or_default();

@@ -94,6 +94,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
 }
 
 fn draw(tokens: &[TokenRow]) -> String {
+    if tokens.is_empty() {
+        return "there is no token yet\n".to_owned();
+    }
     let rows = tokens.iter().map(|token| {
         let scope = match (&token.namespace, &token.deployment) {
             (None, None) => "everywhere".to_owned(),

@@ -12,7 +12,7 @@
 mod addresses;
 mod signals;
 
-use std::{fmt::Write as _, path::PathBuf, time::Duration};
+use std::{fmt::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -29,7 +29,7 @@ use crate::{
     live::{Live, Screen, Side},
     manifest::Manifest,
     place::{self, Engine, Seat},
-    print, progress, server,
+    print, progress, remote, server,
     style::{Colour, Tone},
     wait::{self, Ended, Goal},
 };
@@ -41,8 +41,8 @@ Examples:
   longshore up --build                    images of services with `build` are made anew
   longshore up --keep                     Ctrl-C ends the daemon and leaves what runs
 
-Ctrl-C stops what the manifest runs, as `docker compose up` does, and ends; pressed again, it ends at once. Any other
-signal ends the daemon alone: what runs runs on, and the next `longshore up` or `longshore server` takes it over.";
+Ctrl-C stops what the manifest runs, as `docker compose up` does, and ends; pressed again, it ends at once. \
+Any other signal ends the daemon alone: what runs runs on, and the next `longshore up` or `longshore server` takes it over.";
 
 /// Between two looks at what runs, once it does.
 const GLANCE: Duration = Duration::from_millis(500);
@@ -75,6 +75,10 @@ pub(crate) struct Options {
     /// The daemon's socket; `longshore.sock` in its folder unless given.
     #[arg(long, env = "LONGSHORE_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Listen here, a loopback address, for browsers of this machine; `longshore dashboard` prints the link. Unless given,
+    /// at a port that is free.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
+    http: SocketAddr,
     /// The container engine's socket; the usual ones are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -135,13 +139,7 @@ async fn attend(
 ) -> anyhow::Result<Exit> {
     let applied = match client.apply(&judged.request).await {
         Ok(applied) => applied,
-        Err(ClientError::Refused(envelope)) => {
-            print::note(&format!("error: {envelope}"));
-            if let Some(hint) = envelope.hint() {
-                print::note(&format!("\nhint: {hint}"));
-            }
-            return Ok(Exit::Trouble);
-        }
+        Err(ClientError::Refused(envelope)) => return Ok(remote::refused(&envelope, envelope.hint())),
         Err(error) => return Err(error.into()),
     };
     applied.warnings.iter().for_each(|warning| print::note(warning));
@@ -203,6 +201,9 @@ async fn announce(client: &Client, goal: &Goal, socket: &std::path::Path) -> any
     let nodes = client.nodes().await?;
     if let Some(last) = nodes.last().filter(|_| nodes.len() > 1) {
         let _ = writeln!(out, "  longshore node drain {0}\n  longshore node cut {0}", last.name);
+    }
+    if client.login_link().await?.url.is_some() {
+        out.push_str("  longshore dashboard\n");
     }
     print::print(&out)
 }
@@ -280,7 +281,7 @@ fn config(
         data_dir,
         listen: None,
         advertise: None,
-        http: None,
+        http: Some(options.http),
         docker: match engine {
             Engine::At(path) => Some(path),
             Engine::Mute(..) | Engine::None => None,

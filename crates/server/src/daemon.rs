@@ -9,6 +9,7 @@ use longshore_agent::StartAgentError;
 use longshore_model::NodeName;
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{
+    net::TcpListener,
     sync::{mpsc, watch},
     task::JoinHandle,
 };
@@ -263,16 +264,23 @@ async fn open_doors(
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     let failed = |address: String, cause| StartError::Listen { address, cause };
     let own_uid = rustix::process::geteuid().as_raw();
-    let router = http::router(Arc::new(Desk::new(Arc::clone(hub), own_uid, config.http)));
+    let bound = async |address: SocketAddr| {
+        TcpListener::bind(address).await.map_err(|cause| failed(address.to_string(), cause))
+    };
+    let listening = match config.listen {
+        Some(address) => Some(bound(address).await?),
+        None => None,
+    };
+    // Bound before anybody is told of it: the port may be the kernel's choice.
+    let browsing = match config.http {
+        Some(address) => Some(bound(address).await?),
+        None => None,
+    };
+    let browsers = browsing.as_ref().and_then(|listener| listener.local_addr().ok());
+    let router = http::router(Arc::new(Desk::new(Arc::clone(hub), own_uid, browsers)));
     let local = doors::local(&config.socket, router.clone(), closed.clone());
     let mut doors = vec![local.map_err(|cause| failed(config.socket.display().to_string(), cause))?];
-    let mut accepting = Some(accepting);
-    for (address, tls) in [(config.listen, accepting.take()), (config.http, None)] {
-        let Some(address) = address else { continue };
-        let (_, door) = doors::remote(address, tls, router.clone(), closed.clone())
-            .await
-            .map_err(|cause| failed(address.to_string(), cause))?;
-        doors.push(door);
-    }
+    doors.extend(listening.map(|listener| doors::remote(listener, Some(accepting), router.clone(), closed.clone())));
+    doors.extend(browsing.map(|listener| doors::remote(listener, None, router, closed.clone())));
     Ok(doors)
 }

@@ -6,7 +6,6 @@
 
 use std::{
     fs, io,
-    net::SocketAddr,
     os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
     path::Path,
     sync::Arc,
@@ -78,16 +77,14 @@ pub(crate) fn local(path: &Path, router: Router, closing: watch::Receiver<bool>)
 }
 
 /// Serves callers over TCP: plainly where there are no settings, which is for loopback only.
-pub(crate) async fn remote(
-    address: SocketAddr,
+pub(crate) fn remote(
+    listener: TcpListener,
     tls: Option<ServerConfig>,
     router: Router,
     closing: watch::Receiver<bool>,
-) -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = TcpListener::bind(address).await?;
-    let bound = listener.local_addr()?;
+) -> JoinHandle<()> {
     let acceptor = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
-    let task = tokio::spawn(async move {
+    tokio::spawn(async move {
         let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let callers = Room::new(MOST_FROM_ONE, MOST_CONNECTIONS);
         while let Some(permit) = free(&room, &closing).await {
@@ -118,8 +115,7 @@ pub(crate) async fn remote(
                 })),
             }
         }
-    });
-    Ok((bound, task))
+    })
 }
 
 async fn free(room: &Arc<Semaphore>, closing: &watch::Receiver<bool>) -> Option<OwnedSemaphorePermit> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use longshore_api::{Changed, Headroom, ManifestPlan, Move, Pending, ServiceChange, ServicePlan, WhatIf};
 use longshore_model::{
     DeploymentName, DeploymentSpec, Effect, Evacuation, FieldChange, Generation, GroupKey, Health, Intent,
-    NamespaceName, NodeName, RevisionDiff, ServiceDiff, replica::Wanted,
+    NamespaceName, NodeName, RevisionDiff, ServiceDiff, SlotKey, replica::Wanted,
 };
 use longshore_scheduler::diff;
 use longshore_store::{State, is_live};
@@ -127,16 +127,16 @@ fn headroom(present: &State, future: &State) -> Vec<Headroom> {
 /// Every replica whose node or generation differs, by service.
 fn moves(present: &State, future: &State) -> BTreeMap<GroupKey, Vec<Move>> {
     let (before, after) = (seats(present), seats(future));
-    let all: BTreeSet<&(GroupKey, String)> = before.keys().chain(after.keys()).collect();
+    let all: BTreeSet<&(GroupKey, SlotKey)> = before.keys().chain(after.keys()).collect();
     let mut moves: BTreeMap<GroupKey, Vec<Move>> = BTreeMap::new();
     for at in all {
         let (was, will_be) = (before.get(at), after.get(at));
         if was == will_be {
             continue;
         }
-        let (group, replica) = at;
+        let (group, slot) = at;
         moves.entry(group.clone()).or_default().push(Move {
-            replica: replica.clone(),
+            replica: slot.printed(group),
             from: was.map(|(node, _)| node.to_string()),
             to: will_be.map(|(node, _)| node.to_string()),
             generation: will_be.map(|(_, generation)| generation.0),
@@ -146,12 +146,12 @@ fn moves(present: &State, future: &State) -> BTreeMap<GroupKey, Vec<Move>> {
 }
 
 /// The newest generation of every slot that has one to count on.
-fn seats(state: &State) -> BTreeMap<(GroupKey, String), (NodeName, Generation)> {
+fn seats(state: &State) -> BTreeMap<(GroupKey, SlotKey), (NodeName, Generation)> {
     let live = state.replicas().filter(|(_, _, replica)| is_live(replica));
     let mut seats = BTreeMap::new();
     for (group, slot, replica) in live {
         let seat = (replica.assignment.node.clone(), replica.generation);
-        let known = seats.entry((group.clone(), slot.key.printed(group))).or_insert_with(|| seat.clone());
+        let known = seats.entry((group.clone(), slot.key.clone())).or_insert_with(|| seat.clone());
         if known.1 < seat.1 {
             *known = seat;
         }

@@ -202,7 +202,7 @@ impl Desk {
             // Never who the servers are: whoever asks here has not proven anything yet.
             let message = "this node runs work and keeps no state";
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, RequestCode::NotAServer, message)
-                .with("hint", "ask one of the servers, with a token of `longshore token create`")
+                .with("hint", "a server that has just joined answers within seconds; of a worker, ask one of the servers, with a token of `longshore token create`")
         })
     }
 

@@ -95,7 +95,7 @@ pub(crate) enum Command {
         /// The deployment.
         deployment: String,
         /// The revision; the one before unless given.
-        #[arg(long, value_name = "REVISION")]
+        #[arg(long, alias = "revision", value_name = "REVISION")]
         to: Option<u64>,
     },
     /// Let a change go on beyond its first replicas.
@@ -284,7 +284,11 @@ async fn follow(client: &Client, scope: &Scoped, only: Option<&str>) -> anyhow::
     let (mut live, mut last) = (Live::new(Side::Out), String::new());
     loop {
         let status = status(client, scope, only).await?;
-        let text = shown(scope.connection.output(), &status, tables::status)?;
+        let mut text = shown(scope.connection.output(), &status, tables::status)?;
+        if scope.connection.output() == Shown::Yaml {
+            // One document after the other, which nothing else would tell apart.
+            text.insert_str(0, "---\n");
+        }
         if scope.connection.output() == Shown::Text && live.screen() == Screen::Terminal {
             live.draw(&text);
         } else if text != last && print::offer(text.as_bytes())? == Reader::Gone {

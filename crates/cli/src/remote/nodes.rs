@@ -36,8 +36,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "SECONDS")]
         deadline: Option<u64>,
     },
-    /// Use it.
-    #[command(after_help = "Examples:\n  longshore node activate n1")]
+    /// Use a node again that was drained or paused.
+    #[command(alias = "undrain", after_help = "Examples:\n  longshore node activate n1")]
     Activate {
         /// The node.
         node: String,

@@ -53,13 +53,17 @@ pub(super) fn run(options: Options) -> anyhow::Result<Exit> {
     ask(&scope.connection, async |client| show(&scope.connection, &client.what_if(&request).await?, tables::what_if))
 }
 
+/// How a node is written.
+const LIKE: &str = "as in `name=n9,cpu=4,memory=8GiB`";
+
 fn node_of(text: &str) -> Result<NewNode, String> {
     let mut parts = BTreeMap::new();
     for part in text.split(',') {
-        let (name, value) = part.split_once('=').ok_or_else(|| format!("`{part}` is not a name, `=` and a value"))?;
+        let pair = part.split_once('=').ok_or_else(|| format!("`{part}` is not a name, `=` and a value, {LIKE}"));
+        let (name, value) = pair?;
         parts.insert(name.trim().to_owned(), value.trim().to_owned());
     }
-    let mut take = |name: &str| parts.remove(name).ok_or_else(|| format!("`{name}` is missing"));
+    let mut take = |name: &str| parts.remove(name).ok_or_else(|| format!("`{name}` is missing, {LIKE}"));
     let (name, cpu, memory) = (take("name")?, take("cpu")?, take("memory")?);
     let cpu_millis = parse_cpus(&cpu).map_err(|_| format!("`{cpu}` is no number of cores"))?;
     let memory_bytes = parse_bytes(&memory).map_err(|_| format!("`{memory}` is no amount of memory"))?;
@@ -82,7 +86,7 @@ mod tests {
         let node = node_of("name=n9,cpu=1.5,memory=8GiB,zone=east").unwrap();
         assert_eq!((node.cpu_millis, node.memory_bytes), (1500, 8 << 30));
         assert_eq!(node.labels, BTreeMap::from([("zone".to_owned(), "east".to_owned())]));
-        assert_eq!(node_of("name=n9,cpu=4").unwrap_err(), "`memory` is missing");
+        assert_eq!(node_of("name=n9,cpu=4").unwrap_err(), "`memory` is missing, as in `name=n9,cpu=4,memory=8GiB`");
         assert_eq!(node_of("name=n9,cpu=x,memory=1g").unwrap_err(), "`x` is no number of cores");
     }
 

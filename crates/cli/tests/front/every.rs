@@ -6,8 +6,10 @@
 mod asking;
 mod cluster;
 mod examples;
+mod forms;
 mod local;
 mod nodes;
+mod simulated;
 mod steering;
 mod tree;
 
@@ -16,7 +18,10 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use self::tree::Tree;
+use self::{
+    forms::{is_exactly, is_question, read, unmeasured},
+    tree::Tree,
+};
 use crate::machine::{Machine, steady};
 
 pub(super) const SHOP: &str = "\
@@ -57,12 +62,13 @@ pub(super) struct Tour {
     tree: Tree,
     shown: BTreeSet<String>,
     shaped: BTreeSet<String>,
+    in_yaml: BTreeSet<String>,
 }
 
 impl Tour {
     fn begin(machine: Machine) -> Self {
         let tree = Tree::of(&machine);
-        Self { machine, tree, shown: BTreeSet::new(), shaped: BTreeSet::new() }
+        Self { machine, tree, shown: BTreeSet::new(), shaped: BTreeSet::new(), in_yaml: BTreeSet::new() }
     }
 
     /// What a command says, with its exit code in front.
@@ -82,10 +88,34 @@ impl Tour {
         said.lines().filter(is_news).fold(String::new(), |out, line| out + line + "\n")
     }
 
-    /// Has a command answer a program: as `T`, with nothing left over or missing.
+    /// Has a command answer a program: as `T`, with nothing left over or missing. A question is asked in YAML as well, and
+    /// the answer is the same.
     fn shape<T: DeserializeOwned + Serialize>(&mut self, line: &str) -> Value {
-        self.shaped.insert(self.tree.leaf(line));
-        let answer = self.machine.json(&line.split(' ').collect::<Vec<_>>());
+        let leaf = self.tree.leaf(line);
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = self.machine.json(&words);
+        is_exactly::<T>(&answer);
+        if is_question(&leaf) {
+            // What goes on meanwhile may come between the two.
+            self.machine.wait_for(&format!("the same in both forms: {line}"), || {
+                unmeasured(&self.machine.json(&words)) == unmeasured(&self.yaml::<T>(line))
+            });
+            self.in_yaml.insert(leaf.clone());
+        }
+        self.shaped.insert(leaf);
+        answer
+    }
+
+    /// Says a word, which may be said only once, and has the answer in YAML.
+    fn shape_in_yaml<T: DeserializeOwned + Serialize>(&mut self, line: &str) {
+        self.yaml::<T>(line);
+        self.in_yaml.insert(self.tree.leaf(line));
+    }
+
+    fn yaml<T: DeserializeOwned + Serialize>(&self, line: &str) -> Value {
+        let output = self.machine.ask(&line.split(' ').chain(["-o", "yaml"]).collect::<Vec<_>>());
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        let answer = read(&String::from_utf8(output.stdout).unwrap());
         is_exactly::<T>(&answer);
         answer
     }
@@ -99,12 +129,17 @@ impl Tour {
     fn unread(&self) -> Vec<&String> {
         self.tree.for_programs().filter(|leaf| !self.shaped.contains(*leaf)).collect()
     }
-}
 
-/// Reads an answer as a type, and demands that nothing is left over or missing.
-fn is_exactly<T: DeserializeOwned + Serialize>(answer: &Value) {
-    let read: T = serde_json::from_value(answer.clone()).unwrap_or_else(|error| panic!("{error}: {answer:#}"));
-    assert_eq!(serde_json::to_value(&read).unwrap(), *answer);
+    /// The same of YAML.
+    fn unread_in_yaml(&self) -> Vec<&String> {
+        self.tree.for_programs().filter(|leaf| !self.in_yaml.contains(*leaf)).collect()
+    }
+
+    /// Commands that answer people only.
+    fn for_people(&self) -> Vec<&String> {
+        let for_programs: BTreeSet<&String> = self.tree.for_programs().collect();
+        self.tree.leaves().filter(|leaf| !for_programs.contains(leaf)).collect()
+    }
 }
 
 #[test]
@@ -132,5 +167,7 @@ fn every_command_is_shown_to_people_and_read_by_programs() {
     asking::who_did_what(&mut tour);
     assert_eq!(tour.untold(), Vec::<&String>::new(), "commands that no story shows");
     assert_eq!(tour.unread(), Vec::<&String>::new(), "commands whose answer for programs nobody reads");
+    assert_eq!(tour.unread_in_yaml(), Vec::<&String>::new(), "commands whose answer in YAML nobody reads");
+    assert_eq!(tour.for_people(), forms::FOR_PEOPLE, "commands that answer people only");
     let _ = tour.machine.ask(&["rm", "shop", "--wait"]);
 }

@@ -29,9 +29,13 @@ fn the_example_is_served_and_ctrl_c_stops_it() {
       longshore status hello
       longshore why hello-web-0
       longshore scale hello web=4
+      longshore dashboard
 
     Ctrl-C stops it and ends
     ");
+    let link = machine.json(&["dashboard"]);
+    let link = link["url"].as_str().expect("a link that a browser of this machine can follow");
+    assert!(link.starts_with("http://127.0.0.1:") && !link.starts_with("http://127.0.0.1:0"), "{link}");
     terminal.press(CTRL_C);
     let status = terminal.wait_until_it_ends();
     assert!(status.success(), "{}", terminal.text());

@@ -68,7 +68,7 @@ pub(super) fn who_belongs_to_it(tour: &mut Tour) {
     tour.shape::<ClusterStatus>("cluster status");
     tour.shape::<NewToken>("cluster token");
     tour.shape::<Made>("cluster init --data-dir made-too --node m1");
-    for folder in ["joined", "joined-too"] {
+    for folder in ["joined", "joined-too", "joined-in-yaml"] {
         let token = tour.machine.ask(&["cluster", "token", "--worker"]).stdout;
         tour.machine.write("token", &String::from_utf8(token).unwrap());
         let join = format!(
@@ -81,14 +81,24 @@ pub(super) fn who_belongs_to_it(tour: &mut Tour) {
             joined cluster [ID] its servers: ADDRESS
             hint: start `longshore server --listen ADDRESS` on this node
             ");
-        } else {
+        } else if folder == "joined-too" {
             tour.shape::<Entered>(&join);
+        } else {
+            tour.shape_in_yaml::<Entered>(&join);
         }
     }
+    tour.shape_in_yaml::<Changed>("node rm joined --force");
     tour.shape::<KeyRotated>("cluster rotate-key");
+    tour.shape_in_yaml::<KeyRotated>("cluster rotate-key");
+    tour.shape_in_yaml::<NewToken>("cluster token");
+    tour.shape_in_yaml::<Made>("cluster init --data-dir made-in-yaml --node m1");
 }
 
 pub(super) fn who_may_ask(tour: &mut Tour) {
+    insta::assert_snapshot!(tour.says("token ls"), @r"
+    exit 0
+    there is no token yet
+    ");
     insta::assert_snapshot!(tour.says("token create ci --role deploy --namespace team --deployment shop --valid 30d"), @r"
     exit 0
     [TOKEN]
@@ -118,6 +128,9 @@ pub(super) fn who_may_ask(tour: &mut Tour) {
     hint: `longshore token ls` lists them
     ");
     tour.shape::<NewToken>("token create other --role admin");
+    tour.shape_in_yaml::<NewToken>("token create another --role view");
+    let rows = tour.shape::<Vec<TokenRow>>("token ls");
+    tour.shape_in_yaml::<Changed>(&format!("token rm {}", rows[0]["id"].as_str().unwrap()));
     let link = tour.says("dashboard");
     let steady =
         |line: &str| line.split_once("code=").map_or(line.to_owned(), |(before, _)| format!("{before}code=[CODE]"));
@@ -127,6 +140,7 @@ pub(super) fn who_may_ask(tour: &mut Tour) {
     hint: the daemon listens for no browsers; start it with `--http 127.0.0.1:7475`
     ");
     tour.shape::<LoginLink>("dashboard");
+    tour.shape_in_yaml::<LoginLink>("dashboard");
 }
 
 pub(super) fn secrets_and_registries(tour: &mut Tour) {
@@ -173,6 +187,18 @@ pub(super) fn secrets_and_registries(tour: &mut Tour) {
     tour.shape::<Vec<SecretRow>>("secret ls");
     tour.shape::<Changed>("secret rm db-pass");
     tour.shape::<Changed>("registry logout registry.example");
+    tour.shape_in_yaml::<SecretStored>("secret put db-pass --file password.txt");
+    tour.shape_in_yaml::<SecretStored>("registry login registry.example --username ann --password-file password.txt");
+    tour.shape_in_yaml::<Changed>("secret rm db-pass");
+    tour.shape_in_yaml::<Changed>("registry logout registry.example");
+    insta::assert_snapshot!(tour.says("secret ls"), @r"
+    exit 0
+    there is no secret yet
+    ");
+    insta::assert_snapshot!(tour.says("registry ls"), @r"
+    exit 0
+    nodes log in nowhere yet
+    ");
 }
 
 pub(super) fn everything_in_a_file(tour: &mut Tour) {
@@ -182,9 +208,12 @@ pub(super) fn everything_in_a_file(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says("backup cluster.backup"), @r"
     exit 1
-    error: `cluster.backup` cannot be written: File exists (os error 17)
+    error: `cluster.backup` exists already
+
+    hint: name another file, or remove this one first
     ");
     tour.shape::<Written>("backup again.backup");
+    tour.shape_in_yaml::<Written>("backup in-yaml.backup");
     let piped = tour.machine.ask(&["backup", "-"]).stdout;
     assert!(piped.len() > 1000 && !tour.machine.path("-").exists(), "{} bytes", piped.len());
     let said = tour.says("restore cluster.backup --data-dir restored --node r1");
@@ -200,4 +229,6 @@ pub(super) fn everything_in_a_file(tour: &mut Tour) {
     tour.shape::<GoesOn>("restore cluster.backup --data-dir restored-too --node r1");
     // What a backup was made into, nothing has ever run on: it can begin again alone, too.
     tour.shape::<GoesOn>("cluster recover --data-dir restored-too");
+    tour.shape_in_yaml::<GoesOn>("restore cluster.backup --data-dir restored-in-yaml --node r1");
+    tour.shape_in_yaml::<GoesOn>("cluster recover --data-dir restored-in-yaml");
 }

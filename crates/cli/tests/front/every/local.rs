@@ -1,15 +1,51 @@
 //! What needs no daemon, and the daemon itself.
 
 use std::{
+    collections::BTreeMap,
     process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Tour;
+use super::{
+    Tour,
+    forms::{is_exactly, read},
+    simulated,
+};
+
+/// Something wrong with a manifest.
+#[derive(Serialize, Deserialize)]
+struct Problem {
+    severity: String,
+    message: String,
+    file: String,
+    line: u32,
+    column: u32,
+    length: u32,
+    excerpt: Option<String>,
+    hint: Option<String>,
+}
+
+/// A manifest as it is understood.
+#[derive(Serialize, Deserialize)]
+struct Resolved {
+    name: String,
+    networks: BTreeMap<String, Value>,
+    services: BTreeMap<String, ResolvedService>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResolvedService {
+    image: String,
+    spec_hash: String,
+    deploy: Value,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
+}
 
 pub(super) fn manifests(tour: &mut Tour) {
     tour.machine.write("wrong.yaml", "name: wrong\nservices: { web: { imag: web } }\n");
@@ -67,11 +103,15 @@ pub(super) fn manifests(tour: &mut Tour) {
     ");
     let problems = tour.machine.ask(&["validate", "-f", "wrong.yaml", "-o", "json"]);
     let problems: Value = serde_json::from_slice(&problems.stdout).unwrap();
-    let keys: Vec<&String> = problems[0].as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["column", "excerpt", "file", "hint", "length", "line", "message", "severity"]);
-    tour.shape::<Vec<Value>>("validate -f compose.yaml");
-    let resolved = tour.shape::<Value>("config -f compose.yaml");
+    is_exactly::<Vec<Problem>>(&problems);
+    let in_yaml = tour.machine.ask(&["validate", "-f", "wrong.yaml", "-o", "yaml"]);
+    assert_eq!(read(&String::from_utf8(in_yaml.stdout).unwrap()), problems);
+    tour.shape::<Vec<Problem>>("validate -f compose.yaml");
+    let resolved = tour.shape::<Resolved>("config -f compose.yaml");
     assert_eq!(resolved["services"]["web"]["deploy"]["replicas"], 2, "{resolved:#}");
+    // Every key below a service is one of Compose, as what is printed is a manifest, and an unknown key is refused.
+    tour.machine.write("resolved.yaml", &resolved.to_string());
+    assert_eq!(tour.machine.json(&["config", "-f", "resolved.yaml"]), resolved);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = tour.says(&format!("completions {shell}"));
         assert!(script.contains("whatif") && script.contains("rollback"), "{shell}");
@@ -124,21 +164,7 @@ pub(super) fn simulations(tour: &mut Tour) {
     assert!(bench.starts_with("exit 0\n20 replicas of 2 services on 10 nodes, 20 placed\n"), "{bench}");
     let fuzz = tour.says("sim fuzz --seeds 0..2");
     assert!(fuzz.starts_with("exit 0\n2 seeds"), "{fuzz}");
-    let report = tour.shape::<Value>("sim run scenario.yaml");
-    let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["deployments", "pending", "placements", "replicas", "stats", "timeline", "violations"]);
-    assert_eq!(report["placements"]["shop-web-0"], "a");
-    let figures = tour.shape::<Value>("sim bench --nodes 10 --services 2 --replicas 20");
-    for name in ["nodes", "services", "replicas", "placed"] {
-        assert!(figures[name].is_u64(), "{figures:#}");
-    }
-    for name in ["decide_ms", "ns_per_replica", "noop_us", "one_more_us"] {
-        assert!(figures[name].is_f64(), "{figures:#}");
-    }
-    let summary = tour.shape::<Value>("sim fuzz --seeds 0..2");
-    assert_eq!((&summary["seeds"], &summary["failures"]), (&2.into(), &serde_json::json!([])));
-    let yaml = tour.machine.ask(&["sim", "fuzz", "--seeds", "0..1", "-o", "yaml"]);
-    assert!(String::from_utf8_lossy(&yaml.stdout).contains("seeds: 1\n"));
+    simulated::shapes(tour);
 }
 
 pub(super) fn daemons(tour: &mut Tour) {

@@ -87,15 +87,19 @@ pub(super) fn shapes(tour: &mut Tour) {
         "node activate n1-2",
         "node drain n1-2 --wait",
         "node activate n1-2",
-        "node cut n1-2",
     ] {
         tour.shape::<Changed>(line);
+        tour.shape_in_yaml::<Changed>(line);
     }
+    tour.shape::<Changed>("node cut n1-2");
+    tour.shape_in_yaml::<Changed>("node cut n1-2");
     // Nobody hears of it any more, so it may be given up for lost, and then taken out.
     tour.machine
         .wait_for("a node that is down", || tour.machine.json(&["node", "inspect", "n1-2"])["health"] == "down");
     tour.shape::<Changed>("node lost n1-2");
+    tour.shape_in_yaml::<Changed>("node lost n1-2");
     tour.shape::<Changed>("node mend n1-2");
+    tour.shape_in_yaml::<Changed>("node mend n1-2");
     tour.machine
         .wait_for("a node that is back", || tour.machine.json(&["node", "inspect", "n1-2"])["health"] == "ready");
     tour.shape::<Changed>("node rm n1-2 --wait");

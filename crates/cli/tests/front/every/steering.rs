@@ -2,7 +2,7 @@
 
 use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry};
 
-use super::{SHOP, Tour, is_exactly};
+use super::{SHOP, Tour, forms::is_exactly};
 
 pub(super) fn what_cannot_be_had(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says_in_the_end("apply -f report.yaml --wait --timeout 3"), @r"
@@ -176,5 +176,22 @@ pub(super) fn shapes(tour: &mut Tour) {
     let _ = tour.machine.ask(&["apply", "-f", "canary.yaml", "--wait"]);
     tour.shape::<Changed>("promote shop");
     tour.shape::<Changed>("rm shop --wait");
+    in_yaml(tour);
     is_exactly::<AppliedManifest>(&tour.machine.json(&["apply", "-f", "compose.yaml", "--wait"]));
+}
+
+/// Each word once more, from a shop that is new.
+fn in_yaml(tour: &mut Tour) {
+    tour.shape_in_yaml::<AppliedManifest>("apply -f compose.yaml --wait");
+    tour.shape_in_yaml::<Changed>("restart shop web");
+    tour.shape_in_yaml::<Changed>("pause shop");
+    tour.shape_in_yaml::<Changed>("resume shop --wait");
+    tour.shape_in_yaml::<Changed>("scale shop web=3");
+    tour.shape_in_yaml::<Changed>("rollback shop --wait");
+    tour.shape_in_yaml::<Vec<EvenOutMove>>("rebalance --plan");
+    tour.shape_in_yaml::<Changed>("quota set yet-another --replicas 5");
+    tour.shape_in_yaml::<Changed>("quota rm yet-another");
+    let _ = tour.machine.ask(&["apply", "-f", "canary.yaml", "--wait"]);
+    tour.shape_in_yaml::<Changed>("promote shop");
+    tour.shape_in_yaml::<Changed>("rm shop --wait");
 }
