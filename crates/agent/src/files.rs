@@ -135,6 +135,12 @@ fn write(path: &Path, file: &FileMount, contents: &FileContents) -> io::Result<(
     if let Some(folder) = path.parent() {
         // For nobody else's eyes: a container sees the file where it is mounted, not through this path.
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // Whoever ends the agent may have let go of the memory meanwhile. Asked of the folder just made, which goes with
+        // the memory it was made in: what is written below it is in memory, or nowhere.
+        if !in_memory(folder) {
+            fs::remove_dir(folder)?;
+            return Err(io::Error::other("the folder is no longer in memory"));
+        }
     }
     fs::write(path, &contents.0)?;
     // Compose's own default is readable for everybody inside the container.
@@ -142,4 +148,29 @@ fn write(path: &Path, file: &FileMount, contents: &FileContents) -> io::Result<(
     let id = |given: &Option<String>| given.as_ref().and_then(|id| id.parse::<u32>().ok());
     let (uid, gid) = (id(&file.uid), id(&file.gid));
     if uid.is_some() || gid.is_some() { chown(path, uid, gid) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_reach_a_disk_is_not_written() {
+        // Folders for passing things may well be in memory; the one that tests are built in is on a disk.
+        let built = std::env::current_exe().unwrap();
+        let disk = tempfile::tempdir_in(built.parent().unwrap()).unwrap();
+        assert!(!in_memory(disk.path()), "this test needs a disk");
+        let path = disk.path().join("web/0/db_pass");
+        let file = FileMount {
+            target: "/run/secrets/db_pass".to_owned(),
+            name: "db_pass".into(),
+            kind: FileKind::Secret,
+            uid: None,
+            gid: None,
+            mode: None,
+        };
+        let error = write(&path, &file, &FileContents(b"hunter2".to_vec())).unwrap_err();
+        assert_eq!(error.to_string(), "the folder is no longer in memory");
+        assert!(!path.parent().unwrap().exists(), "a trace of it is left");
+    }
 }

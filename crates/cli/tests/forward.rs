@@ -1,5 +1,5 @@
 //! Nodes that keep no log hand on what they are asked: a server for its own users and for those with a token, a worker for
-//! the latter alone.
+//! the latter alone. One that is about to open its log is waited for.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
@@ -104,6 +104,21 @@ fn a_server_beyond_those_that_keep_the_log_answers_like_any_other() {
     cluster.nodes[other].told(&["node", "rm", "--force", &name]);
     let said = refused(&cluster.nodes[last].ask(&["token", "create", "late", "--role", "admin"]));
     assert!(said.contains("node_removed"), "{said}");
+}
+
+#[test]
+fn whoever_asks_a_server_that_is_just_starting_is_answered_once_it_has_started() {
+    let mut cluster = Cluster::of(1);
+    eventually("ready", || cluster.nodes[0].json(&["node", "ls"]));
+    for _ in 0..5 {
+        let node = &mut cluster.nodes[0];
+        node.kill();
+        node.start();
+        let socket = node.data.join("longshore.sock");
+        eventually("it listens", || UnixStream::connect(&socket).ok());
+        let answer = raw(node, "GET /v1/deployments HTTP/1.1");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
 }
 
 #[test]

@@ -199,6 +199,10 @@ impl Desk {
                 let message = "this node is no longer part of its cluster";
                 return Refusal::new(StatusCode::FORBIDDEN, code, message).with("hint", expulsion::WAY_BACK);
             }
+            if self.hub.lacks_store() {
+                let message = "this node is starting or shutting down; ask again in a moment";
+                return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, RequestCode::NotReady, message);
+            }
             // Never who the servers are: whoever asks here has not proven anything yet.
             let message = "this node runs work and keeps no state";
             Refusal::new(StatusCode::MISDIRECTED_REQUEST, RequestCode::NotAServer, message)

@@ -3,7 +3,13 @@
 //! Owns: beginning and ceasing to serve, and finding the leader.
 //! Must not touch: what is asked. Invariant: while a node keeps no log it knows nothing but its own work.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use longshore_model::{MemberId, NodeName, Time};
 use longshore_scheduler::rebalance::Rebalancer;
@@ -39,6 +45,8 @@ pub(crate) struct Hub {
     place: Mutex<Place>,
     vault: Mutex<Option<Vault>>,
     store: watch::Sender<Option<Replicated>>,
+    /// Whether the daemon is about to end.
+    ends: AtomicBool,
     /// Whom a node without a log last found leading.
     leader: Mutex<Option<Server>>,
     /// Whether this node has been told that it is no longer part of the cluster.
@@ -74,6 +82,7 @@ impl Hub {
             place: Mutex::new(place),
             vault: Mutex::new(vault),
             store: watch::channel(None).0,
+            ends: AtomicBool::new(false),
             leader: Mutex::default(),
             expulsion: Expulsion::default(),
             pressures: Mutex::default(),
@@ -128,6 +137,19 @@ impl Hub {
         self.store.subscribe()
     }
 
+    /// Whether this node keeps the log by right and has it not in hand: it is being opened, or was closed for good.
+    pub(crate) fn lacks_store(&self) -> bool {
+        self.store().is_none() && self.place().serving == Serving::Yes
+    }
+
+    /// Waits for a store that is being opened, for a while.
+    pub(crate) async fn opened(&self, patience: Duration) {
+        if self.lacks_store() && !self.ends.load(Ordering::Relaxed) {
+            // Whatever comes of it is seen by looking again.
+            let _ = tokio::time::timeout(patience, self.stores().wait_for(Option::is_some)).await;
+        }
+    }
+
     /// Begins to keep the log, with the cluster's keys; one that does already goes on.
     pub(crate) async fn serve(&self, member: MemberId, vault: Vault) -> Result<Replicated, ServeError> {
         let _one = self.changing.lock().await;
@@ -161,6 +183,7 @@ impl Hub {
 
     /// Closes the store, for the end of the daemon.
     pub(crate) async fn close(&self) {
+        self.ends.store(true, Ordering::Relaxed);
         if let Some(store) = self.store.send_replace(None) {
             store.close().await;
         }

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use longshore_agent::{
     Agent, AgentConfig, ControlLink, DockerConfig, ExecConfig, FileContents, Heard, LinkError, RegistryLogin,
 };
-use longshore_model::{Cursor, Report, WorkFeed, work::FileWanted};
+use longshore_model::{Cursor, Driver, Report, WorkFeed, work::FileWanted};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -20,7 +20,7 @@ use tokio::{
     sync::{Mutex, mpsc},
 };
 
-use crate::control::Control;
+use crate::{control::Control, world::Ground};
 
 /// What the process is told on its command line.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +30,24 @@ pub(crate) struct Orders {
     pub(crate) folder: PathBuf,
     pub(crate) docker: Option<PathBuf>,
     pub(crate) socket: PathBuf,
+}
+
+impl Orders {
+    /// Those of the one node of a story.
+    pub(crate) fn of(ground: &Ground, driver: Driver) -> Self {
+        Self {
+            node: "n1".to_owned(),
+            cluster_id: ground.cluster_id.clone(),
+            folder: ground.folder().join("agent"),
+            docker: (driver == Driver::Docker).then(|| ground.engine().socket()),
+            socket: ground.folder().join("control.sock"),
+        }
+    }
+
+    /// Where it finds what secrets hold.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.socket.with_extension("files")
+    }
 }
 
 /// Starts the process.
@@ -67,6 +85,7 @@ pub(crate) fn serve(control: Arc<Control>, socket: &Path) {
 /// The process itself.
 pub(crate) fn main(orders: &str) -> ExitCode {
     let orders: Orders = serde_json::from_str(orders).unwrap();
+    let files = orders.files();
     let shim = vec![std::env::current_exe().unwrap().to_string_lossy().into_owned(), "shim".to_owned()];
     let mut config = AgentConfig::new(orders.node.as_str().into(), orders.cluster_id, orders.folder);
     config.docker = orders.docker.map(DockerConfig::at);
@@ -74,7 +93,7 @@ pub(crate) fn main(orders: &str) -> ExitCode {
     config.heartbeat_interval = std::time::Duration::from_millis(200);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let link = SocketLink { socket: orders.socket, writer: Mutex::new(None) };
+        let link = SocketLink { socket: orders.socket, files, writer: Mutex::new(None) };
         let _agent = Agent::start(&config, Arc::new(link)).unwrap();
         std::future::pending::<()>().await;
     });
@@ -83,6 +102,7 @@ pub(crate) fn main(orders: &str) -> ExitCode {
 
 struct SocketLink {
     socket: PathBuf,
+    files: PathBuf,
     writer: Mutex<Option<OwnedWriteHalf>>,
 }
 
@@ -118,8 +138,9 @@ impl ControlLink for SocketLink {
         .boxed()
     }
 
-    fn file(&self, _wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>> {
-        async { Err(LinkError::Refused("no story asks for it".to_owned())) }.boxed()
+    fn file(&self, wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>> {
+        let found = std::fs::read(self.files.join(wanted.name.as_str()));
+        async { found.map(FileContents).map_err(|error| LinkError::Refused(error.to_string())) }.boxed()
     }
 
     fn registry_login(&self, _registry: String) -> BoxFuture<'_, Result<Option<RegistryLogin>, LinkError>> {

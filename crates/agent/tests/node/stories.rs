@@ -4,6 +4,7 @@ mod attempts;
 mod docker;
 mod life;
 mod looking;
+mod memory;
 mod processes;
 mod pulls;
 mod restarts;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> Vec<Story> {
         life::stories(),
         attempts::stories(),
         looking::stories(),
+        memory::stories(),
         restarts::stories(),
         processes::stories(),
         docker::stories(),

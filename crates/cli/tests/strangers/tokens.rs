@@ -171,6 +171,7 @@ fn a_session_of_a_browser_ends_with_the_token_it_came_from() {
     assert_eq!(huge.code(), "request_too_large", "a stranger is not listened to for long");
     let odd = said("POST /ui/login", "", "\"hunter2\"");
     assert!(odd.code() == "request_invalid" && !odd.body.contains("hunter2"), "{}", odd.body);
+    assert_eq!(said("GET /ui/login", "", "").code(), "request_invalid", "a link without its code");
     node.told(&["token", "rm", &part(&token, 2)]);
     for session in [&by_link, &by_token] {
         assert_eq!(said("GET /v1/nodes", session, "").code(), "unauthenticated");

@@ -12,7 +12,7 @@ use std::{
 
 use axum::{
     Extension, Json, Router,
-    extract::{Query, Request, State},
+    extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse as _, Redirect, Response},
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use super::{
     Answer, Desk, Refusal,
     caller::{self, Admission, Knowledge, by_token, stranger},
-    extract::{Largest, Quiet},
+    extract::{Asked, Largest, Quiet},
     forward,
 };
 use crate::{
@@ -206,7 +206,7 @@ struct Followed {
 async fn follow_link(
     State(desk): State<Arc<Desk>>,
     Extension(peer): Extension<Peer>,
-    Query(Followed { code }): Query<Followed>,
+    Asked(Followed { code }): Asked<Followed>,
 ) -> Result<Response, Refusal> {
     let used = || {
         let message = "this link was used before, or is too old";

@@ -45,6 +45,9 @@ pub(super) const BEHALF_HEADER: &str = "longshore-on-behalf-of";
 /// Time a server has to begin its answer while there is another to ask. One that is stopped still takes connections.
 const ANSWER: Duration = Duration::from_secs(3);
 
+/// Time a server that has just been started has to open its log; others could be asked meanwhile, where there are any.
+const OPENING: Duration = Duration::from_secs(5);
+
 /// What is between two ends, or for this node alone.
 const NOT_CARRIED: [HeaderName; 10] = [
     header::CONNECTION,
@@ -76,6 +79,9 @@ pub(super) async fn hand_on(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
+    if request.uri().path().starts_with("/v1/") {
+        desk.hub.opened(OPENING).await;
+    }
     if desk.hub.store().is_some() || !goes_on(&desk, &request) {
         return Ok(next.run(request).await);
     }
@@ -106,7 +112,10 @@ fn goes_on(desk: &Desk, request: &Request) -> bool {
     let (path, part) = (request.uri().path(), desk.hub.place().part);
     let for_servers = path.starts_with("/v1/") && path != "/v1/login-links";
     let for_anybody = part == SeatPart::Server && (path == "/readyz" || path == "/join");
-    (for_servers || for_anybody) && !request.headers().contains_key(NODE_HEADER) && desk.hub.expulsion.code().is_none()
+    (for_servers || for_anybody)
+        && !desk.hub.lacks_store()
+        && !request.headers().contains_key(NODE_HEADER)
+        && desk.hub.expulsion.code().is_none()
 }
 
 /// Whose request it is; nobody's, where this node has no right to ask for them. Being root on a machine that only runs

@@ -28,19 +28,9 @@ fn five(ground: &Ground, driver: Driver, script: &str) -> Vec<Work> {
     (0..5).map(|index| in_slot(&ground.work(driver, "web", script, |_| {}), index)).collect()
 }
 
-fn orders(ground: &Ground, driver: Driver) -> Orders {
-    Orders {
-        node: "n1".to_owned(),
-        cluster_id: ground.cluster_id.clone(),
-        folder: ground.folder().join("agent"),
-        docker: (driver == Driver::Docker).then(|| ground.engine().socket()),
-        socket: ground.folder().join("control.sock"),
-    }
-}
-
 async fn a_killed_agent_takes_nothing_with_it_and_adopts_everything(ground: Ground, driver: Driver) {
     let control = Arc::new(Control::default());
-    let orders = orders(&ground, driver);
+    let orders = Orders::of(&ground, driver);
     agent_process::serve(Arc::clone(&control), &orders.socket);
     let works = five(&ground, driver, SLEEP);
     control.put_all(&works);
