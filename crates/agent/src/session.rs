@@ -88,20 +88,20 @@ pub struct ExecSession {
 
 impl ExecSession {
     /// A command that could not be run, as a shell tells it: in words, and by the code that says which kind of no it was.
-    pub(crate) fn not_run(reason: &str, code: i64) -> Self {
+    pub(crate) fn not_run(reason: &str, code: u8) -> Self {
         let (input, _) = mpsc::channel(1);
         let (to, output) = mpsc::channel(2);
         let bytes = Bytes::from(format!("{reason}\n"));
         // There is room for both.
         let _ = to.try_send(ExecOutput::Bytes(Output { stream: LogStream::Stderr, bytes }));
-        let _ = to.try_send(ExecOutput::Exit(Some(code)));
+        let _ = to.try_send(ExecOutput::Exit(Some(code.into())));
         Self { input, output }
     }
 }
 
 /// What a shell exits with where there is no such command, and where there is one that cannot be run.
-pub(crate) const NOT_FOUND: i64 = 127;
-pub(crate) const NOT_RUNNABLE: i64 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_RUNNABLE: u8 = 126;
 
 /// Something for a running command.
 #[derive(Clone, Debug, PartialEq, Eq)]

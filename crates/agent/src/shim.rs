@@ -25,7 +25,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, ioctl_tiocsctty, kill_process, kill_process_group, setrlimit, setsid};
 
-use crate::session::LogStream;
+use crate::session::{LogStream, NOT_FOUND, NOT_RUNNABLE};
 use log::LogFiles;
 use order::{Ended, Order, ProcessId, Status};
 
@@ -49,7 +49,7 @@ fn on_terminal(program: &str, arguments: &[String]) -> ExitCode {
         Err(error) => error.into(),
     };
     eprintln!("{program}: {error}");
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
 }
 
 fn run(folder: &Path) -> ExitCode {

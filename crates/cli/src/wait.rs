@@ -3,7 +3,10 @@
 //! Owns: when it is, when it never will be, and when nobody but the operator can say.
 //! Must not touch: what is asked for. Invariant: a change that was undone is never called done.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use longshore_api::{Client, ClientError, Deployment, Replica};
@@ -21,14 +24,11 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// How long replicas that failed before have to run until they are believed: what crashes runs for a moment, too.
 const PROVEN: Duration = Duration::from_secs(5);
 
-/// What a change with canaries comes to a halt with.
-const PROMOTION: &str = "waits to be promoted";
-
 /// Whether to wait, and how long.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Patience {
     /// Wait until it is done, and show how it comes along. Exit code 4: it failed or was undone; 5: it took too long; 6:
-    /// it waits for `promote`, `resume` or `rollback`.
+    /// it waits for a word of yours, and says which.
     #[arg(long)]
     wait: bool,
     /// How long to wait, in seconds.
@@ -60,9 +60,30 @@ pub(crate) enum Ended {
     /// It will not be, and why.
     Failed(String),
     /// It goes no further until somebody says so.
-    Held(String),
+    Held(Halt),
     /// Time is up; what it looked like then.
     TimedOut(String),
+}
+
+/// What something comes to a halt with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// A change, with its canaries.
+    Promotion,
+    /// A change that was paused.
+    Pause,
+    /// A node that is emptied, with what cannot move.
+    Data(String),
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Promotion => f.write_str("waits to be promoted"),
+            Self::Pause => f.write_str("is paused"),
+            Self::Data(left) => write!(f, "holds data that cannot move: {left}"),
+        }
+    }
 }
 
 impl Ended {
@@ -71,11 +92,11 @@ impl Ended {
         let Goal { namespace, deployment, .. } = goal;
         let scope = if namespace == "default" { String::new() } else { format!(" -n {namespace}") };
         let hint = match &self {
-            Self::Held(why) if why == PROMOTION => format!(
+            Self::Held(Halt::Promotion) => format!(
                 "`longshore promote {deployment}{scope}` lets it go on, `longshore rollback {deployment}{scope}` takes it back"
             ),
-            Self::Held(_) => format!("`longshore resume {deployment}{scope}` lets it go on"),
-            Self::Settled | Self::Failed(_) | Self::TimedOut(_) => format!(
+            Self::Held(Halt::Pause) => format!("`longshore resume {deployment}{scope}` lets it go on"),
+            Self::Held(Halt::Data(_)) | Self::Settled | Self::Failed(_) | Self::TimedOut(_) => format!(
                 "`longshore status {deployment}{scope}` shows more, and `longshore why{scope} REPLICA` the reason"
             ),
         };
@@ -166,8 +187,8 @@ fn judge(deployment: &Deployment, goal: &Goal) -> Option<Ended> {
         return Some(Ended::Failed(format!("was changed again: revision {} is in force", deployment.revision)));
     }
     match (rollout, deployment.status.as_str()) {
-        (Some("paused"), _) => Some(Ended::Held("is paused".to_owned())),
-        (Some("awaiting_promotion"), _) => Some(Ended::Held(PROMOTION.to_owned())),
+        (Some("paused"), _) => Some(Ended::Held(Halt::Pause)),
+        (Some("awaiting_promotion"), _) => Some(Ended::Held(Halt::Promotion)),
         (Some("aborted"), _) => None,
         (_, "active" | "completed") => Some(Ended::Settled),
         (_, "failed") => Some(Ended::Failed(in_words(deployment))),
@@ -246,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_change_that_waits_for_a_word_is_held() {
-        let held = Ended::Held("waits to be promoted".to_owned());
-        assert_eq!(verdict("progressing", 2, Some((2, "awaiting_promotion"))), Some(held));
+        assert_eq!(verdict("progressing", 2, Some((2, "awaiting_promotion"))), Some(Ended::Held(Halt::Promotion)));
+        assert_eq!(verdict("progressing", 2, Some((2, "paused"))), Some(Ended::Held(Halt::Pause)));
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Ask {
     pub(crate) counts: Counts,
     /// Where the services are that it wants to be with or apart from.
     pub(crate) company: Company,
-    /// Whether another service looks at where this one is.
+    /// Whether another service looks at where this one is, or waits for it.
     pub(crate) is_watched: bool,
     /// Nodes this service keeps failing on.
     pub(crate) faulty: BTreeSet<NodeIx>,

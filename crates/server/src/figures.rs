@@ -1,7 +1,9 @@
 //! What is counted, and a figure as it is told: to `/metrics`, and to a collector.
 //!
-//! Owns: the counters and the shape of a figure. Must not touch: names, which are `http/metrics.rs`'s, and formats.
+//! Owns: the counters and the shape of a figure. Must not touch: names, which are [`told`]'s, and formats.
 //! Invariant: a counter only grows, and begins anew with the daemon.
+
+pub(crate) mod told;
 
 use std::{
     collections::BTreeMap,

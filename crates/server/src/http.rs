@@ -42,7 +42,6 @@ use longshore_store::{
     replicated::{Applied, Novelty, Outcome, Proposal, Replicated},
 };
 
-pub(crate) use self::metrics::figures_of;
 use self::{caller::Caller, dashboard::Sessions, extract::Largest, keyed::Keyed, refusal::Refusal};
 use crate::{
     clock, expulsion,
@@ -214,9 +213,9 @@ impl Desk {
     async fn carry_out(&self, caller: Caller, command: Command) -> Result<CarriedOut, Refusal> {
         let Caller { actor, key, .. } = caller;
         let (key, asked) = key.map(|Keyed { key, asked }| (key, asked)).unzip();
-        let telemetry = &self.hub.telemetry;
+        let (store, telemetry) = (self.store()?, &self.hub.telemetry);
         let mut span = telemetry.begin("commit", Telemetry::request());
-        let proposed = self.store()?.propose(Proposal { command, key, asked, actor, at: clock::now() }).await;
+        let proposed = store.propose(Proposal { command, key, asked, actor, at: clock::now() }).await;
         if let Some(span) = &mut span {
             match &proposed {
                 Ok(applied) => span.note("longshore.index", applied.index.0),

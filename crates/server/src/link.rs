@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use longshore_agent::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
-use longshore_model::{Cursor, Heartbeat, NodeName, Report, WorkFeed, node::Survey, work::FileWanted};
+use longshore_model::{Cursor, Heartbeat, NodeName, Report, RequestCode, WorkFeed, node::Survey, work::FileWanted};
 use longshore_store::replicated::{Filter, Replicated, Watched};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
@@ -36,6 +36,10 @@ pub(crate) struct Pulse {
     /// Time between two beats of a node, in milliseconds; 0 before a leader has looked how many there are.
     rhythm_ms: AtomicU64,
 }
+
+/// Refusals that no other server would take back.
+const FINAL: [RequestCode; 4] =
+    [RequestCode::NotFound, RequestCode::Forbidden, RequestCode::NodeRemoved, RequestCode::CertificateVoid];
 
 /// Beats waiting to be heard; a leader too busy to hear more has missed nothing but freshness.
 const BEATS: usize = 4096;
@@ -257,12 +261,9 @@ impl Link {
             Ok(Ok(answer)) => unpack(&answer).map_err(LinkError::Refused),
             Ok(Err(CallError::Refused(envelope))) => {
                 self.hub.expulsion.hear(&envelope);
-                match envelope.code.as_str() {
-                    "not_found" | "forbidden" | "node_removed" | "certificate_void" => {
-                        Err(LinkError::Refused(envelope.to_string()))
-                    }
-                    _ => Err(away(envelope.to_string())),
-                }
+                let is_final = FINAL.iter().any(|code| code.code() == envelope.code);
+                let told = envelope.to_string();
+                Err(if is_final { LinkError::Refused(told) } else { away(told) })
             }
             Ok(Err(error)) => Err(away(error.to_string())),
             Err(_) => Err(away("it takes too long".to_owned())),

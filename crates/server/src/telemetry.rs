@@ -59,11 +59,21 @@ impl Context {
     }
 }
 
+/// What a span stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Somebody asked for something.
+    Request,
+    /// A part of what was done about it.
+    Step,
+}
+
 /// Something that began, and ended.
 #[derive(Debug)]
 pub(crate) struct Span {
     context: Context,
     parent: Option<Arc<str>>,
+    role: Role,
     name: String,
     began_ns: u64,
     ended_ns: u64,
@@ -109,8 +119,13 @@ impl Telemetry {
         self.queue.is_some()
     }
 
-    /// Begins a span, where anybody wants to know.
+    /// Begins a step, where anybody wants to know.
     pub(crate) fn begin(&self, name: impl Into<String>, parent: Option<Context>) -> Option<Span> {
+        self.begin_as(Role::Step, name, parent)
+    }
+
+    /// Begins a span, where anybody wants to know.
+    pub(crate) fn begin_as(&self, role: Role, name: impl Into<String>, parent: Option<Context>) -> Option<Span> {
         self.queue.as_ref()?;
         let trace = match &parent {
             Some(parent) => Arc::clone(&parent.trace),
@@ -120,7 +135,7 @@ impl Telemetry {
         let now = clock::nanos();
         let parent = parent.map(|parent| parent.span);
         let (attributes, failure) = (Vec::new(), None);
-        Some(Span { context, parent, name: name.into(), began_ns: now, ended_ns: now, attributes, failure })
+        Some(Span { context, parent, role, name: name.into(), began_ns: now, ended_ns: now, attributes, failure })
     }
 
     /// The span ends now.

@@ -23,7 +23,7 @@ mod ledger;
 mod max_per_node;
 mod memory;
 mod moves;
-mod quiet;
+pub(crate) mod quiet;
 mod rebuilt;
 mod rest;
 mod rolled_back;

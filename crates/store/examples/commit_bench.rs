@@ -329,13 +329,12 @@ async fn longest_commit(one: &Replicated, during: Duration, offset: u64) -> Resu
     Ok(worst.as_secs_f64() * 1e3)
 }
 
-/// A plan of 100 placements as bytes: the encoding in use beside one without names and one that people read.
+/// A plan of 100 placements as bytes: the encoding in use beside one that people read.
 fn encodings() -> Result<Value> {
     let proposal = plan(100, "shop", 100, 1);
     let in_use = spent(&proposal, |proposal| Ok(rmp_serde::to_vec_named(proposal)?), |b| Ok(rmp_serde::from_slice(b)?));
-    let unnamed = spent(&proposal, |proposal| Ok(rmp_serde::to_vec(proposal)?), |b| Ok(rmp_serde::from_slice(b)?));
     let json = spent(&proposal, |proposal| Ok(serde_json::to_vec(proposal)?), |b| Ok(serde_json::from_slice(b)?));
-    Ok(json!({ "messagepack_named": in_use?, "messagepack_unnamed": unnamed?, "json": json? }))
+    Ok(json!({ "messagepack_named": in_use?, "json": json? }))
 }
 
 fn spent(

@@ -118,10 +118,11 @@ fn every_kind_of_command_and_of_decision_has_bytes_of_an_earlier_day() {
     let (mut commands, mut doors, mut items) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for Proposal { command, .. } in sequel::sequel() {
         commands.insert(kind(&command));
-        match &command {
-            Command::Access(command) => drop(doors.insert(kind(command))),
-            Command::Commit(plan) => items.extend(plan.groups.iter().flat_map(|group| &group.items).map(kind)),
-            _ => {}
+        if let Command::Access(command) = &command {
+            doors.insert(kind(command));
+        }
+        if let Command::Commit(plan) = &command {
+            items.extend(plan.groups.iter().flat_map(|group| &group.items).map(kind));
         }
     }
     assert_eq!(commands, kinds::<Command>());

@@ -25,7 +25,9 @@ pub(super) fn begin_nothing(view: &View, groups: &mut Vec<GroupPlan>, deployment
             let made = group.terms.revision;
             let begun: BTreeSet<SlotKey> =
                 group.items.iter().filter_map(|item| begun(item, made, known.rollout.to)).cloned().collect();
-            group.items.retain(|item| !concerns(item).is_some_and(|slot| begun.contains(slot)));
+            // Whether and when something starts again is for the manifest to say that comes into force.
+            let starts_again = |item: &PlanItem| matches!(item, PlanItem::Restart { .. });
+            group.items.retain(|item| !starts_again(item) && !concerns(item).is_some_and(|slot| begun.contains(slot)));
         }
     }
     groups.retain(|group| !group.items.is_empty());

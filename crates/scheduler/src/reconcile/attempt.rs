@@ -30,6 +30,10 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
     let mut outcome = Attempt::default();
     let barred = match gates::check(view, ask, vacancies.len()) {
         Gate::Open => None,
+        // Pinned hosts are taken all together or not at all. Were some let in, less of a quota could mean more replicas.
+        Gate::Partly { refusal, .. } if ask.spec.placement.strategy == Strategy::Hosts => {
+            Some((std::mem::take(&mut vacancies), refusal))
+        }
         Gate::Partly { allowed, refusal } => Some((vacancies.split_off(allowed), refusal)),
         Gate::Shut(refusal) => Some((std::mem::take(&mut vacancies), refusal)),
     };

@@ -24,10 +24,10 @@ use super::{
     steps,
 };
 use crate::{
-    ask::Ask,
+    ask::{Ask, making},
     view::{
         View,
-        groups::{Group, Slot},
+        groups::{Group, Replica, Slot},
     },
 };
 
@@ -70,11 +70,11 @@ fn has_successor(known: &Group, slot: &Slot) -> bool {
 /// How many of the other naming are still needed.
 fn kept(view: &View, known: &Group, (wanted, leaving): (usize, &BTreeSet<SlotKey>), now: Time) -> usize {
     let Some(rollout) = view.rollout_of(&known.key).filter(|_| !known.spec.kind.is_job()) else { return 0 };
-    wanted.saturating_sub(there(known, rollout, leaving, now))
+    wanted.saturating_sub(there(view, known, rollout, leaving, now))
 }
 
 /// How many of the right name have come, and stay.
-fn there(known: &Group, rollout: &Arc<Rollout>, leaving: &BTreeSet<SlotKey>, now: Time) -> usize {
+fn there(view: &View, known: &Group, rollout: &Arc<Rollout>, leaving: &BTreeSet<SlotKey>, now: Time) -> usize {
     let policy = rollout::policy(&known.spec, Some(rollout));
     let tolerated = !is_broken(known, rollout, policy, now);
     let is_there = |slot: &&Slot| match steps::outcome_in(rollout, slot) {
@@ -83,15 +83,16 @@ fn there(known: &Group, rollout: &Arc<Rollout>, leaving: &BTreeSet<SlotKey>, now
         Some(StepOutcome::Failed(_)) => tolerated,
         Some(StepOutcome::UnderWay) if steps::is_added(slot) => false,
         // It came with an earlier rollout, and may be changing.
-        Some(StepOutcome::UnderWay) | None => steps::serves(slot) || is_given_up(slot),
+        Some(StepOutcome::UnderWay) | None => steps::serves(slot) || is_given_up(view, known, slot),
     };
     let named = known.wanted_slots().filter(|slot| !is_misnamed(&known.spec, &slot.key));
     named.filter(|slot| !leaving.contains(&slot.key)).filter(is_there).count()
 }
 
-/// Whether a slot was given up before: nobody waits for it.
-fn is_given_up(slot: &Slot) -> bool {
-    slot.current().is_some_and(|replica| replica.code == Some(RuntimeCode::RestartExhausted))
+/// Whether a slot was given up before: nobody waits for it, unless it is to be changed and so gets another chance.
+fn is_given_up(view: &View, known: &Group, slot: &Slot) -> bool {
+    let given_up = |replica: &Replica| replica.code == Some(RuntimeCode::RestartExhausted);
+    slot.current().is_some_and(|it| given_up(it) && making::is_made_as_wanted(view, known, &it.terms))
 }
 
 /// Whether more of the new failed than are tolerated, so that the rollout is about to stop or to go back.
@@ -120,7 +121,8 @@ pub(super) fn go_ahead(pass: &mut Pass<'_>, ask: &mut Ask, closed: &mut BTreeSet
         return steps::note_no_room(pass, ask);
     }
     kept.sort_by_cached_key(|slot| (has_successor(known, slot), slot.key.clone()));
-    let short = wanted(pass, ask, closed).saturating_sub(there(known, &part.rollout, closed, pass.now) + kept.len());
+    let there = there(pass.view, known, &part.rollout, closed, pass.now);
+    let short = wanted(pass, ask, closed).saturating_sub(there + kept.len());
     let most = match part.policy.parallelism {
         0 => usize::MAX,
         limit => (limit as usize).saturating_sub(short),

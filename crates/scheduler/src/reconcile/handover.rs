@@ -21,11 +21,11 @@ use longshore_model::{
 
 use super::{
     Pass, absence,
-    proof::{Proof, proof},
+    proof::{Proof, is_seen_running, proof},
     rollout, slots,
 };
 use crate::{
-    ask::Ask,
+    ask::{Ask, making},
     feasibility,
     view::{
         View,
@@ -84,16 +84,23 @@ fn losers(
     let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
     let Some(newest) = running.pop() else { return (Vec::new(), None) };
     let (mut going, mut wake) = (Vec::new(), None);
-    for older in running {
+    for older in running.iter().copied() {
         // What is wanted again was made before what is wanted no more: the rollout goes back to it.
         if slots::is_outdated(ask, newest) && !slots::is_outdated(ask, older) && is_up(view, older) {
             continue;
         }
-        match fate(view, spec, older, (newest, monitor), now) {
-            Fate::Stays(None) => {}
-            Fate::Stays(Some(at)) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
-            Fate::Goes => going.push(older.generation),
-            Fate::Wins => {
+        let stand_in = running.iter().rev().find(|it| is_stand_in(view, older, it));
+        let fate = match stand_in {
+            Some(it) if is_equal(view, ask, older, it) => between(spec, older, (it, proof(view, it, monitor, now))),
+            Some(it) => until(proof(view, it, monitor, now)),
+            None => fate(view, (ask, spec), older, (newest, monitor), now),
+        };
+        match (fate, stand_in) {
+            (Fate::Stays(None), _) => {}
+            (Fate::Stays(Some(at)), _) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
+            (Fate::Goes, _) => going.push(older.generation),
+            (Fate::Wins, Some(it)) => going.push(it.generation),
+            (Fate::Wins, None) => {
                 let newer = slot.replicas.iter().filter(|other| other.generation > older.generation);
                 return (newer.filter(|it| it.wanted == Wanted::Run).map(|it| it.generation).collect(), None);
             }
@@ -102,7 +109,20 @@ fn losers(
     (going, wake)
 }
 
-fn fate(view: &View, spec: &ServiceSpec, older: &Replica, (newest, monitor): (&Replica, Duration), now: Time) -> Fate {
+/// Whether a generation does the work of one that came back, while the slot is about to change: one of the two is enough for
+/// that.
+fn is_stand_in(view: &View, back: &Replica, other: &Replica) -> bool {
+    let is_back = back.rival.is_some() && is_up(view, back);
+    is_back && other.generation > back.generation && is_seen_running(view, other)
+}
+
+fn fate(
+    view: &View,
+    (ask, spec): (&Ask, &ServiceSpec),
+    older: &Replica,
+    (newest, monitor): (&Replica, Duration),
+    now: Time,
+) -> Fate {
     if absence::is_waited_for(view, spec, older, now) {
         return Fate::Stays(None);
     }
@@ -111,7 +131,7 @@ fn fate(view: &View, spec: &ServiceSpec, older: &Replica, (newest, monitor): (&R
         if older.state == ReplicaState::Lost {
             return Fate::Stays(None);
         }
-        if is_equal(view, older, newest) {
+        if is_equal(view, ask, older, newest) {
             let astray = view.fleet.node(newest.node).health == Health::Down;
             if astray && is_or_may_be_up(older) {
                 return Fate::Wins;
@@ -132,8 +152,8 @@ fn is_up(view: &View, replica: &Replica) -> bool {
 }
 
 /// Whether a generation that came back is as good a choice as its replacement: of the same making, on a node it may keep.
-fn is_equal(view: &View, older: &Replica, newest: &Replica) -> bool {
-    let same = (&older.terms.spec_hash, older.terms.kind) == (&newest.terms.spec_hash, newest.terms.kind);
+fn is_equal(view: &View, ask: &Ask, older: &Replica, newest: &Replica) -> bool {
+    let same = making::is_made_of(&older.terms, &newest.terms, &ask.restarts_after);
     same && matches!(view.fleet.node(older.node).intent, Intent::Active | Intent::Paused)
 }
 

@@ -132,9 +132,9 @@ pub(super) fn an_older_works(slot: &Slot) -> bool {
     older.into_iter().any(|replica| !matches!(replica.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
-/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first: that may be at
-/// work still, so its turn is its own. What has no turn yet and no generation to show is closed: its place is opened again
-/// when its turn comes.
+/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first, and before what
+/// failed and rests: that may be at work still, so its turn is its own. What has no turn yet and no generation to show is
+/// closed: its place is opened again when its turn comes.
 pub(super) fn in_turn<T>(
     pass: &mut Pass<'_>,
     ask: &Ask,
@@ -152,12 +152,18 @@ pub(super) fn in_turn<T>(
         !closed.contains(&slot.key) && !asking.contains(&slot.key) && unfinished
     };
     let busy = known.wanted_slots().filter(under_way).count();
+    let rests =
+        |slot: &&Slot| slot.current().is_some_and(|it| it.state == ReplicaState::Failed) && !an_older_works(slot);
+    let resting = known.wanted_slots().filter(under_way).filter(rests).count();
     let may_work = |key: &SlotKey| {
         let current = known.slot_at(key).ok().and_then(|at| known.slots[at].current());
         current.is_some_and(|replica| replica.state != ReplicaState::Failed && !has_ended(known, replica))
     };
     vacancies.sort_by_cached_key(|it| !may_work(&vacancy(it).slot));
-    let later = vacancies.split_off((most as usize).saturating_sub(busy).min(vacancies.len()));
+    let lost = vacancies.iter().filter(|it| may_work(&vacancy(it).slot)).count();
+    let most = most as usize;
+    let turns = lost.min(most.saturating_sub(busy - resting)).max(most.saturating_sub(busy));
+    let later = vacancies.split_off(turns.min(vacancies.len()));
     let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {
         let slot = known.slot_at(key).ok().map(|at| &known.slots[at]);
         slot.is_some_and(|slot| slot.current().is_none())

@@ -27,7 +27,7 @@ use longshore_model::{
     service::Batching,
 };
 
-use super::{attempt::attempt, slots};
+use super::{attempt::attempt, jobs, slots};
 use crate::{
     ask::{Ask, Counts},
     feasibility::{self, gates::dependencies},
@@ -373,6 +373,8 @@ fn on_node(view: &View, ix: GroupIx, ask: &Ask, node: NodeIx) -> Vec<Victim> {
     let here = here.filter(|(_, replica)| replica.node == node && is_live(replica));
     let here = here.filter(|(_, replica)| crate::occupies(replica.terms.kind, replica.state));
     let here = here.filter(|(_, replica)| replica.terms.volumes.is_empty());
+    // Whoever is displaced looks for another node, and work that has ended is not done again.
+    let here = here.filter(|(_, replica)| !jobs::is_job(group.spec.kind) || !jobs::has_ended(group, replica));
     let victim = |(slot, replica): (&Slot, &Replica)| Victim {
         group: ix,
         slot: slot.key.clone(),

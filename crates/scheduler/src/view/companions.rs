@@ -48,9 +48,9 @@ impl View {
         self.dirty.extend(watchers.filter(|watcher| self.waiting.contains(watcher)));
     }
 
-    /// Whether any group looks at where this one is.
+    /// Whether any group looks at where this one is, or waits for it.
     pub(crate) fn is_watched(&self, key: &GroupKey) -> bool {
-        !self.watchers.is_empty() && self.watchers.contains_key(key)
+        self.watchers.contains_key(key) || self.dependents.contains_key(key)
     }
 
     /// Nodes that have a wanted replica of the group, by what this pass has decided so far.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use longshore_model::{
-    Generation, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, device::TakenDevices, replica::Wanted,
+    Generation, GroupKey, NamespaceName, ReplicaState, SlotKey, Terms, VolumeKey, device::TakenDevices, replica::Wanted,
 };
 
 use super::{
@@ -39,7 +39,7 @@ pub(crate) struct Journal {
     holders: Vec<(VolumeKey, Holder)>,
     homes: Vec<VolumeKey>,
     usage: Vec<(NamespaceName, Usage)>,
-    /// Where replicas of watched groups were put.
+    /// Where replicas of groups that others look at were put.
     company: Vec<(GroupIx, SlotKey, NodeIx)>,
     /// Room kept for groups until others have stopped.
     claims: Vec<Claim>,
@@ -194,6 +194,18 @@ impl View {
         failing.filter_map(move |(_, _, generation, _)| {
             replicas?.iter().find(|replica| replica.generation == *generation).map(|replica| replica.node)
         })
+    }
+
+    /// Whether this pass told a generation to stop.
+    pub(crate) fn is_supposed_to_stop(&self, group: &GroupKey, slot: &SlotKey, generation: Generation) -> bool {
+        let Some(ix) = self.group_ids.get(group) else { return false };
+        self.journal.stopping.iter().any(|(of, key, told, _)| (of, key, *told) == (ix, slot, generation))
+    }
+
+    /// The slots of a group that others look at of which this pass placed another generation.
+    pub(crate) fn placed_now(&self, group: &GroupKey) -> BTreeSet<&SlotKey> {
+        let ix = self.group_ids.get(group).into_iter();
+        ix.flat_map(|ix| self.journal.decided(*ix)).map(|(slot, _)| slot).collect()
     }
 
     /// Supposes, until the pass ends, that a generation was told to stop.

@@ -13,7 +13,7 @@ use longshore_model::{Command, RequestCode};
 use super::{Desk, Refusal, caller::Caller};
 use crate::{
     beginning_again::pack_backup,
-    telemetry::{Context, Span, Telemetry},
+    telemetry::{Context, Role, Span, Telemetry},
 };
 
 pub(super) async fn alive() -> &'static str {
@@ -53,7 +53,7 @@ fn begun(desk: &Desk, request: &Request) -> Option<Span> {
     }
     let caller = request.headers().get("traceparent").and_then(|header| header.to_str().ok());
     let name = format!("{} {path}", request.method());
-    let mut span = desk.hub.telemetry.begin(name, caller.and_then(Context::of_caller))?;
+    let mut span = desk.hub.telemetry.begin_as(Role::Request, name, caller.and_then(Context::of_caller))?;
     span.note("http.request.method", request.method().as_str());
     span.note("http.route", path);
     span.note("url.path", request.uri().path());

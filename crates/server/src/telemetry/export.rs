@@ -12,11 +12,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, sync::mpsc};
 
-use super::{Settings, Span};
+use super::{Role, Settings, Span};
 use crate::{
     clock,
-    figures::{Figure, Kind},
-    http::figures_of,
+    figures::{Figure, Kind, told},
     hub::Hub,
 };
 
@@ -51,7 +50,7 @@ pub(super) async fn run(hub: Arc<Hub>, settings: Settings, mut spans: mpsc::Rece
                 }
             }
             _ = figures_due.tick() => {
-                if let Some(figures) = figures_of(&hub) {
+                if let Some(figures) = told::of(&hub) {
                     exporter.send("/v1/metrics", &exporter.metrics(&figures, began)).await;
                 }
             }
@@ -149,7 +148,10 @@ fn attribute(name: &str, value: &Value) -> Value {
 
 fn span(span: &Span) -> Value {
     let attributes: Vec<Value> = span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
-    let kind = if span.name.contains("/v1/") { SERVER } else { INTERNAL };
+    let kind = match span.role {
+        Role::Request => SERVER,
+        Role::Step => INTERNAL,
+    };
     let mut told = json!({
         "traceId": &*span.context.trace,
         "spanId": &*span.context.span,

@@ -50,8 +50,16 @@ fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency
         slot.wanted == Wanted::Run && current.is_some_and(as_asked)
     });
     let wanted = if group.spec.kind.is_per_node() { 1 } else { group.spec.replicas as usize };
-    let wanted = if group.spec.max_concurrent.is_some() { wanted.min(1) } else { wanted };
-    there.count() + (group.collected.total() as usize) < wanted
+    // The rest of a job may start as the first of it end.
+    let all = !group.spec.kind.is_job() || dependency.condition == DependencyCondition::ServiceCompletedSuccessfully;
+    let wanted = if all && group.spec.max_concurrent.is_none() { wanted } else { wanted.min(1) };
+    let done = match dependency.condition {
+        DependencyCondition::ServiceHealthy => 0,
+        DependencyCondition::ServiceStarted | DependencyCondition::ServiceCompletedSuccessfully => {
+            group.collected.total() as usize
+        }
+    };
+    there.count() + done < wanted
 }
 
 fn stops(plan: &Plan, key: &GroupKey, slot: &SlotKey, replica: &Replica) -> bool {

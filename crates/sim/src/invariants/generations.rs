@@ -1,8 +1,9 @@
 //! A slot has at most two generations that shall run, each newer than the one before.
 //!
-//! Two is what a change without a gap needs: the new one beside the old one. One lost with its node is not counted.
+//! Two is what a change without a gap needs: the new one beside the old one. One lost with its node is not counted, whether it
+//! ran there or had failed.
 
-use longshore_model::{GroupKey, SlotKey};
+use longshore_model::{GroupKey, Health, SlotKey, replica::Replica};
 use longshore_store::{State, is_live};
 
 pub(super) const NAME: &str = "generations";
@@ -10,7 +11,11 @@ pub(super) const NAME: &str = "generations";
 pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<String> {
     let Some(known) = state.group(group).and_then(|group| group.slots.get(slot)) else { return Vec::new() };
     let mut messages = Vec::new();
-    let wanted = known.replicas.iter().filter(|replica| is_live(replica)).count();
+    let is_there = |replica: &&Replica| {
+        let node = state.node(&replica.assignment.node);
+        is_live(replica) && node.is_some_and(|node| node.health != Health::Down)
+    };
+    let wanted = known.replicas.iter().filter(is_there).count();
     if wanted > 2 {
         messages.push(format!("{} has {wanted} generations that shall run", slot.printed(group)));
     }

@@ -1,11 +1,15 @@
 //! A placement never puts more replicas of a service on a node than its manifest allows.
 //!
 //! Slots are counted, not generations: during a change two generations of one slot may share a node. A limit lowered
-//! by a later manifest evicts nobody, so the rule is asked only when something is placed.
+//! by a later manifest evicts nobody, so the rule is asked only when something is placed. What is left of a job's work that
+//! has ended is none.
 
 use std::collections::BTreeSet;
 
-use longshore_model::{GroupKey, NodeName, SlotKey, replica::Wanted};
+use longshore_model::{
+    GroupKey, NodeName, SlotKey,
+    replica::{Replica, Wanted},
+};
 use longshore_store::State;
 
 use super::ledger::Ledger;
@@ -21,7 +25,9 @@ pub(super) fn check(ledger: &Ledger, state: &State, group: &GroupKey, node: &Nod
     }
     let wanted = |slot: &SlotKey, generation| {
         known.slots.get(slot).is_some_and(|slot| {
-            slot.replicas.iter().any(|replica| replica.generation == generation && replica.wanted == Wanted::Run)
+            let ended = |replica: &Replica| known.spec.kind.is_job() && super::concurrency::has_ended(known, replica);
+            let counts = |replica: &Replica| replica.wanted == Wanted::Run && !ended(replica);
+            slot.replicas.iter().any(|replica| replica.generation == generation && counts(replica))
         })
     };
     let slots: BTreeSet<&SlotKey> = ledger

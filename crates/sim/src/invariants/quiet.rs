@@ -2,7 +2,7 @@
 
 use longshore_model::Time;
 
-pub(super) const NAME: &str = "quiet";
+pub(crate) const NAME: &str = "quiet";
 
 pub(super) fn message(last_plan: Time) -> String {
     format!("something was still decided at {last_plan}, long after the last thing had happened")

@@ -27,7 +27,7 @@ pub(super) fn check(
     // Not only the newest: the same plan may already move it away from a node that is being drained.
     let own = slot_known.replicas.iter().filter(|replica| is_made_so(state, key, group, replica)).any(|replica| {
         let proved = replica.since.after(monitor) <= now && is_heard_of(state, replica);
-        proved || is_kept(slot_known, replica)
+        proved || is_kept(slot_known, replica, now)
     });
     (!own).then(|| format!("{} is done with its step by another generation than the step's", slot.printed(key)))
 }
@@ -59,8 +59,10 @@ fn is_heard_of(state: &State, replica: &Replica) -> bool {
     node.is_some_and(|node| matches!(node.health, Health::Ready | Health::Degraded))
 }
 
-/// Whether a slot goes back to a generation: there are newer ones, and none of them shall run.
-fn is_kept(slot: &Slot, replica: &Replica) -> bool {
+/// Whether a slot goes back to a generation: there are newer ones, and none of them shall run but one that the same plan made to
+/// take it away from a node that is being drained.
+fn is_kept(slot: &Slot, replica: &Replica, now: Time) -> bool {
     let newer = slot.replicas.iter().filter(|other| other.generation > replica.generation);
-    replica.generation < slot.newest && newer.into_iter().all(|other| other.wanted == Wanted::Stop)
+    let gives_way = |other: &Replica| other.wanted == Wanted::Stop || other.assignment.placed_at == now;
+    replica.generation < slot.newest && newer.into_iter().all(gives_way)
 }

@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longshore_model::{Command, Plan, StateIndex};
+use longshore_model::{Actor, Command, Plan, StateIndex, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Applied, DroppedItem, Fate, Member, Novelty, Outcome, Proposal, ProposeError,
+    Applied, DroppedItem, Fate, Fingerprint, IdempotencyKey, Member, Novelty, Outcome, Proposal, ProposeError,
     consensus::{Held, Leads, Node, WriteError},
     encoding,
     machine::{Batch, Item, PlanPart},
@@ -72,7 +72,23 @@ enum Work {
     /// Encoded by whoever proposed it.
     Ready(Payload),
     /// Encoded once it was checked against the state.
-    Plan(Box<Proposal>),
+    Plan(Box<PlanProposal>),
+}
+
+/// A proposal whose command is a plan.
+struct PlanProposal {
+    plan: Plan,
+    key: Option<IdempotencyKey>,
+    asked: Option<Fingerprint>,
+    actor: Actor,
+    at: Time,
+}
+
+impl PlanProposal {
+    fn of(&self, plan: Plan, key: Option<IdempotencyKey>) -> Proposal {
+        let Self { asked, actor, at, .. } = self;
+        Proposal { command: Command::Commit(Box::new(plan)), key, asked: *asked, actor: actor.clone(), at: *at }
+    }
 }
 
 impl Queued {
@@ -81,10 +97,13 @@ impl Queued {
         patience: Duration,
     ) -> Result<(Self, oneshot::Receiver<Answer>), ProposeError> {
         let repeat = if proposal.key.is_some() { Repeat::Safe } else { Repeat::Unsafe };
-        let work = if matches!(proposal.command, Command::Commit(_)) {
-            Work::Plan(Box::new(proposal))
-        } else {
-            Work::Ready(encoded(&Item { proposal, part: None })?)
+        let Proposal { command, key, asked, actor, at } = proposal;
+        let work = match command {
+            Command::Commit(plan) => Work::Plan(Box::new(PlanProposal { plan: *plan, key, asked, actor, at })),
+            command => {
+                let proposal = Proposal { command, key, asked, actor, at };
+                Work::Ready(encoded(&Item { proposal, part: None })?)
+            }
         };
         let (answer, answered) = oneshot::channel();
         let asker = Asker { answer, fate: Fate::NotAppended };
@@ -188,27 +207,18 @@ impl Proposer {
             Work::Ready(item) => {
                 self.decide_with(Queued { work: Work::Ready(item), repeat, deadline, asker }, Vec::new()).await;
             }
-            Work::Plan(proposal) => {
-                let Proposal { command, key, asked, actor, at } = *proposal;
-                let Command::Commit(plan) = command else {
-                    return asker.tell(Err(ProposeError::StorageFailed("only plans are checked".to_owned())));
-                };
-                let propose = |plan: Plan, key| {
-                    let command = Command::Commit(Box::new(plan));
-                    Proposal { command, key, asked, actor: actor.clone(), at }
-                };
-                match plan_parts::cut(*plan, ENTRY_BYTES) {
-                    Err(error) => asker.tell(Err(error)),
-                    Ok(parts) if parts.len() <= 1 => {
-                        let plan = parts.into_iter().next().unwrap_or_default();
-                        self.decide_plan(propose(plan, key), deadline, asker).await;
-                    }
-                    Ok(parts) => {
-                        let answer = self.decide_parts(parts.into_iter().map(|part| propose(part, None))).await;
-                        asker.tell(answer);
-                    }
+            Work::Plan(mut whole) => match plan_parts::cut(std::mem::take(&mut whole.plan), ENTRY_BYTES) {
+                Err(error) => asker.tell(Err(error)),
+                Ok(parts) if parts.len() <= 1 => {
+                    let plan = parts.into_iter().next().unwrap_or_default();
+                    let key = whole.key.take();
+                    self.decide_plan(whole.of(plan, key), deadline, asker).await;
                 }
-            }
+                Ok(parts) => {
+                    let answer = self.decide_parts(parts.into_iter().map(|part| whole.of(part, None))).await;
+                    asker.tell(answer);
+                }
+            },
         }
     }
 
@@ -267,6 +277,7 @@ impl Proposer {
     }
 
     /// A plan too large for one entry: part after part, each checked when its turn comes, and whoever waits in between.
+    /// Where one fails, nobody is told that nothing of the plan was written.
     async fn decide_parts(&mut self, parts: impl ExactSizeIterator<Item = Proposal>) -> Answer {
         self.plans_cut += 1;
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
@@ -276,7 +287,10 @@ impl Proposer {
                 self.checked(proposal, Some(PlanPart { plan: self.plans_cut, part, parts: count }))?;
             whole.dropped.extend(dropped);
             let Some(item) = item else { continue };
-            if let Some(applied) = self.write(vec![item]).await?.pop() {
+            let written = self.write(vec![item]).await;
+            if let Some(applied) =
+                written.map_err(|error| if part == 0 { error } else { error.perhaps_appended() })?.pop()
+            {
                 whole.index = applied.index;
                 if applied.outcome != Outcome::Unchanged {
                     whole.outcome = applied.outcome;
@@ -337,7 +351,9 @@ impl Proposer {
         while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
             let item = match &queued.work {
                 Work::Ready(item) => Ok(item.clone()),
-                Work::Plan(proposal) => encoded(&Item { proposal: Proposal::clone(proposal), part: None }),
+                Work::Plan(whole) => {
+                    encoded(&Item { proposal: whole.of(whole.plan.clone(), whole.key.clone()), part: None })
+                }
             };
             match item {
                 Ok(item) => {

@@ -57,18 +57,26 @@ pub(crate) fn holding_back(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<
 fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
     let group = view.group_ids.get(key).map(|ix| view.group(*ix)).filter(|group| group.wanted == Wanted::Run);
     let Some(group) = group else { return !dependency.required };
+    let placed = view.placed_now(key);
     let surplus = scale::beyond_count(view, group);
     let named = group.wanted_slots().filter(|slot| !changeover::is_misnamed(&group.spec, &slot.key));
     let mut slots = named.filter(|slot| !surplus.contains(&slot.key)).peekable();
     let none = slots.peek().is_none();
     let mut there = 0;
     for slot in slots {
-        if !holds(view, dependency.condition, group, slot) {
+        // What this pass places is on its way, whatever older one of the slot is still there.
+        if placed.contains(&slot.key) || !holds(view, dependency.condition, group, slot) {
             return false;
         }
         there += 1;
     }
-    let done = group.collected.total();
+    // What has ended and is no longer shown is not healthy, as it was not while it was shown.
+    let done = match dependency.condition {
+        DependencyCondition::ServiceHealthy => 0,
+        DependencyCondition::ServiceStarted | DependencyCondition::ServiceCompletedSuccessfully => {
+            group.collected.total()
+        }
+    };
     let well = group.collected.failed == 0 || dependency.condition == DependencyCondition::ServiceStarted;
     let expected = match (group.spec.kind, dependency.condition) {
         // Its nodes are known once it has been decided.
@@ -84,22 +92,27 @@ fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
 
 fn holds(view: &View, condition: DependencyCondition, group: &Group, slot: &Slot) -> bool {
     let Some(replica) = slot.current() else { return false };
-    let state = replica.state;
-    making::is_made_as_wanted(view, group, &replica.terms)
-        && match condition {
-            DependencyCondition::ServiceStarted => match state {
-                ReplicaState::Starting | ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Completed => {
-                    true
-                }
-                // It did start; that it ended is another matter.
-                ReplicaState::Failed => replica.code != Some(RuntimeCode::StartFailed),
-                ReplicaState::Pending
-                | ReplicaState::Pulling
-                | ReplicaState::Draining
-                | ReplicaState::Stopped
-                | ReplicaState::Lost => false,
-            },
-            DependencyCondition::ServiceHealthy => state == ReplicaState::Running,
-            DependencyCondition::ServiceCompletedSuccessfully => state == ReplicaState::Completed,
-        }
+    // An older one counts again once the plan that says so is in force: until then a newer one may be on its way.
+    let newer = slot.replicas.iter().rev().take_while(|other| other.generation > replica.generation);
+    if newer.into_iter().any(|other| view.is_supposed_to_stop(&group.key, &slot.key, other.generation)) {
+        return false;
+    }
+    making::is_made_as_wanted(view, group, &replica.terms) && is_in(condition, replica)
+}
+
+fn is_in(condition: DependencyCondition, replica: &Replica) -> bool {
+    match condition {
+        DependencyCondition::ServiceStarted => match replica.state {
+            ReplicaState::Starting | ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Completed => true,
+            // It did start; that it ended is another matter.
+            ReplicaState::Failed => replica.code != Some(RuntimeCode::StartFailed),
+            ReplicaState::Pending
+            | ReplicaState::Pulling
+            | ReplicaState::Draining
+            | ReplicaState::Stopped
+            | ReplicaState::Lost => false,
+        },
+        DependencyCondition::ServiceHealthy => replica.state == ReplicaState::Running,
+        DependencyCondition::ServiceCompletedSuccessfully => replica.state == ReplicaState::Completed,
+    }
 }
