@@ -27,7 +27,7 @@ mod refusal;
 mod secrets;
 mod volumes;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -45,13 +45,17 @@ use longshore_store::{
 use self::{caller::Caller, dashboard::Sessions, extract::Largest, keyed::Keyed, refusal::Refusal};
 use crate::{
     clock, expulsion,
-    hub::Hub,
+    hub::{Hub, Leader},
     limit::{Limit, Limits, Room},
-    telemetry::Telemetry,
+    peer::{Traced, pack},
+    telemetry::{Span, Telemetry},
 };
 
 /// Largest request that is read: every file of a manifest, with room.
 const LARGEST_REQUEST: usize = 16 * 1024 * 1024;
+
+/// Time another server has to hear of a trace.
+const TELLING: Duration = Duration::from_secs(2);
 
 /// What every handler knows.
 pub(crate) struct Desk {
@@ -190,6 +194,15 @@ struct CarriedOut {
     novelty: Novelty,
 }
 
+/// Tells whoever leads which request a state comes from, where that is not this server: what is decided because of it is part
+/// of the same trace. Nobody waits for it, and a trace is all that is lost with it.
+fn tell_leader(hub: &Arc<Hub>, index: StateIndex, span: Option<&Span>) {
+    let (Some(span), Leader::There(leader)) = (span, hub.leader()) else { return };
+    let Ok(message) = pack(&Traced { index: index.0, context: span.context().header() }) else { return };
+    let calls = Arc::clone(&hub.calls);
+    tokio::spawn(async move { tokio::time::timeout(TELLING, calls.post(&leader, "/peer/trace", message)).await });
+}
+
 impl Desk {
     /// The store, on a node that keeps the log; on another, whom to ask instead.
     fn store(&self) -> Result<Replicated, Refusal> {
@@ -224,6 +237,7 @@ impl Desk {
         }
         if let Ok(Applied { index, outcome: Outcome::Changed, .. }) = &proposed {
             telemetry.committed(*index, span.as_ref());
+            tell_leader(&self.hub, *index, span.as_ref());
         }
         telemetry.end(span);
         let applied = proposed?;

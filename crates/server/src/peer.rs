@@ -9,6 +9,7 @@
 //! leader    ─▶ /peer/promote /peer/demote                     a node keeps the log from now on, or no longer
 //! servers   ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
 //! servers   ─▶ /peer/loads /peer/rebalance                    what only the leader knows
+//! servers   ─▶ /peer/trace                                    which request a state comes from
 //! newcomers ─▶ /join                                          a token for a certificate
 //! ```
 //!
@@ -23,5 +24,7 @@ mod wire;
 pub(crate) use self::{
     client::{CallError, Calls, Connection, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER},
     transport::MemberTransport,
-    wire::{Admitted, Coming, Hello, Promotion, Reported, Server, Vouched, Welcome, frame, pack, unframe, unpack},
+    wire::{
+        Admitted, Coming, Hello, Promotion, Reported, Server, Traced, Vouched, Welcome, frame, pack, unframe, unpack,
+    },
 };

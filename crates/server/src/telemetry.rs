@@ -1,7 +1,7 @@
 //! Traces and figures for a collector, where the operator names one.
 //!
 //! ```text
-//! request ─▶ commit ─▶ plan ─▶ replica.start        one trace, where the request came to the leader
+//! request ─▶ commit ─▶ plan ─▶ replica.start        one trace; a server that does not lead tells the one that does
 //! ```
 //!
 //! Owns: which spans there are, what hangs together, and carrying them to whoever sends them.
@@ -56,6 +56,11 @@ impl Context {
             }
             _ => None,
         }
+    }
+
+    /// The same, for whoever is asked next.
+    pub(crate) fn header(&self) -> String {
+        format!("00-{}-{}-01", self.trace, self.span)
     }
 }
 
@@ -167,12 +172,17 @@ impl Telemetry {
 
     /// A command led to this state.
     pub(crate) fn committed(&self, index: StateIndex, span: Option<&Span>) {
-        remember(&self.commits, index.0, span);
+        remember(&self.commits, index.0, span.map(Span::context));
+    }
+
+    /// The same, as another server tells.
+    pub(crate) fn committed_elsewhere(&self, index: StateIndex, context: Option<Context>) {
+        remember(&self.commits, index.0, context.filter(|_| self.is_on()));
     }
 
     /// A pass was made at this time.
     pub(crate) fn planned(&self, at: Time, span: Option<&Span>) {
-        remember(&self.passes, at.0, span);
+        remember(&self.passes, at.0, span.map(Span::context));
     }
 
     /// The first command known of those that a pass has heard of since the one before.
@@ -196,10 +206,10 @@ const fn nanos(time: Time) -> u64 {
     time.0.saturating_mul(1_000_000)
 }
 
-fn remember(kept: &Mutex<BTreeMap<u64, Context>>, at: u64, span: Option<&Span>) {
-    let Some(span) = span else { return };
+fn remember(kept: &Mutex<BTreeMap<u64, Context>>, at: u64, context: Option<Context>) {
+    let Some(context) = context else { return };
     let mut kept = lock(kept);
-    kept.insert(at, span.context());
+    kept.insert(at, context);
     while kept.len() > REMEMBERED {
         kept.pop_first();
     }
@@ -260,6 +270,9 @@ mod tests {
         let telemetry = Telemetry::default();
         assert!(telemetry.begin("request", None).is_none());
         telemetry.committed(StateIndex(1), None);
+        let told = format!("00-{}-{}-01", "1".repeat(32), "2".repeat(16));
+        assert_eq!(Context::of_caller(&told).map(|context| context.header()), Some(told.clone()));
+        telemetry.committed_elsewhere(StateIndex(2), Context::of_caller(&told));
         assert!(lock(&telemetry.commits).is_empty());
     }
 }

@@ -9,12 +9,13 @@ use crate::{
     wire::{Answer, PROTOCOL, connect, exchange, holder, message, stranger, through_other_doors, upgraded},
 };
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/peer/raft",
     "/peer/promote",
     "/peer/demote",
     "/peer/logs",
     "/peer/exec",
+    "/peer/trace",
     "/peer/hello",
     "/peer/work",
     "/peer/report",
@@ -43,7 +44,7 @@ fn nodes_are_heard_over_tls_alone_and_only_with_a_certificate_in_their_own_name(
             assert_eq!(told(answer), refusal(401, "unauthenticated"), "{path}");
         }
     }
-    for path in &PATHS[..11] {
+    for path in &PATHS[..12] {
         let said = |config, name| told(exchange(&mut connect(server, config), &message(path, name, b"")));
         let unproven = refusal(401, "unauthenticated");
         assert_eq!(said(stranger(server), Some("n2")), unproven, "{path} without a certificate");
@@ -51,7 +52,7 @@ fn nodes_are_heard_over_tls_alone_and_only_with_a_certificate_in_their_own_name(
         assert_eq!(said(holder(worker, server), Some("n1")), unproven, "{path} in another's name");
         assert_eq!(said(holder(worker, server), Some("n2\u{a0}")), unproven, "{path} in a name that looks alike");
     }
-    for path in &PATHS[..5] {
+    for path in &PATHS[..6] {
         let answer = exchange(&mut connect(server, holder(worker, server)), &message(path, Some("n2"), b"\x80"));
         assert_eq!(told(answer), refusal(403, "forbidden"), "{path} is for servers");
     }
@@ -123,7 +124,7 @@ fn another_clusters_certificate_is_no_certificate_and_a_removed_nodes_is_worth_n
     assert!(!newcomer.data.join("place.json").exists(), "it belongs somewhere all the same");
 
     cluster.nodes[0].told(&["node", "rm", "--force", "n2"]);
-    for path in &PATHS[..11] {
+    for path in &PATHS[..12] {
         let (server, worker) = (&cluster.nodes[0], &cluster.nodes[1]);
         let answer = exchange(&mut connect(server, holder(worker, server)), &message(path, Some("n2"), b""));
         assert_eq!(told(answer), refusal(403, "node_removed"), "{path}");

@@ -44,6 +44,8 @@ pub(crate) struct Node {
     pub(crate) engine: Option<Engine>,
     /// Where it hears browsers, if it does.
     pub(crate) browsers: Option<String>,
+    /// What it finds in its environment besides.
+    pub(crate) variables: Vec<(&'static str, String)>,
 }
 
 impl Node {
@@ -58,6 +60,7 @@ impl Node {
             namespace: None,
             engine: None,
             browsers: None,
+            variables: Vec::new(),
         }
     }
 
@@ -85,6 +88,7 @@ impl Node {
         if let Some(address) = &self.browsers {
             command.args(["--http", address]);
         }
+        command.envs(self.variables.iter().cloned());
         let log = fs::OpenOptions::new().create(true).append(true).open(self.data.with_extension("log")).unwrap();
         self.daemon = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     }

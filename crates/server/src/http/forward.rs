@@ -37,6 +37,7 @@ use crate::{
     hub::Leader,
     limit::Inside,
     peer::{Connection, NODE_HEADER, PROTOCOL_HEADER, Server},
+    telemetry::Telemetry,
 };
 
 /// Header in which a server says for which user of its machine it asks; its certificate says that it may.
@@ -167,6 +168,9 @@ fn addressed(mut parts: Parts, whose: &Whose) -> Result<Parts, Refusal> {
     }
     if let Some((name, text)) = whose.proof() {
         parts.headers.insert(name, HeaderValue::try_from(text).map_err(|_| stranger())?);
+    }
+    if let Some(context) = Telemetry::request() {
+        parts.headers.insert("traceparent", HeaderValue::try_from(context.header()).map_err(|_| stranger())?);
     }
     let question = parts.uri.path_and_query().map_or("/", |question| question.as_str());
     parts.uri = question.parse::<Uri>().map_err(|_| Refusal::not_found("path", parts.uri.path()))?;

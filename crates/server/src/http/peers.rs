@@ -17,7 +17,7 @@ use axum::{
 };
 use futures_util::stream;
 use longshore_model::{
-    NodeName, Report, RequestCode, WorkFeed,
+    NodeName, Report, RequestCode, StateIndex, WorkFeed,
     access::{Digest, SeatPart},
     work::FileWanted,
 };
@@ -39,10 +39,12 @@ use crate::{
     keys,
     link::{self, Link},
     peer::{
-        Coming, Hello, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, Reported, Vouched, Welcome, frame, pack,
-        unpack,
+        Coming, Hello, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, Reported, Traced, Vouched, Welcome, frame,
+        pack, unpack,
     },
-    reception, tls,
+    reception,
+    telemetry::Context,
+    tls,
     vault::digest_of,
 };
 
@@ -63,6 +65,7 @@ pub(super) fn router(desk: &Arc<Desk>) -> Router<Arc<Desk>> {
         .route("/peer/keys/fetch", post(give_keys))
         .route("/peer/loads", post(loads))
         .route("/peer/rebalance", post(rebalance))
+        .route("/peer/trace", post(trace))
         .route("/peer/logs", post(beside::logs))
         .route("/peer/exec", post(beside::exec))
         .route_layer(middleware::from_fn_with_state(Arc::clone(desk), servers_only));
@@ -277,6 +280,12 @@ async fn loads(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
 /// What evening out would move, for a server that does not lead.
 async fn rebalance(State(desk): State<Arc<Desk>>) -> Result<Vec<u8>, Refusal> {
     write(&preview_here(&desk).await?)
+}
+
+async fn trace(State(desk): State<Arc<Desk>>, Whole(message): Whole) -> Result<Vec<u8>, Refusal> {
+    let Traced { index, context } = read(&message)?;
+    desk.hub.telemetry.committed_elsewhere(StateIndex(index), Context::of_caller(&context));
+    Ok(Vec::new())
 }
 
 async fn report(

@@ -62,6 +62,14 @@ pub(crate) struct Vouched {
     pub(crate) fingerprint: Digest,
 }
 
+/// Which request a state comes from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Traced {
+    pub(crate) index: u64,
+    /// Its place in a trace, as a header says it.
+    pub(crate) context: String,
+}
+
 /// Somebody wants to join.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Coming {
