@@ -34,6 +34,8 @@ struct Inner {
     standing: Standing,
     answering: BTreeSet<Driver>,
     fresh: Option<(Option<Pressure>, Vec<Usage>)>,
+    /// How often the control plane wants a sample, where it has said so.
+    sample_every: Option<Duration>,
 }
 
 impl Vitals {
@@ -43,6 +45,10 @@ impl Vitals {
 
     pub(crate) fn stands(&self, standing: Standing) {
         self.change(|inner| inner.standing = standing);
+    }
+
+    fn sample_every(&self) -> Option<Duration> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).sample_every
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) {
@@ -67,6 +73,7 @@ pub(crate) async fn beat(shared: Arc<Shared>, vitals: Arc<Vitals>, interval: Dur
         let beat = shared.link.report(vec![Report::Beat(vitals.beat())]);
         if let Ok(Ok(heard)) = tokio::time::timeout(every, beat).await {
             every = heard.beat_every.unwrap_or(interval);
+            vitals.change(|inner| inner.sample_every = heard.sample_every);
         }
         due = (due + every).max(tokio::time::Instant::now());
     }
@@ -99,7 +106,7 @@ pub(crate) async fn sample(shared: Arc<Shared>, vitals: Arc<Vitals>, interval: D
     let mut pause = first_pause(interval);
     loop {
         tokio::time::sleep(pause).await;
-        pause = interval;
+        pause = vitals.sample_every().unwrap_or(interval);
         let pressure = sampler.sample();
         let usage = usage(&shared, &mut before).await;
         vitals.change(|inner| inner.fresh = Some((pressure, usage)));

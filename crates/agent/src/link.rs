@@ -30,6 +30,8 @@ pub trait ControlLink: Send + Sync + 'static {
 pub struct Heard {
     /// Time until the next heartbeat, where it shall be another than the agent was told when it was started.
     pub beat_every: Option<Duration>,
+    /// The same for samples of the machine and of what runs on it.
+    pub sample_every: Option<Duration>,
 }
 
 /// Why a question got no answer.

@@ -7,7 +7,7 @@
 
 mod sessions;
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -232,6 +232,16 @@ impl Client {
     /// Sets all ceilings of a namespace.
     pub async fn set_quota(&self, namespace: &str, quota: &Quota) -> Result<Changed, ClientError> {
         self.ask(Method::PUT, &format!("/v1/namespaces/{}/quota", encoded(namespace)), Some(quota)).await
+    }
+
+    /// Every setting of the cluster by its name.
+    pub async fn settings(&self) -> Result<BTreeMap<String, String>, ClientError> {
+        self.ask(Method::GET, "/v1/cluster/settings", NOTHING).await
+    }
+
+    /// Changes some settings; the others stay.
+    pub async fn set(&self, settings: &BTreeMap<String, String>) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, "/v1/cluster/settings", Some(settings)).await
     }
 
     /// All volumes.

@@ -60,6 +60,15 @@ impl Replica {
         }
     }
 
+    /// The same, kept on its node by something its node cannot know.
+    #[must_use]
+    pub fn kept_by(mut self, code: RuntimeCode, details: &Details) -> Self {
+        self.code = Some(code.code().to_owned());
+        // Where it is reached stays true.
+        self.details.extend(particulars(details));
+        self
+    }
+
     /// A slot without a node.
     pub fn waiting(group: &GroupKey, slot: &Slot) -> Self {
         Self {

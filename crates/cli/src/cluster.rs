@@ -2,7 +2,7 @@
 //!
 //! Owns: its options and its table.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -56,6 +56,17 @@ pub(crate) enum Command {
     RotateKey {
         #[command(flatten)]
         connection: Connection,
+    },
+    /// Show the cluster's settings, or change some: those that are not named stay.
+    #[command(
+        after_help = "Examples:\n  longshore cluster settings\n  longshore cluster settings drain_timeout=10m preemption=on"
+    )]
+    Settings {
+        #[command(flatten)]
+        connection: Connection,
+        /// What to change.
+        #[arg(value_name = "NAME=VALUE", value_parser = remote::pair)]
+        changes: Vec<(String, String)>,
     },
     /// Join a cluster: the token becomes this node's place in it. `longshore server` does the rest.
     #[command(
@@ -140,6 +151,12 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             let rotated = client.rotate_key().await?;
             remote::show(&connection, &rotated, |rotated| format!("key {} seals from now on\n", rotated.key))
         }),
+        Command::Settings { connection, changes } => remote::ask(&connection, async |client| {
+            if !changes.is_empty() {
+                client.set(&changes.into_iter().collect()).await?;
+            }
+            remote::show(&connection, &client.settings().await?, draw_settings)
+        }),
         Command::Join(options) => join(options),
         Command::Recover { data_dir, form } => {
             let folder = place::folder(data_dir)?;
@@ -194,4 +211,9 @@ fn draw_status(status: &ClusterStatus) -> String {
     let heading = ["NODE", "PART", "ADDRESS", "LOG", "VOTES", "LEADS"];
     let table = table::draw(&heading, &rows.collect::<Vec<_>>());
     format!("cluster {}, term {}, index {}\n\n{table}", status.cluster, status.term, status.index)
+}
+
+fn draw_settings(settings: &BTreeMap<String, String>) -> String {
+    let rows = settings.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
+    table::draw(&["SETTING", "VALUE"], &rows.collect::<Vec<_>>())
 }

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use longshore_api::{Changed, Client, ClientError, Endpoint, Envelope, Token, TokenError, TokenKind};
 use serde::Serialize;
 
-pub(crate) use self::commands::{Command, run};
+pub(crate) use self::commands::{Command, pair, run};
 use crate::{exit::Exit, place, print, suggest};
 
 /// Where the daemon is, and how its answer is shown.

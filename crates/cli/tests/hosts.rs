@@ -263,6 +263,10 @@ services:
     <<: *box
     command: [sh, -c, \"trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done\"]
     volumes: [\"things:/things\"]
+  pinned:
+    <<: *box
+    command: [sh, -c, \"trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done\"]
+    deploy: { placement: { constraints: [node.hostname == n2] } }
 volumes: { things: {} }
 ";
 
@@ -282,6 +286,7 @@ fn meet_every_fate(cluster: &Cluster) {
         ("fate-job-0", "completed", ""),
         ("fate-sickly-0", "running", ""),
         ("fate-stateful-0", "running", ""),
+        ("fate-pinned-0", "running", ""),
     ];
     for (id, state, code) in expected {
         eventually(&format!("{id} {state} {code}"), || {
@@ -321,10 +326,33 @@ fn meet_every_fate(cluster: &Cluster) {
         let data = left.iter().any(|it| it["replica"] == "fate-stateful-0" && it["why"] == "drain_blocked_stateful");
         data.then_some(())
     });
-    assert_eq!(row(cluster, "fate-stateful-0").unwrap()["state"], "running");
+    let stateful = row(cluster, "fate-stateful-0").unwrap();
+    assert_eq!((&stateful["state"], &stateful["code"]), (&"running".into(), &"drain_blocked_stateful".into()));
     cluster.nodes[0].told(&["node", "activate", &home]);
+    leave_too_late(cluster);
     cluster.nodes[0].told(&["rm", "fate"]);
     eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
+}
+
+/// What finds no other node in time runs on, and is said to have stayed; nobody waits for it any longer.
+fn leave_too_late(cluster: &Cluster) {
+    let before = cluster.nodes[1].engine.as_ref().unwrap().running();
+    cluster.nodes[1].told(&["cluster", "settings", "drain_timeout=3s"]);
+    cluster.nodes[0].told(&["node", "drain", "n2"]);
+    let node = eventually("the drain is overdue", || {
+        cluster.nodes[0].json(&["node", "inspect", "n2"]).filter(|node| node["drain"]["outcome"] == "timed_out")
+    });
+    let left = node["drain"]["left"].as_array().unwrap().iter().find(|it| it["replica"] == "fate-pinned-0").unwrap();
+    assert_eq!((&node["intent"], &left["why"]), (&"draining".into(), &"constraint_unsatisfied".into()));
+    let pinned = row(cluster, "fate-pinned-0").unwrap();
+    assert_eq!((&pinned["state"], &pinned["code"]), (&"running".into(), &"drain_timeout".into()), "{pinned:#}");
+    assert_eq!((&pinned["node"], &pinned["details"]["reason"]), (&"n2".into(), &left["why"]), "{pinned:#}");
+    let after = cluster.nodes[1].engine.as_ref().unwrap().running();
+    assert!(!after.is_empty() && after.iter().all(|it| before.contains(it)), "{after:?} of {before:?}");
+    cluster.nodes[0].told(&["node", "activate", "n2"]);
+    assert_eq!(row(cluster, "fate-pinned-0").unwrap()["code"], Value::Null);
+    let settings = cluster.nodes[2].told(&["cluster", "settings", "drain_timeout=5m"]);
+    assert_eq!(settings["drain_timeout"], "5m");
 }
 
 /// A registry on the bridge between the hosts, for `ann` with the password `sesame-of-the-registry`. Ends with its value.

@@ -29,6 +29,7 @@ pub mod reader;
 mod render;
 pub mod scope;
 mod service;
+pub mod settings;
 pub mod suggest;
 pub mod units;
 mod whole;

@@ -25,6 +25,7 @@ mod questions;
 mod rebalance;
 mod refusal;
 mod secrets;
+mod settings;
 mod volumes;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -164,6 +165,7 @@ fn of_the_whole() -> Router<Arc<Desk>> {
         .route("/v1/audit", get(questions::audit))
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))
+        .route("/v1/cluster/settings", get(settings::get))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/namespaces", get(namespaces::list))
         .route("/v1/volumes", get(volumes::list))
@@ -181,6 +183,7 @@ fn of_admins() -> Router<Arc<Desk>> {
         .route("/v1/tokens/{id}", delete(access::revoke))
         .route("/v1/secrets/{name}", put(secrets::put).delete(secrets::remove))
         .route("/v1/cluster/rotate-key", post(access::rotate_key))
+        .route("/v1/cluster/settings", post(settings::set))
         .route("/v1/namespaces/{name}/quota", put(namespaces::set_quota))
         .route("/v1/rebalance", post(rebalance::even_out))
         .route("/v1/backup", get(probes::backup))

@@ -85,8 +85,14 @@ pub(crate) enum Reach {
     Cut,
 }
 
-fn heard(beat_every_ms: u64) -> Heard {
-    Heard { beat_every: (beat_every_ms > 0).then(|| Duration::from_millis(beat_every_ms)) }
+fn heard(beat_every_ms: u64, sample_every_ms: u64) -> Heard {
+    let wanted = |millis: u64| (millis > 0).then(|| Duration::from_millis(millis));
+    Heard { beat_every: wanted(beat_every_ms), sample_every: wanted(sample_every_ms) }
+}
+
+/// How often a node shall be sampled. What was set a moment ago may be known a moment later.
+pub(crate) fn sample_every_ms(store: &Replicated) -> u64 {
+    u64::try_from(store.read_local().state.config().node_status_interval.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Messages under way to the agent.
@@ -117,12 +123,15 @@ impl ControlLink for Link {
                 match self.hub.leader() {
                     Leader::Here(store) => {
                         let taken = reception::take_reports(&self.hub, &store, &self.node, reports).await;
-                        return taken.map(|()| heard(self.hub.pulse.rhythm_ms())).map_err(|error| away(&error));
+                        let heard = || heard(self.hub.pulse.rhythm_ms(), sample_every_ms(&store));
+                        return taken.map(|()| heard()).map_err(|error| away(&error));
                     }
                     Leader::There(server) => {
                         let reported: Reported = self.ask(&server, "/peer/report", message.clone()).await?;
                         match reported {
-                            Reported::Taken { beat_every_ms } => return Ok(heard(beat_every_ms)),
+                            Reported::Taken { beat_every_ms, sample_every_ms } => {
+                                return Ok(heard(beat_every_ms, sample_every_ms));
+                            }
                             Reported::NotLeading(leader) => self.hub.found_leading(leader),
                         }
                     }
@@ -219,7 +228,7 @@ impl Link {
         let nothing = pack(&Vec::<Report>::new()).map_err(LinkError::Refused)?;
         for server in self.hub.servers() {
             match self.ask(&server, "/peer/report", nothing.clone()).await {
-                Ok(Reported::Taken { beat_every_ms: _ }) => self.hub.found_leading(Some(server)),
+                Ok(Reported::Taken { beat_every_ms: _, sample_every_ms: _ }) => self.hub.found_leading(Some(server)),
                 Ok(Reported::NotLeading(Some(leader))) => self.hub.found_leading(Some(leader)),
                 Ok(Reported::NotLeading(None)) | Err(_) => continue,
             }

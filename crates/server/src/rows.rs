@@ -6,7 +6,7 @@ use longshore_api::{Awaited, Candidate, Deployment, Node, Pending, Port, Replica
 use longshore_model::{
     DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RolloutState, RuntimeCode, Slot,
     SlotKey, Time,
-    replica::{Wanted, occupies},
+    replica::{self, Wanted, occupies},
 };
 use longshore_scheduler::{View, explain, explain_placed};
 use longshore_store::{Group, State, is_live};
@@ -114,10 +114,18 @@ pub(crate) fn replicas(state: &State) -> Vec<Replica> {
     let rows = slots.flat_map(|(key, slot)| {
         // One that is held back because its node may return has no other row than what was lost.
         let waits = slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live) && held_by(slot).is_none();
-        let placed = slot.replicas.iter().map(move |replica| Replica::placed(key, slot, replica));
+        let placed = slot.replicas.iter().map(move |replica| placed(state, key, slot, replica));
         placed.chain(waits.then(|| Replica::waiting(key, slot)))
     });
     rows.collect()
+}
+
+fn placed(state: &State, key: &GroupKey, slot: &Slot, replica: &replica::Replica) -> Replica {
+    let row = Replica::placed(key, slot, replica);
+    match state.hindrance(key, slot, replica) {
+        Some((code, details)) => row.kept_by(code, &details),
+        None => row,
+    }
 }
 
 /// The node that a slot's generation was lost with, where nothing was decided about another: the cluster, or the service,
@@ -209,7 +217,7 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
 fn newest(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Replica> {
     let slot = state.group(key)?.slots.get(slot)?;
     let live = slot.replicas.iter().rev().find(|replica| is_live(replica))?;
-    Some(Replica::placed(key, slot, live))
+    Some(placed(state, key, slot, live))
 }
 
 fn placed_at(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Time> {

@@ -4,7 +4,6 @@
 //! Must not touch: the run. A [`Scenario`] is data; the engine decides what its steps mean.
 //! Invariant: a file that is accepted cannot fail half-way for a reason that could have been seen in it.
 
-mod cluster;
 mod faults;
 mod images;
 mod machine;
@@ -20,7 +19,7 @@ use std::{
 };
 
 use longshore_compose::{
-    Diagnostic, Diagnostics, Extensions, Place, Sources,
+    Diagnostic, Diagnostics, Extensions, Place, Sources, settings,
     yaml::{self, Node as Yaml},
 };
 use longshore_model::{ClusterConfig, Command, Node, NodeName, Time, rebalance::Share};
@@ -164,7 +163,7 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     let mapping = problems.mapping(root, "a scenario")?;
     problems.known_keys(mapping, "a scenario", KEYS, Extensions::Refused);
     let part = |key: &str| mapping.get(key).filter(|node| !node.is_null());
-    let config = part("config").map_or_else(ClusterConfig::default, |node| cluster::read(node, problems));
+    let config = part("config").map_or_else(ClusterConfig::default, |node| settings::read(node, problems));
     let nodes = part("nodes").map_or_else(Vec::new, |node| machine::read_all(node, problems));
     if nodes.is_empty() && part("nodes").is_none() {
         problems

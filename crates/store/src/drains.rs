@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use longshore_model::{
     AfterDrain, Drain, DrainOutcome, Evacuation, Event, Generation, GroupKey, Health, Intent, Node, NodeName, NodePlan,
-    SlotKey, Time, drain::Remainder,
+    RuntimeCode, Slot, SlotKey, Time,
+    drain::{Hindrance, Remainder},
+    replica::{Detail, Details, Replica, Wanted},
 };
 
 use crate::{CommandError, State};
@@ -21,6 +23,25 @@ impl State {
     /// Nodes that have left, by name, as they were when they did.
     pub fn removed_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.removed.values()
+    }
+
+    /// What keeps a generation on a node that is to be emptied, where it runs well and nothing else is to be said of it.
+    pub fn hindrance(&self, group: &GroupKey, slot: &Slot, replica: &Replica) -> Option<(RuntimeCode, Details)> {
+        let drain = self.node(&replica.assignment.node)?.drain.as_ref()?;
+        if replica.code.is_some() || replica.wanted == Wanted::Stop {
+            return None;
+        }
+        let left = drain.left.iter().find(|left| left.group == *group && left.slot == slot.key)?;
+        let (code, name, detail) = match &left.why {
+            Hindrance::Stateful { volumes } => {
+                let names = volumes.iter().map(ToString::to_string).collect();
+                (RuntimeCode::DrainBlockedStateful, "volumes", Detail::List(names))
+            }
+            why @ (Hindrance::NoNode(_) | Hindrance::Finishing | Hindrance::Moving | Hindrance::Stopping) => {
+                (RuntimeCode::DrainTimeout, "reason", Detail::Text(why.code().to_owned()))
+            }
+        };
+        Some((code, Details::from([(name.to_owned(), detail)])))
     }
 
     /// Asks for a node to be emptied. One that is being emptied goes on with the new wishes and its old clock; one whose

@@ -117,7 +117,11 @@ impl Control {
     }
 
     pub(crate) fn wants_beats_every(&self, beat_every: Duration) {
-        self.lock().answer = Heard { beat_every: Some(beat_every) };
+        self.lock().answer.beat_every = Some(beat_every);
+    }
+
+    pub(crate) fn wants_samples_every(&self, sample_every: Duration) {
+        self.lock().answer.sample_every = Some(sample_every);
     }
 
     pub(crate) fn beats(&self) -> Vec<Heartbeat> {

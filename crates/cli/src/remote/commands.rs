@@ -348,7 +348,7 @@ async fn pause() -> Pause {
 }
 
 /// A name, `=` and a value.
-pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("a name, `=` and a value")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -155,6 +155,7 @@ fn every_command_is_shown_to_people_and_read_by_programs() {
     nodes::words(&mut tour);
     nodes::a_node_is_emptied(&mut tour);
     cluster::who_belongs_to_it(&mut tour);
+    cluster::what_it_goes_by(&mut tour);
     cluster::who_may_ask(&mut tour);
     cluster::secrets_and_registries(&mut tour);
     cluster::everything_in_a_file(&mut tour);

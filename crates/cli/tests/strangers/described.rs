@@ -120,6 +120,8 @@ fn questions() -> Vec<(&'static str, &'static str, &'static str, Value)> {
         ("PUT", "/v1/secrets/{name}", "/v1/secrets/db-pass", json!({ "contents": "x" })),
         ("GET", "/v1/secrets", "/v1/secrets", nothing.clone()),
         ("DELETE", "/v1/secrets/{name}", "/v1/secrets/db-pass", nothing.clone()),
+        ("POST", "/v1/cluster/settings", "/v1/cluster/settings", json!({ "drain_timeout": "10m" })),
+        ("GET", "/v1/cluster/settings", "/v1/cluster/settings", nothing.clone()),
         ("POST", "/v1/cluster/rotate-key", "/v1/cluster/rotate-key", nothing.clone()),
         ("GET", "/v1/audit", "/v1/audit?most=1000", nothing.clone()),
     ]

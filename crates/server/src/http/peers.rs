@@ -297,7 +297,8 @@ async fn report(
     let reported = match desk.hub.leader() {
         Leader::Here(store) => {
             reception::take_reports(&desk.hub, &store, &node, reports).await?;
-            Reported::Taken { beat_every_ms: desk.hub.pulse.rhythm_ms() }
+            let sample_every_ms = link::sample_every_ms(&store);
+            Reported::Taken { beat_every_ms: desk.hub.pulse.rhythm_ms(), sample_every_ms }
         }
         Leader::There(leader) => Reported::NotLeading(Some(leader)),
         Leader::Unknown => Reported::NotLeading(None),

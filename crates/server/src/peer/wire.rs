@@ -43,6 +43,9 @@ pub(crate) enum Reported {
     Taken {
         /// Time until the node's next heartbeat, in milliseconds.
         beat_every_ms: u64,
+        /// Time between two samples of the node, in milliseconds; a server of an earlier version does not say.
+        #[serde(default)]
+        sample_every_ms: u64,
     },
     /// Somebody else leads.
     NotLeading(Option<Server>),

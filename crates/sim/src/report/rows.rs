@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use longshore_model::{
     Attempt, DeploymentName, Generation, GroupKey, Health, Intent, NamespaceName, NodeName, ReplicaState,
     RevisionNumber, RolloutState, RuntimeCode, ServiceName, Slot, SlotKey, Time,
-    drain::{Hindrance, Remainder},
-    replica::{Detail, Details, Replica, Wanted},
+    replica::{Details, Replica, Wanted},
     rollout::{RolloutKind, StepCount},
 };
 use longshore_scheduler::View;
@@ -150,7 +149,7 @@ fn slot_rows(state: &State, key: &GroupKey, group: &Group, slot: &Slot, rows: &m
     // A stateful one on a lost node keeps its node and waits for it: that is one row, not two.
     let held = slot.replicas.iter().find(|replica| waits && replica.wanted == Wanted::Run);
     let others = slot.replicas.iter().filter(|replica| held != Some(*replica));
-    rows.extend(others.map(|replica| hindered(state, key, replica, replica_row(key, slot, replica))));
+    rows.extend(others.map(|replica| hindered(state, key, slot, replica)));
     if waits {
         rows.push(waiting_row(key, group, slot, held));
     }
@@ -173,22 +172,12 @@ fn replica_row(key: &GroupKey, slot: &Slot, replica: &Replica) -> ReplicaRow {
 }
 
 /// A replica that runs on a node to be emptied and cannot leave it says so.
-fn hindered(state: &State, key: &GroupKey, replica: &Replica, row: ReplicaRow) -> ReplicaRow {
-    let drain = state.node(&replica.assignment.node).and_then(|node| node.drain.as_ref());
-    let Some(drain) = drain.filter(|_| row.code.is_none() && replica.wanted == Wanted::Run) else { return row };
-    let here = |left: &&Remainder| left.group == *key && left.slot.printed(key) == row.id;
-    let Some(left) = drain.left.iter().find(here) else { return row };
-    let (code, detail) = match &left.why {
-        Hindrance::Stateful { volumes } => {
-            let names = volumes.iter().map(ToString::to_string).collect();
-            (RuntimeCode::DrainBlockedStateful, ("volumes", Detail::List(names)))
-        }
-        why @ (Hindrance::NoNode(_) | Hindrance::Finishing | Hindrance::Moving | Hindrance::Stopping) => {
-            (RuntimeCode::DrainTimeout, ("reason", Detail::Text(why.code().to_owned())))
-        }
-    };
-    let details = Details::from([(detail.0.to_owned(), detail.1)]);
-    ReplicaRow { code: Some(code.code()), details, ..row }
+fn hindered(state: &State, key: &GroupKey, slot: &Slot, replica: &Replica) -> ReplicaRow {
+    let row = replica_row(key, slot, replica);
+    match state.hindrance(key, slot, replica) {
+        Some((code, details)) => ReplicaRow { code: Some(code.code()), details, ..row },
+        None => row,
+    }
 }
 
 fn waiting_row(key: &GroupKey, group: &Group, slot: &Slot, held: Option<&Replica>) -> ReplicaRow {

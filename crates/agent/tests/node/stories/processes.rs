@@ -31,7 +31,7 @@ pub(crate) fn stories() -> Vec<Story> {
         what_a_process_leaves_behind_ends_with_it,
         output_is_rotated_and_read_across_the_files,
         a_process_runs_as_the_user_it_asks_for,
-        an_agent_beats_as_often_as_the_control_plane_wants,
+        an_agent_beats_and_looks_as_often_as_the_control_plane_wants,
     ]
 }
 
@@ -217,9 +217,16 @@ async fn a_process_runs_as_the_user_it_asks_for(ground: Ground) {
     assert_eq!(last.state, ReplicaState::Running);
 }
 
-async fn an_agent_beats_as_often_as_the_control_plane_wants(ground: Ground) {
+async fn an_agent_beats_and_looks_as_often_as_the_control_plane_wants(ground: Ground) {
     let node = ground.node();
     node.control.beat(|_| true).await;
+    node.control.wants_samples_every(Duration::from_hours(1));
+    let samples = || node.control.beats().iter().filter(|beat| beat.pressure.is_some()).count();
+    // The next may be under way already; after it there is none for an hour.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let taken = samples();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(samples(), taken, "it looks every second of its own accord");
     node.control.wants_beats_every(Duration::from_hours(1));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let told = node.control.beats().len();

@@ -1,5 +1,7 @@
 //! The cluster: who belongs to it, who may ask it for something, what it keeps.
 
+use std::collections::BTreeMap;
+
 use longshore_api::{Changed, ClusterStatus, KeyRotated, LoginLink, NewToken, SecretRow, SecretStored, TokenRow};
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +94,37 @@ pub(super) fn who_belongs_to_it(tour: &mut Tour) {
     tour.shape_in_yaml::<KeyRotated>("cluster rotate-key");
     tour.shape_in_yaml::<NewToken>("cluster token");
     tour.shape_in_yaml::<Made>("cluster init --data-dir made-in-yaml --node m1");
+}
+
+pub(super) fn what_it_goes_by(tour: &mut Tour) {
+    insta::assert_snapshot!(tour.says("cluster settings gc_nodes=48h preemption=on"), @r"
+    exit 0
+    SETTING VALUE
+    address_cooldown 1h
+    cluster_prefix fd4c:6f6e:6773::/48
+    container_overhead 0
+    cpu_overcommit_ratio 4.0
+    default_ephemeral_disk 4GiB
+    default_memory 0
+    down_after_missed 10
+    drain_timeout 5m
+    faulty_after_failures 5
+    faulty_window 5m
+    gc_finished 1h
+    gc_nodes 48h
+    heartbeat_interval 1s
+    microvm_overhead 64MiB
+    node_status_interval 30s
+    preemption on
+    suspect_after_missed 3
+    ");
+    insta::assert_snapshot!(tour.says("cluster settings drain_timeot=1m"), @r"
+    exit 1
+    error: unknown key `drain_timeot` in the settings (request_invalid)
+
+    hint: did you mean `drain_timeout`?
+    ");
+    tour.shape::<BTreeMap<String, String>>("cluster settings gc_nodes=24h preemption=off");
 }
 
 pub(super) fn who_may_ask(tour: &mut Tour) {

@@ -92,6 +92,7 @@ pub(super) const ROUTES: &[Route] = &[
     get("/v1/events", VIEW, "Changes as server-sent events: `change` with a Change, `resync` to start over", "")
         .asked(&["after"]),
     get("/v1/cluster", VIEW, "Who makes up the control plane", "ClusterStatus"),
+    get("/v1/cluster/settings", VIEW, "Every setting of the cluster by its name", "{string}"),
     get("/v1/secrets", VIEW, "All secrets, never what is in them", "[SecretRow]"),
     get("/v1/namespaces", VIEW, "All namespaces: what is asked for in them, and their ceilings", "[NamespaceRow]"),
     get("/v1/volumes", VIEW, "All volumes, and where their data is", "[VolumeRow]"),
@@ -112,6 +113,7 @@ pub(super) const ROUTES: &[Route] = &[
         .gives("SecretStored"),
     tell("DELETE", "/v1/secrets/{name}", ADMIN, "Removes a secret that nothing needs").asked(NAMESPACE),
     tell("POST", "/v1/cluster/rotate-key", ADMIN, "Has another of the cluster's keys seal").gives("KeyRotated"),
+    tell("POST", "/v1/cluster/settings", ADMIN, "Changes some of the cluster's settings").takes("{string}"),
     tell("PUT", "/v1/namespaces/{name}/quota", ADMIN, "Sets all ceilings of a namespace").takes("Quota"),
     tell("POST", "/v1/rebalance", ADMIN, "Spreads replicas more evenly, one move at a time"),
     get("/v1/backup", ADMIN, "Everything the cluster goes on with, keys included", ""),
