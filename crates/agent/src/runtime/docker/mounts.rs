@@ -57,7 +57,15 @@ impl Docker {
         let found = theirs.volumes.iter().flatten().find(|volume| volume.name == name);
         match found.map(|volume| volume.labels.get(labels::CLUSTER)) {
             // Somebody made it by hand, perhaps to bring data along.
-            Some(None) => Ok(name),
+            Some(None) => {
+                if !spec.external {
+                    tracing::info!(
+                        volume = name,
+                        "a volume that was not made here is mounted, because it bears the name"
+                    );
+                }
+                Ok(name)
+            }
             Some(Some(cluster)) if *cluster == self.cluster_id => Ok(name),
             Some(Some(_)) => self.make_volume(self.own_name(&name), spec).await,
             None if spec.external => Err(RuntimeError::Refused(format!("volume `{name}` does not exist on this node"))),

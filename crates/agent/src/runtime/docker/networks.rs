@@ -50,6 +50,9 @@ impl Docker {
         let name = if foreign.is_empty() { name } else { self.own_name(&name) };
         let exists = !own.is_empty() || !foreign.is_empty() && !self.named(&name).await?.is_empty();
         if !exists {
+            if !foreign.is_empty() {
+                tracing::warn!(network = name, "the plain name is taken by a network that is not ours");
+            }
             self.make_network(&name, spec).await?;
         }
         Ok(name)

@@ -31,6 +31,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_published_port_answers_on_the_node,
         a_container_somebody_removes_or_stops_is_a_failure_and_the_next_attempt_runs,
         nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide,
+        a_volume_and_a_network_of_the_user_that_bear_our_names_stay_the_users,
         the_network_of_a_deployment_goes_with_its_last_replica,
         a_machine_says_what_it_is_and_has,
         devices_asked_for_by_id_are_asked_of_the_engine,
@@ -299,6 +300,40 @@ async fn nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide
     }
     assert_eq!((started(&users), started(&theirs)), before);
     engine.docker(&["rm", "-f", &users, &theirs]);
+}
+
+async fn a_volume_and_a_network_of_the_user_that_bear_our_names_stay_the_users(ground: Ground) {
+    let engine = ground.engine();
+    let [data, net] = ["files", "default"].map(|key| format!("longshore_{}_{key}", ground.cluster_id));
+    engine.docker(&["volume", "create", &data]);
+    let net_id = engine.docker(&["network", "create", &net]);
+    let mount = format!("{data}:/data");
+    let write = "echo mine > /data/letter; sleep 1000";
+    let users = engine.docker(&["run", "-d", "--network", &net, "-v", &mount, IMAGE, "sh", "-c", write]);
+    let node = ground.node();
+    let work = ground.work(Driver::Docker, "db", SLEEP, |spec| spec.mounts.push(volume(&ground, "files")));
+    node.control.put(&work);
+    node.control.runs(&work).await;
+    // Data that was brought along is what was meant; who is on a network of somebody else's is not asked for.
+    let name = work.container_name();
+    assert_eq!(engine.docker(&["exec", &name, "cat", "/data/letter"]), "mine");
+    let networks = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}}{{end}}";
+    assert_eq!(engine.inspect(&name, networks), format!("{net}_{}", &ground.cluster_id[..12]));
+    node.control.stop(&work);
+    node.control.stopped(&work).await;
+    node.control.is_done_with(&work.key);
+    let ours = format!("name={net}_");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !engine.docker(&["network", "ls", "-q", "--filter", &ours]).is_empty() {
+        assert!(Instant::now() < deadline, "the network of ours is still there");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(engine.docker(&["network", "inspect", "-f", "{{.Id}}", &net]), net_id);
+    assert_eq!(engine.inspect(&users, "{{.State.Running}}"), "true");
+    assert_eq!(engine.docker(&["exec", &users, "cat", "/data/letter"]), "mine");
+    engine.docker(&["rm", "-f", &users]);
+    engine.docker(&["volume", "rm", &data]);
+    engine.docker(&["network", "rm", &net]);
 }
 
 async fn the_network_of_a_deployment_goes_with_its_last_replica(ground: Ground) {

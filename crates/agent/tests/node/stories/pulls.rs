@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,6 +14,8 @@ use tokio::{
 
 use super::one_driver;
 use crate::{
+    agent_process::{self, Orders},
+    control::Control,
     engine::{IMAGE, Protected, Registry},
     runner::{Needs, Story},
     world::{Ground, in_slot},
@@ -25,6 +28,7 @@ pub(crate) fn stories() -> Vec<Story> {
         an_image_that_may_not_be_pulled_is_a_failed_start,
         a_pull_that_is_no_longer_wanted_ends,
         a_slow_pull_shows_how_far_it_is,
+        a_pull_whose_agent_is_killed_is_taken_up_by_the_next_and_nothing_is_doubled,
     ];
     stories.extend(one_driver![DockerAlone: a_stuck_pull_does_not_hold_up_fifty_others]);
     stories
@@ -192,6 +196,58 @@ async fn a_slow_pull_shows_how_far_it_is(ground: Ground) {
     let moved = |seen: &Sighting| matches!(seen.details.get("done_bytes"), Some(Detail::Number(1..)));
     let history = node.control.history(&work.key);
     assert!(history.iter().any(|seen| seen.code == Some(RuntimeCode::Pulling) && moved(seen)), "{history:#?}");
+}
+
+/// The image with noise in its only layer, so that the engine has nothing of it.
+fn publish_bulky(ground: &Ground, reference: &str) {
+    let (engine, folder) = (ground.engine(), ground.folder());
+    std::fs::write(folder.join("noise"), noise_of(1 << 19)).unwrap();
+    let paths = [folder.join("noise"), folder.join("root.tar")].map(|path| path.to_string_lossy().into_owned());
+    let scratch = engine.docker(&["create", "--network", "none", IMAGE, "sh"]);
+    engine.docker(&["cp", &paths[0], &format!("{scratch}:/noise")]);
+    engine.docker(&["export", "-o", &paths[1], &scratch]);
+    engine.docker(&["rm", &scratch]);
+    engine.docker(&["import", &paths[1], reference]);
+    engine.docker(&["push", reference]);
+    engine.docker(&["rmi", reference]);
+}
+
+async fn a_pull_whose_agent_is_killed_is_taken_up_by_the_next_and_nothing_is_doubled(ground: Ground) {
+    let address = free(&ground).to_string();
+    let _registry = Registry::start(&ground.folder().join("registry"), &address, Protected::No);
+    publish_bulky(&ground, &format!("{address}/bulky:1"));
+    let line = slow_line(&ground, address).await;
+    let first = from(&ground, &format!("{line}/bulky:1"));
+    let works = [first.clone(), in_slot(&first, 1)];
+    let control = Arc::new(Control::default());
+    let orders = Orders::of(&ground, Driver::Docker);
+    agent_process::serve(Arc::clone(&control), &orders.socket);
+    control.put_all(&works);
+    let mut agent = agent_process::spawn(&orders);
+    for _ in 0..2 {
+        control.hears(&first, ReplicaState::Pulling, Some(RuntimeCode::Pulling)).await;
+        // Amid the layer.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(ground.containers(), [""; 0], "it was too fast to be killed amid the pull");
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        control.forget_history();
+        agent = agent_process::spawn(&orders);
+    }
+    for work in &works {
+        control.runs(work).await;
+        let history = control.history(&work.key);
+        let failed = |seen: &Sighting| matches!(seen.state, ReplicaState::Failed | ReplicaState::Pending);
+        assert!(!history.iter().any(failed), "{history:#?}");
+        assert!(history.iter().any(|seen| seen.code == Some(RuntimeCode::Pulling)), "{history:#?}");
+    }
+    assert_eq!(ground.containers().len(), 2);
+    for work in &works {
+        control.stop(work);
+        control.stopped(work).await;
+    }
+    agent.kill().unwrap();
+    agent.wait().unwrap();
 }
 
 /// Bytes that cannot be packed.

@@ -125,6 +125,7 @@ pub(super) fn what_it_goes_by(tour: &mut Tour) {
     hint: did you mean `drain_timeout`?
     ");
     tour.shape::<BTreeMap<String, String>>("cluster settings gc_nodes=24h preemption=off");
+    tour.shape_in_yaml::<BTreeMap<String, String>>("cluster settings");
 }
 
 pub(super) fn who_may_ask(tour: &mut Tour) {
