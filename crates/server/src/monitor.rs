@@ -50,10 +50,22 @@ impl Monitor {
         if now.since(self.looked_at) >= config.heartbeat_interval * config.suspect_after_missed {
             self.listens_since = now;
         }
+        if now < self.looked_at {
+            self.step_back(now);
+        }
         self.looked_at = now;
         self.rhythm = config.beat_every(nodes.len());
         let changes = nodes.iter().filter_map(|node| Some((node.name.clone(), self.verdict(node, config, now)?)));
         changes.collect()
+    }
+
+    /// The clock was set back. What was heard ahead of it counts as heard now: else nobody would be missed until the clock
+    /// is where it was.
+    fn step_back(&mut self, now: Time) {
+        self.listens_since = now;
+        for heard in self.heard.values_mut() {
+            heard.at = heard.at.min(now);
+        }
     }
 
     fn verdict(&self, node: &Node, config: &ClusterConfig, now: Time) -> Option<Health> {
@@ -134,6 +146,18 @@ mod tests {
     fn a_new_leader_calls_nobody_down_before_a_full_grace() {
         let mut monitor = Monitor::new(Time(100 * SECOND), BEAT);
         assert_eq!(watch(&mut monitor, Health::Suspect, 100, 120), Some((110, Health::Down)));
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_after_the_clock_was_set_back_is_missed_all_the_same() {
+        let mut monitor = Monitor::new(Time(7200 * SECOND), BEAT);
+        monitor.hear(&"n1".into(), Standing::Settled, Time(7201 * SECOND));
+        assert_eq!(watch(&mut monitor, Health::Ready, 7201, 7202), None);
+        // An hour back, and not a word from the node since.
+        assert_eq!(watch(&mut monitor, Health::Ready, 3602, 3700), Some((3605, Health::Suspect)));
+        assert_eq!(watch(&mut monitor, Health::Suspect, 3605, 3700), Some((3612, Health::Down)));
+        monitor.hear(&"n1".into(), Standing::Settled, Time(3613 * SECOND));
+        assert_eq!(watch(&mut monitor, Health::Down, 3613, 3614), Some((3613, Health::Ready)));
     }
 
     #[test]
