@@ -119,7 +119,9 @@ fn of_volume(mount: &Mount, name: String) -> EngineMount {
 }
 
 fn of_path(mount: &Mount, path: &str) -> Result<EngineMount, RuntimeError> {
-    if mount.options.get("create_host_path").is_some_and(|create| create == "true") {
+    // As in Compose, unless the manifest says no. What is there stays what it is: a file, a socket.
+    let may_make = mount.options.get("create_host_path").is_none_or(|create| create != "false");
+    if may_make && std::fs::symlink_metadata(path).is_err() {
         std::fs::create_dir_all(path)
             .map_err(|error| RuntimeError::Refused(format!("`{path}` could not be made: {error}")))?;
     }

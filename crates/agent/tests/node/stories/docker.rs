@@ -26,6 +26,7 @@ pub(crate) fn stories() -> Vec<Story> {
     let mut stories = one_driver![Docker:
         what_the_manifest_says_is_what_the_engine_was_told,
         volumes_are_named_after_their_deployment_and_outlive_the_replica,
+        a_path_of_the_host_that_is_missing_is_made_unless_the_manifest_says_no,
         replicas_of_a_deployment_reach_each_other_by_name,
         a_replica_that_shares_anothers_network_waits_for_it,
         a_published_port_answers_on_the_node,
@@ -168,6 +169,35 @@ async fn volumes_are_named_after_their_deployment_and_outlive_the_replica(ground
     node.control.stop(&next);
     node.control.stopped(&next).await;
     ground.engine().docker(&["volume", "rm", &name]);
+}
+
+async fn a_path_of_the_host_that_is_missing_is_made_unless_the_manifest_says_no(ground: Ground) {
+    let node = ground.node();
+    let [missing, refused, file] = ["a/b", "c", "letter"].map(|name| ground.folder().join("host").join(name));
+    let bind = |path: &std::path::Path, target: &str, options: &[(&str, &str)]| Mount {
+        source: MountSource::Bind(path.to_string_lossy().into_owned()),
+        target: target.to_owned(),
+        access: Access::ReadWrite,
+        options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+    };
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "dear reader").unwrap();
+    let script = format!("cat /letter > /made/copy; {SLEEP}");
+    let work = ground.work(Driver::Docker, "web", &script, |spec| {
+        spec.mounts = vec![bind(&missing, "/made", &[]), bind(&file, "/letter", &[])];
+    });
+    let other = ground.work(Driver::Docker, "other", SLEEP, |spec| {
+        spec.mounts = vec![bind(&refused, "/made", &[("create_host_path", "false")])];
+    });
+    node.control.put_all(&[work.clone(), other.clone()]);
+    node.control.runs(&work).await;
+    let seen = node.control.hears(&other, ReplicaState::Failed, Some(RuntimeCode::StartFailed)).await;
+    assert!(format!("{seen:?}").contains("does not exist") && !refused.exists(), "{seen:?}");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(missing.join("copy")).is_ok_and(|text| text == "dear reader") {
+        assert!(Instant::now() < deadline, "nothing is written where it was mounted");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 async fn replicas_of_a_deployment_reach_each_other_by_name(ground: Ground) {
