@@ -187,6 +187,19 @@ pub struct LoginRequest {
     pub token: String,
 }
 
+/// Who asks, and how far they may go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhoAsks {
+    /// Their token's name, or their user on the daemon's machine.
+    pub name: String,
+    /// `view`, `deploy` or `admin`.
+    pub role: String,
+    /// Only in this namespace.
+    pub namespace: Option<String>,
+    /// Only for this deployment.
+    pub deployment: Option<String>,
+}
+
 /// A link that logs in once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct LoginLink {

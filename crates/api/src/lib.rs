@@ -24,7 +24,7 @@ mod why;
 
 pub use access::{
     ClusterStatus, JoinTokenRequest, KeyRotated, LoginLink, LoginRequest, MemberRow, NewToken, SecretRequest,
-    SecretRow, SecretStored, TokenRequest, TokenRow,
+    SecretRow, SecretStored, TokenRequest, TokenRow, WhoAsks,
 };
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};

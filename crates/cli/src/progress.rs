@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use longshore_api::{Deployment, Replica, Service};
 use serde_json::Value;
 
-use crate::style::{Colour, Tone};
+use crate::style::{Colour, Tone, plain};
 
 /// Replicas listed of one service; the others are counted.
 const LISTED: usize = 8;
@@ -85,7 +85,7 @@ pub(crate) fn standing(replica: &Replica, colour: Colour) -> String {
     }
     for name in ["reason", "output", "exit_code", "percent"] {
         match replica.details.get(name) {
-            Some(Value::String(text)) => _ = write!(out, ", {}", text.lines().next().unwrap_or_default()),
+            Some(Value::String(text)) => _ = write!(out, ", {}", plain(text.lines().next().unwrap_or_default())),
             Some(Value::Number(number)) if name == "exit_code" => _ = write!(out, " with code {number}"),
             Some(Value::Number(number)) => _ = write!(out, " {number}%"),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => {}

@@ -17,7 +17,7 @@ use longshore_api::{Changed, Client, ClientError, Endpoint, Envelope, Token, Tok
 use serde::Serialize;
 
 pub(crate) use self::commands::{Command, pair, run};
-use crate::{exit::Exit, place, print, suggest};
+use crate::{exit::Exit, place, print, style::plain, suggest};
 
 /// Where the daemon is, and how its answer is shown.
 #[derive(Debug, Args)]
@@ -118,7 +118,8 @@ pub(crate) fn ask(
 
 /// Tells that somebody said no, and what to do about it where that is known.
 pub(crate) fn refused(envelope: &Envelope, hint: Option<&str>) -> Exit {
-    print::note(&format!("error: {envelope}"));
+    let lines: Vec<String> = envelope.to_string().lines().map(plain).collect();
+    print::note(&format!("error: {}", lines.join("\n")));
     if let Some(hint) = hint {
         print::note(&format!("\nhint: {hint}"));
     }

@@ -37,6 +37,19 @@ impl Colour {
     }
 }
 
+/// What somebody else wrote, as text and nothing else: a name or an output that holds commands for a terminal must not give
+/// them to the terminal of whoever reads it.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, letter| {
+        if letter.is_control() {
+            out.extend(letter.escape_default());
+        } else {
+            out.push(letter);
+        }
+        out
+    })
+}
+
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
@@ -56,5 +69,16 @@ impl Tone {
             Self::Quiet => "2",
             Self::Strong => "1",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_for_a_terminal_are_shown_and_not_given() {
+        assert_eq!(plain("red \u{1b}[31m and\r\nhidden \u{9b}8m"), r"red \u{1b}[31m and\r\nhidden \u{9b}8m");
+        assert_eq!(plain("grün, 8 µs"), "grün, 8 µs");
     }
 }

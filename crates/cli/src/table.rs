@@ -112,6 +112,8 @@ fn blocks(heading: &[String], rows: &[Vec<String>]) -> String {
         for (word, cell) in heading.iter().zip(row) {
             if word.is_empty() {
                 mark = cell.trim();
+            }
+            if word.is_empty() || cell.is_empty() {
                 continue;
             }
             let space = if mark.is_empty() { "" } else { " " };

@@ -4,9 +4,13 @@
 
 #[path = "support/browser.rs"]
 mod browser;
+#[path = "dashboard/crowd.rs"]
+mod crowd;
 #[path = "support/fleet.rs"]
 #[expect(dead_code, reason = "other stories use the rest")]
 mod fleet;
+#[path = "dashboard/roles.rs"]
+mod roles;
 
 use std::fs;
 
@@ -88,6 +92,8 @@ fn an_operator_logs_in_watches_and_acts() {
     browser.click("dialog//button", "Scale");
     browser.sees("4 of 4");
     browser.sees("completed");
+    // What was added by a count alone has another revision, and nothing is left to be changed all the same.
+    assert_eq!(browser.run("return document.querySelectorAll('.steps .old').length"), 0);
 
     browser.click("a", "shop-web-0");
     browser.sees("nodes fit");

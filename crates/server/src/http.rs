@@ -143,6 +143,7 @@ fn in_scope() -> Router<Arc<Desk>> {
         .route("/v1/why/{replica}", get(questions::why))
         .route("/v1/logs", get(logs::logs))
         .route("/v1/login-links", post(dashboard::make_link))
+        .route("/v1/caller", get(access::caller))
 }
 
 fn of_deployers() -> Router<Arc<Desk>> {

@@ -311,9 +311,18 @@ struct AuditPage {
 impl AuditPage {
     /// The records, and the number after which the next page begins.
     async fn read(&self, client: &Client) -> Result<(Vec<AuditEntry>, Option<u64>), ClientError> {
-        let mut entries = client.audit(self.after, self.most).await?;
-        let last = entries.last().map(|last| last.number).or(self.after);
+        // Those of one kind are looked for among all that are answered at once, not among as many as are wanted.
+        let asked = if self.kind.is_some() { usize::MAX } else { self.most };
+        let mut entries = client.audit(self.after, asked).await?;
+        let mut last = entries.last().map(|last| last.number).or(self.after);
         entries.retain(|entry| self.kind.as_ref().is_none_or(|kind| entry.action == *kind));
+        let surplus = entries.len().saturating_sub(self.most);
+        if self.after.is_none() {
+            entries.drain(..surplus);
+        } else if surplus > 0 {
+            entries.truncate(self.most);
+            last = entries.last().map(|last| last.number).or(self.after);
+        }
         Ok((entries, last))
     }
 }

@@ -11,7 +11,7 @@ use longshore_api::{
 
 use crate::{
     calendar,
-    style::{Colour, Tone},
+    style::{Colour, Tone, plain},
     table,
 };
 
@@ -75,7 +75,7 @@ pub(super) fn nodes(nodes: &[Node]) -> String {
 }
 
 pub(super) fn node(node: &Node) -> String {
-    let labels: Vec<String> = node.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let labels: Vec<String> = node.labels.iter().map(|(name, value)| plain(&format!("{name}={value}"))).collect();
     let mut rows = vec![
         ("health", node.health.clone()),
         ("intent", node.intent.clone()),
@@ -133,7 +133,7 @@ fn trouble(why: &Why) -> String {
     let mut out = format!("it is {state}: {code}");
     for (name, value) in details.iter().filter(|(name, _)| *name != "address" && *name != "ports") {
         match value.as_str() {
-            Some(text) => _ = write!(out, ", {name} `{}`", text.lines().next().unwrap_or_default()),
+            Some(text) => _ = write!(out, ", {name} `{}`", plain(text.lines().next().unwrap_or_default())),
             None => _ = write!(out, ", {name} {value}"),
         }
     }
@@ -182,7 +182,7 @@ pub(super) fn audit(entries: &[AuditEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         let outcome = entry.code.as_ref().map_or(entry.outcome.clone(), |code| format!("refused: {code}"));
         let (number, at) = (entry.number.to_string(), calendar::second(entry.at_ms));
-        vec![number, at, entry.actor.clone(), entry.action.clone(), entry.subject.clone(), outcome]
+        vec![number, at, plain(&entry.actor), entry.action.clone(), plain(&entry.subject), outcome]
     });
     table::draw(&["#", "AT", "WHO", "WHAT", "TO", "OUTCOME"], &rows.collect::<Vec<_>>())
 }

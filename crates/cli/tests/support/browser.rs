@@ -130,6 +130,12 @@ impl Browser {
         self.tell("window/rect", &json!({ "width": width, "height": height }));
     }
 
+    /// What the page takes the screen for, whatever the window is.
+    pub(crate) fn viewport(&self, width: u32, height: u32) {
+        let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.tell("goog/cdp/execute", &json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": screen }));
+    }
+
     pub(crate) fn scheme(&self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         let command = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": feature } });

@@ -129,9 +129,11 @@ fn is_duration(content: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::yaml;
 
     #[test]
     fn a_value_is_written_as_a_person_would() {
@@ -147,5 +149,44 @@ mod tests {
              - nested\nquoted:\n  - \"yes\"\n  - \"1:30\"\n  - \"0440\"\n  - \"a: b\"\n  - \"\"\n  - \"line\\nfeed\"\n  - \"#x\"\n  \
              - \"\\U00000001\"\n"
         );
+    }
+
+    fn read(node: &yaml::Node) -> Value {
+        match &node.value {
+            yaml::Value::Sequence(items) => items.iter().map(read).collect(),
+            yaml::Value::Mapping(map) => map.iter().map(|(key, node)| (key.name.to_string(), read(node))).collect(),
+            yaml::Value::Scalar(scalar) if scalar.style == yaml::Style::Plain => {
+                serde_json::from_str(&scalar.text).unwrap_or_else(|_| Value::String(scalar.text.to_string()))
+            }
+            yaml::Value::Scalar(scalar) => Value::String(scalar.text.to_string()),
+        }
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let text = prop_oneof![
+            "[ -~]{0,12}",
+            "\\PC{0,8}",
+            "(yes|no|null|~|-|1e3|0x1f|1:30|a: b|# c|---|\\.\\.\\.|\n|\t|\r|\u{85}|\u{2028})"
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            text.clone().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, move |inner| {
+            let list = proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from);
+            let map = proptest::collection::btree_map(text.clone(), inner, 0..5);
+            prop_oneof![list, map.prop_map(|map| Value::Object(map.into_iter().collect()))]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_reads_back_as_the_same(value in any_value()) {
+            let text = emit(&value);
+            let node = yaml::parse("written", &text).map_err(|problems| TestCaseError::fail(format!("{problems}\n{text}")))?;
+            prop_assert_eq!(read(&node), value, "{}", text);
+        }
     }
 }

@@ -5,6 +5,11 @@ const main = document.querySelector("main");
 const dialog = document.querySelector("dialog");
 const live = document.querySelector(".live");
 
+// Who is logged in. What they may not do is not offered; what they may is judged by the daemon, whatever is offered.
+let who = null;
+const roles = ["view", "deploy", "admin"];
+const may = (role) => roles.indexOf(who?.role) >= roles.indexOf(role) && (role !== "admin" || !(who.namespace || who.deployment));
+
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -47,6 +52,7 @@ const when = (ms) => (ms ? new Date(ms).toLocaleTimeString() : "");
 const part = encodeURIComponent;
 const percent = (millionths) => `${Math.round(millionths / 10000)} %`;
 const moment = (ms) => (ms ? new Date(ms).toLocaleString() : "");
+const printed = (namespace, name) => (namespace && namespace !== "default" ? `${namespace}.${name}` : name);
 const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 // A name, a bar and the figure: what was given out, and what is in use by the machine's own measure.
@@ -69,7 +75,7 @@ function table(heads, rows, empty) {
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
     // On a phone each row is a card, and each cell says what it is.
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, at) => h("td", {
-      class: typeof cell === "string" && cell.length > 60 ? "wide" : cell === "" ? "empty" : null, "data-label": heads[at] || null }, cell)))))));
+      class: (cell.textContent ?? cell).length > 60 ? "wide" : cell === "" ? "empty" : null, "data-label": heads[at] || null }, cell)))))));
 }
 
 function replicaTable(replicas) {
@@ -93,7 +99,7 @@ const pages = {
       deployments.length ? h("div", { class: "cards" }, deployments.map((it) => {
         const [runs, wanted] = running(it);
         return h("article", { class: "card" },
-          h("div", { class: "row" }, h("h3", {}, link(`deployments/${part(it.namespace)}/${part(it.name)}`, it.name)), word(it.status)),
+          h("div", { class: "row" }, h("h3", {}, link(`deployments/${part(it.namespace)}/${part(it.name)}`, printed(it.namespace, it.name))), word(it.status)),
           h("progress", { value: String(runs), max: String(Math.max(wanted, 1)), "aria-label": `${runs} of ${wanted} running` }),
           h("div", { class: "quiet" }, `${runs} of ${wanted} running, revision ${it.revision}`),
           it.reasons.length ? h("div", { class: "quiet" }, it.reasons.join(", ")) : null);
@@ -115,7 +121,7 @@ const pages = {
       h("p", { class: "quiet" }, `${node.os}/${node.arch}, ${node.role}, drivers: ${node.drivers.join(", ") || "none"}`),
       h("div", { class: "card" }, meters(node)),
       Object.keys(node.labels).length ? h("p", { class: "quiet" }, Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join("  ")) : null,
-      h("div", { class: "row" },
+      !may("admin") ? null : h("div", { class: "row" },
         node.intent === "active"
           ? [tell("Drain", `Everything on ${name} is started elsewhere first, then stopped here.`, "drain"), tell("Pause", `${name} gets no new work.`, "pause")]
           : tell("Activate", `${name} may be used again.`, "activate")),
@@ -133,18 +139,18 @@ const pages = {
     return [
       h("h1", {}, name),
       h("div", { class: "row" }, word(it.status), h("span", { class: "quiet" }, `revision ${it.revision}`), ...it.reasons.map((reason) => h("span", {}, reason))),
-      h("div", { class: "row" },
+      !may("deploy") ? null : h("div", { class: "row" },
         it.revisions.length > 1 ? post("Roll back", "The manifest before this one is put in force, step by step.", "rollback") : null,
         rollout?.state === "awaiting_promotion" ? post("Promote", "The first slots do well; the others follow.", "promote") : null,
         rollout?.state === "in_progress" ? post("Pause", "No new steps are taken.", "pause") : null,
         rollout?.state === "paused" ? post("Resume", "Steps are taken again.", "resume") : null),
       rollout ? [h("h2", {}, "Rollout"), h("div", { class: "row", id: "rollout" }, word(rollout.state),
         h("span", {}, rollout.from === rollout.to ? `the replicas of revision ${rollout.to} made anew` : `from revision ${rollout.from} to ${rollout.to}`)),
-        steps(it, all.filter(mine))] : null,
+        rollout.state === "completed" ? null : steps(it, all.filter(mine))] : null,
       h("h2", {}, "Services"),
       table(["Service", "Image", "Running", "Strategy", ""], it.services.map((service) => [
         service.name, service.image, `${service.running} of ${service.wanted}`, service.strategy,
-        service.strategy === "global" ? "" : scaled(path, scope, service),
+        service.strategy === "global" || !may("deploy") ? "" : scaled(path, scope, service),
       ]), "no services"),
       h("h2", {}, "Replicas"), replicaTable(all.filter(mine)),
       waits.some(mine) ? [h("h2", {}, "Waiting"), waiting(waits.filter(mine))] : null,
@@ -161,6 +167,7 @@ const pages = {
       table(["Generation", "State", "Since", "Node", "Revision", "Restarts", "Address", "Code"], rows.map((it) => [
         String(it.generation), word(it.state), moment(it.since_ms), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
         String(it.revision), String(it.restarts), it.address ?? "", it.code ?? ""]), "it is gone"),
+      rows.map(particulars),
       h("h2", {}, "Why"), Array.isArray(why.best) ? decision(why) : waiting([why.pending]),
       h("h2", {}, "History"),
       table(["When", "What", "Generation", "Attempt", "Code"], past(history), "this server has heard of nothing yet"),
@@ -178,6 +185,12 @@ const pages = {
       h("span", {}, word(it.outcome), it.code ? ` ${it.code}` : "")]), "nothing yet")];
   },
 };
+
+// What the code does not say: an exit code, what a health check wrote, what the engine answered.
+function particulars(replica) {
+  const said = Object.entries(replica.details ?? {}).filter(([name]) => name !== "address" && name !== "ports");
+  return said.length ? h("pre", {}, said.map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n")) : null;
+}
 
 // Why a replica is where it is: how many nodes each rule refused, and what the best of the others were compared by.
 function decision(why) {
@@ -216,7 +229,10 @@ function steps(deployment, replicas) {
     const slots = Map.groupBy(replicas.filter((it) => it.service === service.name), (it) => it.id);
     const marks = [...slots].map(([id, generations]) => {
       const newest = generations.reduce((one, other) => (other.generation > one.generation ? other : one));
-      const kind = newest.revision !== deployment.rollout.to ? "old" : generations.length > 1 || newest.state !== "running" ? "between" : "new";
+      // A count that was set meanwhile is a revision, too, and no reason to change what is there.
+      const { from, to } = deployment.rollout;
+      const isOld = newest.revision !== to && !(from < newest.revision && newest.revision < to);
+      const kind = isOld ? "old" : generations.length > 1 || newest.state !== "running" ? "between" : "new";
       const said = { old: "as before", between: "changing", new: "changed" }[kind];
       return h("a", { class: `step ${kind}`, href: `/ui/replicas/${part(id)}`, title: `${id}: ${said}`, "aria-label": `${id}: ${said}` });
     });
@@ -229,7 +245,7 @@ function steps(deployment, replicas) {
 
 function waiting(rows) {
   return table(["Service", "Replicas", "Reason", "In words"], rows.map((it) => [
-    it.namespace && it.namespace !== "default" ? `${it.namespace}.${it.deployment}/${it.service}` : `${it.deployment}/${it.service}`,
+    `${printed(it.namespace, it.deployment)}/${it.service}`,
     String(it.count), it.reason, h("span", { class: "wide" }, it.explain)]), "everything has a node");
 }
 
@@ -272,23 +288,51 @@ const routes = [
   [/^replicas\/([^/]+)$/, pages.replica], [/^pending$/, pages.pending], [/^audit$/, pages.audit],
 ];
 
+// Where somebody is on the page, and the way back there once it is drawn anew: which of the things that are alike has the
+// focus, and how far each table is scrolled.
+function kept() {
+  const held = document.activeElement;
+  const like = !main.contains(held) || held === main ? null
+    : held.dataset.key ? `[data-key="${CSS.escape(held.dataset.key)}"]`
+    : held.matches("a[href]") ? `${held.matches(".step") ? ".step" : "a:not(.step)"}[href="${CSS.escape(held.getAttribute("href"))}"]`
+    : held.matches(".scroll") ? ".scroll" : null;
+  const at = like ? [...main.querySelectorAll(like)].indexOf(held) : -1;
+  const lefts = [...main.querySelectorAll(".scroll")].map((it) => it.scrollLeft);
+  return () => {
+    [...main.querySelectorAll(".scroll")].forEach((it, number) => { it.scrollLeft = lefts[number] ?? 0; });
+    if (like) ([...main.querySelectorAll(like)][at] ?? main).focus({ preventScroll: true });
+  };
+}
+
+async function logout() {
+  await ask("/ui/logout", { method: "POST", body: "{}" }).catch(() => {});
+  who = null;
+  draw();
+}
+
 let drawing = 0;
 async function draw() {
   const path = location.pathname.replace(/^\/ui\/?/, "").replace(/\/$/, "");
   const turn = ++drawing;
   let content;
   try {
+    who ??= await ask("/v1/caller");
     const [pattern, page] = routes.find(([pattern]) => pattern.test(path)) ?? [/^/, async () => [h("h1", {}, "There is nothing here"), h("p", {}, link("", "To the overview"))]];
     content = await page(...(pattern.exec(path) ?? []).slice(1).map(decodeURIComponent));
   } catch (error) {
-    if (error.status === 401) { stop(); content = login(); }
+    if (error.status === 401) { who = null; stop(); content = login(); }
     else content = [h("h1", {}, "That did not work"), h("p", { class: "error", role: "alert" }, error.message, error.hint ? ` (${error.hint})` : "")];
   }
   // A later question may have been answered first.
   if (turn !== drawing) return;
-  const held = document.activeElement?.dataset?.key;
-  main.replaceChildren(...content.flat(3).filter(Boolean));
-  if (held) main.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus();
+  // What is the same stays: what somebody marks, types or scrolls would be gone with it.
+  const fresh = h("main", {}, ...content.flat(3));
+  if (fresh.innerHTML !== main.innerHTML) {
+    const restore = kept();
+    main.replaceChildren(...fresh.childNodes);
+    restore();
+  }
+  document.querySelector(".who").replaceChildren(...(who ? [who.name, button("Log out", logout)] : []));
   document.querySelector("nav").replaceChildren(...[["", "Overview"], ["pending", "Pending"], ["audit", "Audit"]].map(([to, text]) =>
     h("a", { href: `/ui/${to}`, "aria-current": path === to ? "page" : null }, text)));
   document.title = `${main.querySelector("h1")?.textContent ?? ""} · Longshore`;

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Extension, Json, extract::State, http::StatusCode};
 use longshore_api::{
     Changed, ClusterStatus, JoinTokenRequest, KeyRotated, MemberRow, NewToken, Pin, Token, TokenKind, TokenRequest,
-    TokenRow,
+    TokenRow, WhoAsks,
 };
 use longshore_model::{
     Command, NamespaceName, RequestCode,
@@ -15,7 +15,7 @@ use longshore_store::replicated::{Novelty, Part};
 
 use super::{
     Answer, Desk, Refusal,
-    caller::Caller,
+    caller::{Admission, Caller},
     extract::{Body, Named, invalid},
 };
 use crate::{
@@ -28,6 +28,11 @@ use crate::{
 
 /// How long a join token is good for unless said otherwise.
 const JOIN_TOKEN: Duration = Duration::from_hours(1);
+
+/// Who asks. A page that knows offers nothing that would be refused.
+pub(super) async fn caller(Extension(who): Extension<Admission>) -> Answer<WhoAsks> {
+    Ok(Json(who.told()))
+}
 
 pub(super) async fn join_token(
     State(desk): State<Arc<Desk>>,

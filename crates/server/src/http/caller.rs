@@ -13,7 +13,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use longshore_api::{Token, TokenKind};
+use longshore_api::{Token, TokenKind, WhoAsks};
 use longshore_model::{
     Actor, DeploymentName, NamespaceName, RequestCode,
     access::{Power, TokenId, TokenScope},
@@ -240,6 +240,21 @@ impl Admission {
     /// What let them in.
     pub(super) const fn proof(&self) -> &Proof {
         &self.proof
+    }
+
+    /// Who it is, what they may do, and where.
+    pub(super) fn told(&self) -> WhoAsks {
+        let name = match &self.actor {
+            Actor::Operator(name) => name.clone(),
+            Actor::Node(node) => node.to_string(),
+            Actor::System => "system".to_owned(),
+        };
+        WhoAsks {
+            name,
+            role: self.power.as_str().to_owned(),
+            namespace: self.scope.namespace.as_ref().map(ToString::to_string),
+            deployment: self.scope.deployment.as_ref().map(ToString::to_string),
+        }
     }
 
     fn has(&self, power: Power) -> Result<(), Refusal> {

@@ -172,6 +172,12 @@ pub(super) fn shapes(tour: &mut Tour) {
 pub(super) fn who_did_what(tour: &mut Tour) {
     let records = tour.shape::<Vec<AuditEntry>>("audit --most 1000 --type quota_set");
     assert_eq!(records[0]["subject"], "default", "{records:#}");
+    let newest = tour.machine.json(&["audit", "--most", "1", "--type", "quota_set"]);
+    assert_eq!(
+        newest[0],
+        records[records.as_array().unwrap().len() - 1],
+        "the newest of its kind, whatever came after"
+    );
     // How much was done before, and by whom, is not for us to say.
     let said = tour.says("audit --most 1000 --type quota_set");
     let steady = |word: &str| match word {

@@ -7,6 +7,7 @@ use serde_json::Value;
 /// Commands whose answer is the same when asked again, as far as nobody counts or measures.
 const QUESTIONS: &[&str] = &[
     "audit",
+    "cluster settings",
     "cluster status",
     "config",
     "logs",

@@ -68,6 +68,7 @@ pub(super) const ROUTES: &[Route] = &[
         "since_ms",
         "tail",
     ]),
+    get("/v1/caller", IN_SCOPE, "Who asks, what they may do, and where", "WhoAsks"),
     tell("POST", "/v1/login-links", IN_SCOPE, "Makes a link that logs in to the dashboard, once").gives("LoginLink"),
     tell("POST", "/v1/plan", DEPLOY, "What applying a manifest would do").takes("ApplyRequest").gives("ManifestPlan"),
     tell("POST", "/v1/replicas/{replica}/exec", DEPLOY, "Runs a command beside a replica: 101, then frames both ways")

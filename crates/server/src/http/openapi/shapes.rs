@@ -124,6 +124,7 @@ pub(super) const SHAPES: &[(&str, &str)] = &[
     ("JoinTokenRequest", "worker: boolean?, valid_secs: integer?"),
     ("TokenRequest", "name: string, role: string, namespace: string?, deployment: string?, valid_secs: integer?"),
     ("LoginLink", "path: string, url: string?"),
+    ("WhoAsks", "name: string, role: string, namespace: string?, deployment: string?"),
     ("NewToken", "id: string, token: string"),
     (
         "TokenRow",
