@@ -8,11 +8,13 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use longshore_model::{DeploymentName, Event, NamespaceName, StateIndex};
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 /// What one command changed.
@@ -143,8 +145,9 @@ enum Arrival {
 
 #[derive(Default)]
 struct Ring {
-    changes: VecDeque<Arc<Change>>,
-    events: usize,
+    /// Each with its weight.
+    changes: VecDeque<(Arc<Change>, usize)>,
+    weight: usize,
     most_events: usize,
     /// Changes up to here are no longer in the ring.
     forgotten: StateIndex,
@@ -205,7 +208,7 @@ impl Feed {
 
     /// The changes that are still kept, oldest first.
     pub(crate) fn kept(&self) -> Vec<Arc<Change>> {
-        self.ring().changes.iter().cloned().collect()
+        self.ring().changes.iter().map(|(change, _)| Arc::clone(change)).collect()
     }
 
     fn after(&self, heard: StateIndex) -> Missed {
@@ -248,24 +251,99 @@ impl Ring {
             return Arc::clone(changes);
         }
         let skip = usize::try_from(heard.0 - self.forgotten.0).unwrap_or(usize::MAX);
-        let changes: Arc<[_]> = self.changes.range(skip..).take(MOST_AT_ONCE).cloned().collect();
+        let changes = self.changes.range(skip..).take(MOST_AT_ONCE).map(|(change, _)| Arc::clone(change));
+        let changes: Arc<[_]> = changes.collect();
         self.handed_out = Some((heard, Arc::clone(&changes)));
         changes
     }
 
     fn push(&mut self, change: Change) {
         self.handed_out = None;
-        self.events += change.events.len();
+        let weight = change.events.iter().map(weight).sum();
+        self.weight += weight;
         self.newest = change.index;
-        self.changes.push_back(Arc::new(change));
+        self.changes.push_back((Arc::new(change), weight));
         // The newest stays even when it alone is more than the ring should hold: dropping it would tell everybody to
         // start over for a change they are about to read.
-        while self.events > self.most_events
+        while self.weight > self.most_events
             && self.changes.len() > 1
-            && let Some(oldest) = self.changes.pop_front()
+            && let Some((oldest, weight)) = self.changes.pop_front()
         {
-            self.events -= oldest.events.len();
+            self.weight -= weight;
             self.forgotten = oldest.index;
         }
+    }
+}
+
+/// Bytes that weigh as much as one event without anything large in it. Sixty thousand events are then some tens of megabytes,
+/// whatever is in them: a manifest may be megabytes, and whoever sends one after the other must not fill our memory.
+const BYTES_OF_AN_EVENT: usize = 512;
+
+/// What an event weighs: one, and more where it brings along what somebody wrote.
+fn weight(event: &Event) -> usize {
+    let bytes = if let Event::GroupChanged { spec, .. } = event {
+        length_of(spec)
+    } else if let Event::NodeChanged(node) = event {
+        length_of(node)
+    } else {
+        0
+    };
+    1 + bytes / BYTES_OF_AN_EVENT
+}
+
+/// How long something is when it is written down.
+fn length_of(what: &impl Serialize) -> usize {
+    /// Writes nothing, and counts it.
+    struct Counted(usize);
+    impl io::Write for Counted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counted = Counted(0);
+    // What cannot be written down was not in the log either.
+    let _ = rmp_serde::encode::write(&mut counted, what);
+    counted.0
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{GroupKey, RevisionNumber, ServiceSpec, SlotIndex, rollout::Rolling};
+
+    use super::*;
+
+    fn change(index: u64, environment_bytes: usize) -> Change {
+        let mut spec = ServiceSpec::default();
+        spec.container.environment.insert("V".into(), Some("x".repeat(environment_bytes)));
+        let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
+        let event = Event::GroupChanged {
+            group,
+            revision: RevisionNumber(index),
+            spec: Arc::new(spec),
+            next_index: SlotIndex(0),
+            restart_epoch: 0,
+            rolling: Rolling::default(),
+        };
+        Change { index: StateIndex(index), events: vec![event] }
+    }
+
+    #[test]
+    fn what_is_kept_for_watchers_is_bounded_by_what_it_holds_and_not_by_how_many_there_are() {
+        let kept_of = |bytes: usize| {
+            let feed = Feed::new(1_000, StateIndex(0));
+            feed.push((1..=100).map(|index| change(index, bytes)).collect());
+            let kept = feed.kept();
+            assert_eq!(kept.last().map(|change| change.index), Some(StateIndex(100)), "the newest is always there");
+            kept.len()
+        };
+        assert_eq!(kept_of(10), 100, "small ones all are");
+        let large = kept_of(100 * 1024);
+        assert!((2..6).contains(&large), "{large} changes of 100 KiB each");
+        assert_eq!(kept_of(1024 * 1024), 1, "one alone may be more than there is room for");
     }
 }
