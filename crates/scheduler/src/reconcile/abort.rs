@@ -3,7 +3,10 @@
 //! Groups have their turns before it is known that one of them breaks the rollout of all. What the others began in the same
 //! plan would be stopped again at once, and what made room for it would be gone for nothing.
 //!
-//! Owns: taking that out again. Must not touch: what ended, and what is replaced as it was.
+//! Whether something that failed starts again is for the manifest to say that comes into force, so the plan starts nothing of
+//! the deployment again either; its groups are asked once more when the plan is in force.
+//!
+//! Owns: taking that out again. Must not touch: what ends, and what is replaced as it was.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +28,6 @@ pub(super) fn begin_nothing(view: &View, groups: &mut Vec<GroupPlan>, deployment
             let made = group.terms.revision;
             let begun: BTreeSet<SlotKey> =
                 group.items.iter().filter_map(|item| begun(item, made, known.rollout.to)).cloned().collect();
-            // Whether and when something starts again is for the manifest to say that comes into force.
             let starts_again = |item: &PlanItem| matches!(item, PlanItem::Restart { .. });
             group.items.retain(|item| !starts_again(item) && !concerns(item).is_some_and(|slot| begun.contains(slot)));
         }

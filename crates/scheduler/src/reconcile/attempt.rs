@@ -63,10 +63,11 @@ pub(crate) fn attempt(view: &mut View, ask: &mut Ask, mut vacancies: Vec<Vacancy
 
 /// Those whose time has come, and those that wait for a service that comes first.
 fn split_early(view: &View, ask: &Ask, vacancies: Vec<Vacancy>) -> (Vec<Vacancy>, Option<(Vec<Vacancy>, Refusal)>) {
-    let first = vacancies.iter().find_map(|vacancy| dependencies::holding_back(view, ask, vacancy));
-    let Some(refusal) = first else { return (vacancies, None) };
-    let is_early = |vacancy: &Vacancy| dependencies::holding_back(view, ask, vacancy).is_some();
-    let (early, due) = vacancies.into_iter().partition(is_early);
+    let starts = |vacancy: &Vacancy| dependencies::starts(view, ask, vacancy);
+    let first = vacancies.iter().find(|vacancy| starts(vacancy));
+    let unmet = first.and_then(|first| dependencies::holding_back(view, ask, first));
+    let Some(refusal) = unmet else { return (vacancies, None) };
+    let (early, due) = vacancies.into_iter().partition(starts);
     (due, Some((early, refusal)))
 }
 

@@ -121,8 +121,8 @@ pub(super) fn go_ahead(pass: &mut Pass<'_>, ask: &mut Ask, closed: &mut BTreeSet
         return steps::note_no_room(pass, ask);
     }
     kept.sort_by_cached_key(|slot| (has_successor(known, slot), slot.key.clone()));
-    let there = there(pass.view, known, &part.rollout, closed, pass.now);
-    let short = wanted(pass, ask, closed).saturating_sub(there + kept.len());
+    let come = there(pass.view, known, &part.rollout, closed, pass.now);
+    let short = wanted(pass, ask, closed).saturating_sub(come + kept.len());
     let most = match part.policy.parallelism {
         0 => usize::MAX,
         limit => (limit as usize).saturating_sub(short),

@@ -12,7 +12,7 @@
 //!
 //! Owns: that rule, and the instants at which its answer changes. Must not touch: where the newer one goes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use longshore_model::{
     AfterDrain, Generation, Health, Intent, PlanItem, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time,
@@ -83,7 +83,7 @@ fn losers(
 ) -> (Vec<Generation>, Option<Time>) {
     let mut running: Vec<&Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).collect();
     let Some(newest) = running.pop() else { return (Vec::new(), None) };
-    let (mut going, mut wake) = (Vec::new(), None);
+    let (mut going, mut wake) = (BTreeSet::new(), None);
     for older in running.iter().copied() {
         // What is wanted again was made before what is wanted no more: the rollout goes back to it.
         if slots::is_outdated(ask, newest) && !slots::is_outdated(ask, older) && is_up(view, older) {
@@ -98,22 +98,22 @@ fn losers(
         match (fate, stand_in) {
             (Fate::Stays(None), _) => {}
             (Fate::Stays(Some(at)), _) => wake = Some(wake.map_or(at, |earlier: Time| earlier.min(at))),
-            (Fate::Goes, _) => going.push(older.generation),
-            (Fate::Wins, Some(it)) => going.push(it.generation),
+            (Fate::Goes, _) => _ = going.insert(older.generation),
+            (Fate::Wins, Some(it)) => _ = going.insert(it.generation),
             (Fate::Wins, None) => {
                 let newer = slot.replicas.iter().filter(|other| other.generation > older.generation);
                 return (newer.filter(|it| it.wanted == Wanted::Run).map(|it| it.generation).collect(), None);
             }
         }
     }
-    (going, wake)
+    (going.into_iter().collect(), wake)
 }
 
 /// Whether a generation does the work of one that came back, while the slot is about to change: one of the two is enough for
 /// that.
 fn is_stand_in(view: &View, back: &Replica, other: &Replica) -> bool {
-    let is_back = back.rival.is_some() && is_up(view, back);
-    is_back && other.generation > back.generation && is_seen_running(view, other)
+    let came_back_to = |other: &Replica| back.rival.is_some_and(|rival| other.generation <= rival);
+    is_up(view, back) && came_back_to(other) && other.generation > back.generation && is_seen_running(view, other)
 }
 
 fn fate(

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! open ──▶ placed ──▶ completed, or given up ──an hour──▶ collected
-//!            │ another spec: stop              │ another spec: the next generation
-//!            └───────────▶ then run again ◀────┘
+//!            │ another spec: stop              │ another spec: the next generation,
+//!            └───────────▶ then run again ◀────┘ once what was given up has stopped
 //! ```
 //!
 //! A replica of a job is never run beside another generation of itself, and what has ended is not run again unless the
@@ -81,13 +81,13 @@ pub(super) fn collect(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>
 }
 
 /// Stops what still runs on another spec, an older generation that was kept beside the last included: its slot runs again once
-/// all of it has stopped.
+/// all of it has stopped. What was given up may run on, as for its check, and is stopped too.
 pub(super) fn stop_outdated(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) {
     let known = pass.view.group(ask.group);
     let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
     let outdated = slots.flat_map(|slot| {
         let running = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
-        let stops = running.filter(|replica| slots::is_outdated(ask, replica) && !has_ended(known, replica));
+        let stops = running.filter(|it| slots::is_outdated(ask, it) && it.state != ReplicaState::Completed);
         stops.map(|replica| (slot.key.clone(), replica.generation))
     });
     for (slot, generation) in outdated.collect::<Vec<_>>() {
@@ -96,13 +96,14 @@ pub(super) fn stop_outdated(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<Sl
     }
 }
 
-/// Slots whose work has ended on another spec and that run again, each with the node it was on.
+/// Slots whose work has ended well on another spec and that run again, each with the node it was on.
 pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<(Vacancy, NodeIx)> {
     let known = view.group(ask.group);
     let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
     let ended = slots.filter_map(|slot| {
         let replica = slot.current()?;
-        let again = slots::is_outdated(ask, replica) && has_ended(known, replica) && is_alone(view, slot, replica);
+        let ended = replica.state == ReplicaState::Completed && has_ended(known, replica);
+        let again = slots::is_outdated(ask, replica) && ended && is_alone(view, slot, replica);
         again.then(|| (slots::next_generation(slot), replica.node))
     });
     ended.collect()
@@ -132,9 +133,9 @@ pub(super) fn an_older_works(slot: &Slot) -> bool {
     older.into_iter().any(|replica| !matches!(replica.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
-/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first, and before what
-/// failed and rests: that may be at work still, so its turn is its own. What has no turn yet and no generation to show is
-/// closed: its place is opened again when its turn comes.
+/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first: it may be at work
+/// still, so its turn is its own, and those that failed and rest do not hold it. What has no turn yet and no generation to show
+/// is closed: its place is opened again when its turn comes.
 pub(super) fn in_turn<T>(
     pass: &mut Pass<'_>,
     ask: &Ask,
@@ -162,6 +163,7 @@ pub(super) fn in_turn<T>(
     vacancies.sort_by_cached_key(|it| !may_work(&vacancy(it).slot));
     let lost = vacancies.iter().filter(|it| may_work(&vacancy(it).slot)).count();
     let most = most as usize;
+    // A lost one counts as at work already where it is asked who may start again, so the limit holds.
     let turns = lost.min(most.saturating_sub(busy - resting)).max(most.saturating_sub(busy));
     let later = vacancies.split_off(turns.min(vacancies.len()));
     let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {

@@ -13,7 +13,7 @@ use longshore_store::{
 use super::{Figure, Kind};
 use crate::hub::Hub;
 
-/// The same of a daemon that may keep no log: then it has none.
+/// The figures of a daemon, which has none unless it keeps the log.
 pub(crate) fn of(hub: &Hub) -> Option<Vec<Figure>> {
     hub.store().map(|store| all(hub, &store))
 }

@@ -52,7 +52,7 @@ fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency
     let wanted = if group.spec.kind.is_per_node() { 1 } else { group.spec.replicas as usize };
     // The rest of a job may start as the first of it end.
     let all = !group.spec.kind.is_job() || dependency.condition == DependencyCondition::ServiceCompletedSuccessfully;
-    let wanted = if all && group.spec.max_concurrent.is_none() { wanted } else { wanted.min(1) };
+    let wanted = if all { wanted } else { wanted.min(1) };
     let done = match dependency.condition {
         DependencyCondition::ServiceHealthy => 0,
         DependencyCondition::ServiceStarted | DependencyCondition::ServiceCompletedSuccessfully => {

@@ -82,13 +82,15 @@ fn is_waited_for(spec: &ServiceSpec, node: &Node, now: Time) -> bool {
     }
 }
 
-/// Whether fewer others of a job are under way, or wait for a node, than may be at once. One that has none that shall run is
-/// about to: it waits for what was told to stop.
+/// Whether fewer others of a job are at work, or wait for a node, than may be at once. One that has none that shall run is about
+/// to be: it waits for what was told to stop. One that failed rests.
 fn has_its_turn(state: &State, group: &Group, slot: &Slot) -> bool {
     let Some(most) = group.spec.max_concurrent.filter(|_| group.spec.kind.is_job()) else { return true };
     let unfinished = |other: &&Slot| {
         let newest = other.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run);
-        let under_way = newest.is_none_or(|replica| !super::concurrency::has_ended(group, replica));
+        let works =
+            |replica: &Replica| replica.state != ReplicaState::Failed && !super::concurrency::has_ended(group, replica);
+        let under_way = newest.map_or(!other.replicas.is_empty(), works);
         // Of several that were lost, the first comes first.
         let later = other.key >= slot.key && lost_with(state, other).is_some();
         other.key != slot.key && !later && (under_way || other.waiting.is_some())

@@ -13,7 +13,7 @@ pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<Stri
     let mut messages = Vec::new();
     let is_there = |replica: &&Replica| {
         let node = state.node(&replica.assignment.node);
-        is_live(replica) && node.is_some_and(|node| node.health != Health::Down)
+        is_live(replica) && node.is_none_or(|node| node.health != Health::Down)
     };
     let wanted = known.replicas.iter().filter(is_there).count();
     if wanted > 2 {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    GroupKey, NodeName, SlotKey,
+    GroupKey, NodeName, ReplicaState, SlotKey,
     replica::{Replica, Wanted},
 };
 use longshore_store::State;
@@ -25,7 +25,13 @@ pub(super) fn check(ledger: &Ledger, state: &State, group: &GroupKey, node: &Nod
     }
     let wanted = |slot: &SlotKey, generation| {
         known.slots.get(slot).is_some_and(|slot| {
-            let ended = |replica: &Replica| known.spec.kind.is_job() && super::concurrency::has_ended(known, replica);
+            // What was given up for its check may run on.
+            let exited = |replica: &Replica| {
+                replica.state == ReplicaState::Completed || replica.details.contains_key("exit_code")
+            };
+            let ended = |replica: &Replica| {
+                known.spec.kind.is_job() && exited(replica) && super::concurrency::has_ended(known, replica)
+            };
             let counts = |replica: &Replica| replica.wanted == Wanted::Run && !ended(replica);
             slot.replicas.iter().any(|replica| replica.generation == generation && counts(replica))
         })

@@ -63,7 +63,7 @@ fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) 
         Some(step) if step.outcome != StepOutcome::UnderWay => true,
         Some(step) if step.kind == StepKind::Added => false,
         // It had come before, and changes now.
-        Some(_) | None => slot.replicas.iter().any(|replica| runs(replica) || is_given_up(replica)),
+        Some(_) | None => slot.replicas.iter().any(|replica| runs(replica) || is_given_up(group, replica)),
     };
     let (old, new): (Vec<&Slot>, Vec<&Slot>) =
         group.slots.values().filter(|slot| slot.wanted == Wanted::Run).partition(|slot| is_old(slot));
@@ -76,8 +76,11 @@ fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) 
     (short > may_be && !unlimited).then(|| format!("is short of {short} as it changes its mode, {may_be} may be"))
 }
 
-fn is_given_up(replica: &Replica) -> bool {
-    replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted)
+/// Whether one was given up and gets no other chance by being changed.
+fn is_given_up(group: &Group, replica: &Replica) -> bool {
+    let terms = &replica.assignment.terms;
+    let is_as_wanted = (&terms.spec_hash, terms.restart_epoch) == (&group.spec.spec_hash, group.restart_epoch);
+    is_as_wanted && replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted)
 }
 
 fn runs(replica: &Replica) -> bool {

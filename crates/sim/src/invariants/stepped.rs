@@ -3,7 +3,7 @@
 //! everything newer goes.
 
 use longshore_model::{
-    GroupKey, Health, ReplicaState, Rollout, RolloutNumber, RolloutState, Slot, SlotKey, Time,
+    GroupKey, Health, Intent, ReplicaState, Rollout, RolloutNumber, RolloutState, Slot, SlotKey, Time,
     replica::{Replica, Wanted},
     rollout::RolloutKind,
     service::UpdatePolicy,
@@ -27,7 +27,7 @@ pub(super) fn check(
     // Not only the newest: the same plan may already move it away from a node that is being drained.
     let own = slot_known.replicas.iter().filter(|replica| is_made_so(state, key, group, replica)).any(|replica| {
         let proved = replica.since.after(monitor) <= now && is_heard_of(state, replica);
-        proved || is_kept(slot_known, replica, now)
+        proved || is_kept(state, slot_known, replica, now)
     });
     (!own).then(|| format!("{} is done with its step by another generation than the step's", slot.printed(key)))
 }
@@ -59,10 +59,13 @@ fn is_heard_of(state: &State, replica: &Replica) -> bool {
     node.is_some_and(|node| matches!(node.health, Health::Ready | Health::Degraded))
 }
 
-/// Whether a slot goes back to a generation: there are newer ones, and none of them shall run but one that the same plan made to
-/// take it away from a node that is being drained.
-fn is_kept(slot: &Slot, replica: &Replica, now: Time) -> bool {
-    let newer = slot.replicas.iter().filter(|other| other.generation > replica.generation);
-    let gives_way = |other: &Replica| other.wanted == Wanted::Stop || other.assignment.placed_at == now;
-    replica.generation < slot.newest && newer.into_iter().all(gives_way)
+/// Whether a slot goes back to a generation: there are newer ones, and none of them shall run; but for one that the same plan
+/// made to take it away from a node that is being drained.
+fn is_kept(state: &State, slot: &Slot, replica: &Replica, now: Time) -> bool {
+    let newer = || slot.replicas.iter().filter(|other| other.generation > replica.generation);
+    let node = state.node(&replica.assignment.node);
+    let leaves = node.is_some_and(|node| node.intent == Intent::Draining);
+    let makes_way = leaves && newer().any(|other| other.wanted == Wanted::Stop);
+    let gives_way = |other: &Replica| other.wanted == Wanted::Stop || (makes_way && other.assignment.placed_at == now);
+    replica.generation < slot.newest && newer().all(gives_way)
 }

@@ -283,14 +283,12 @@ impl Proposer {
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let mut whole = self.nothing_left(Vec::new());
         for (proposal, part) in parts.zip(0..) {
-            let (item, dropped) =
-                self.checked(proposal, Some(PlanPart { plan: self.plans_cut, part, parts: count }))?;
+            let failed = |error: ProposeError| if part == 0 { error } else { error.perhaps_appended() };
+            let about = PlanPart { plan: self.plans_cut, part, parts: count };
+            let (item, dropped) = self.checked(proposal, Some(about)).map_err(failed)?;
             whole.dropped.extend(dropped);
             let Some(item) = item else { continue };
-            let written = self.write(vec![item]).await;
-            if let Some(applied) =
-                written.map_err(|error| if part == 0 { error } else { error.perhaps_appended() })?.pop()
-            {
+            if let Some(applied) = self.write(vec![item]).await.map_err(failed)?.pop() {
                 whole.index = applied.index;
                 if applied.outcome != Outcome::Unchanged {
                     whole.outcome = applied.outcome;

@@ -42,16 +42,22 @@ pub(crate) fn all_of(view: &View, key: &GroupKey, spec: &ServiceSpec) -> BTreeSe
     found
 }
 
-/// What holds a vacancy back, if it is a first start: of its slot, or of a job that has another spec than before.
+/// What holds a vacancy back, if it is a first start.
 pub(crate) fn holding_back(view: &View, ask: &Ask, vacancy: &Vacancy) -> Option<Refusal> {
-    let starts = || {
-        let known = view.group(ask.group);
-        let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
-        let same = |replica: &Replica| replica.terms.spec_hash == ask.terms.spec_hash;
-        let ran = slot.is_some_and(|slot| slot.replicas.iter().any(same));
-        vacancy.generation.0 == 1 || (is_job(ask.spec.kind) && !ran)
-    };
-    if ask.spec.depends_on.is_empty() || !starts() { None } else { unmet(view, &ask.key, &ask.spec) }
+    if starts(view, ask, vacancy) { unmet(view, &ask.key, &ask.spec) } else { None }
+}
+
+/// Whether a vacancy has to wait for other services: it is a first start of its slot, or of a job that has another spec than
+/// before.
+pub(crate) fn starts(view: &View, ask: &Ask, vacancy: &Vacancy) -> bool {
+    if ask.spec.depends_on.is_empty() {
+        return false;
+    }
+    let known = view.group(ask.group);
+    let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
+    let same = |replica: &Replica| replica.terms.spec_hash == ask.terms.spec_hash;
+    let ran = slot.is_some_and(|slot| slot.replicas.iter().any(same));
+    vacancy.generation.0 == 1 || (is_job(ask.spec.kind) && !ran)
 }
 
 fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {
