@@ -95,11 +95,12 @@ fn hears(lines: &Receiver<String>, wanted: &str) {
 #[test]
 fn who_follows_a_service_hears_replicas_that_come_later_and_is_let_go_with_the_last() {
     let machine = talk();
-    let mut follower = begun(&machine, &["logs", "talk/web", "-f", "--tail", "0"]);
+    let mut follower = begun(&machine, &["logs", "talk/web", "-f", "--tail", "1"]);
     let (to, heard) = channel();
     let out = BufReader::new(follower.stdout.take().unwrap());
     thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| to.send(line)));
-    // Whoever has not begun to listen when a replica starts hears it all the same.
+    // Of who is there when it begins to listen it hears one line, of who comes later everything.
+    heard.recv_timeout(PATIENCE).unwrap();
     assert!(machine.ask(&["scale", "talk", "web=3"]).status.success());
     hears(&heard, "talk-web-2 | hello from talk-web-2");
     assert!(machine.ask(&["restart", "talk", "web", "--wait"]).status.success());

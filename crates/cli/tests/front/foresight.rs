@@ -4,11 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    fs,
     process::Output,
     thread,
     time::{Duration, Instant},
 };
 
+use rustix::process::Pid;
 use serde_json::Value;
 
 use crate::{machine::Machine, terminal::PATIENCE};
@@ -73,6 +75,20 @@ fn waiting<'a>(pending: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     pending.map(row).collect()
 }
 
+/// The argument that work which ends has, and nothing else.
+const WORK: &str = "1.5";
+
+/// Whether no work that ends is being done, and what has ended is known to have: nobody can foresee when it does.
+fn is_done(machine: &Machine, replicas: &[Value]) -> bool {
+    let processes = machine.processes();
+    let works = |pid: Pid| {
+        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == WORK.as_bytes())
+    };
+    let running = replicas.iter().filter(|row| row["state"] == "running").count();
+    running == processes.len() && !processes.iter().any(|(_, pid)| works(*pid))
+}
+
 /// The state once nothing happens any more: nothing is under way, nothing is foreseen, and it looks the same twice.
 fn at_rest(machine: &Machine) -> (Seats, BTreeSet<String>) {
     let until = Instant::now() + PATIENCE;
@@ -81,7 +97,7 @@ fn at_rest(machine: &Machine) -> (Seats, BTreeSet<String>) {
         let status = machine.json(&["status"]);
         let replicas = status["replicas"].as_array().unwrap();
         let at_rest = |it: &Value| matches!(it["state"].as_str(), Some("running" | "completed" | "pending"));
-        let still = replicas.iter().all(at_rest);
+        let still = replicas.iter().all(at_rest) && is_done(machine, replicas);
         let now = machine.json(&["whatif"]);
         let still = still && now["moves"].as_array().unwrap().is_empty();
         if still && last.as_ref() == Some(&status) {
@@ -112,7 +128,7 @@ fn manifest(dice: &mut Dice, name: &str, wishes: &Wishes) -> String {
         let usual = if *service == "job" { "replicated-job" } else { "replicated" };
         let kind = dice.one_of(&[usual, usual, usual, "global", "replicated-job", "global-job"]);
         // Nobody can foresee how long work takes; this takes longer than it takes to stop what it has to wait for.
-        let command = if kind.ends_with("job") { "sleep, \"1.5\"" } else { "sleep, \"600\"" };
+        let command = if kind.ends_with("job") { format!("sleep, \"{WORK}\"") } else { "sleep, \"600\"".to_owned() };
         let count = match kind {
             "replicated" | "replicated-job" => format!("replicas: {}\n      ", dice.below(5)),
             _ => String::new(),

@@ -115,6 +115,7 @@ impl Docker {
     ) -> Result<HostConfig, RuntimeError> {
         let container = &work.spec.container;
         let mut config = HostConfig {
+            binds: Some(volumes.binds.clone()),
             mounts: Some(volumes.mounts.iter().cloned().chain(files.iter().map(super::mounts::file)).collect()),
             tmpfs: Some(volumes.tmpfs.clone()),
             port_bindings: Some(self.bindings(&work.spec.ports)),

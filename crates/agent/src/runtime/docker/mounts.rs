@@ -24,6 +24,8 @@ use crate::runtime::{PlacedFile, RuntimeError};
 #[derive(Debug, Default)]
 pub(super) struct EngineVolumes {
     pub(super) mounts: Vec<EngineMount>,
+    /// Paths of the host in the engine's older words: only there can it be asked to label them for SELinux.
+    pub(super) binds: Vec<String>,
     /// Target to options.
     pub(super) tmpfs: HashMap<String, String>,
     /// Targets of volumes without a name.
@@ -40,7 +42,13 @@ impl Docker {
                     let name = self.volume(work, key, driver.as_deref()).await?;
                     volumes.mounts.push(of_volume(mount, name));
                 }
-                MountSource::Bind(path) => volumes.mounts.push(of_path(mount, path)?),
+                MountSource::Bind(path) => {
+                    make_path(mount, path)?;
+                    match mount.options.get("selinux") {
+                        Some(label) => volumes.binds.push(labelled(mount, path, label)),
+                        None => volumes.mounts.push(of_path(mount, path)),
+                    }
+                }
                 MountSource::Tmpfs => drop(volumes.tmpfs.insert(mount.target.clone(), tmpfs_options(mount))),
                 MountSource::Anonymous => volumes.anonymous.push(mount.target.clone()),
             }
@@ -118,14 +126,19 @@ fn of_volume(mount: &Mount, name: String) -> EngineMount {
     }
 }
 
-fn of_path(mount: &Mount, path: &str) -> Result<EngineMount, RuntimeError> {
-    // As in Compose, unless the manifest says no. What is there stays what it is: a file, a socket.
+/// Makes a path of the host that is missing, as Compose does, unless the manifest says no. What is there stays what it is: a
+/// file, a socket.
+fn make_path(mount: &Mount, path: &str) -> Result<(), RuntimeError> {
     let may_make = mount.options.get("create_host_path").is_none_or(|create| create != "false");
     if may_make && std::fs::symlink_metadata(path).is_err() {
         std::fs::create_dir_all(path)
             .map_err(|error| RuntimeError::Refused(format!("`{path}` could not be made: {error}")))?;
     }
-    Ok(EngineMount {
+    Ok(())
+}
+
+fn of_path(mount: &Mount, path: &str) -> EngineMount {
+    EngineMount {
         typ: Some(MountType::BIND),
         source: Some(path.to_owned()),
         bind_options: Some(MountBindOptions {
@@ -134,7 +147,14 @@ fn of_path(mount: &Mount, path: &str) -> Result<EngineMount, RuntimeError> {
             ..MountBindOptions::default()
         }),
         ..plain(mount)
-    })
+    }
+}
+
+/// `path:target:options`, with `z` for a label that containers share and `Z` for one of their own.
+fn labelled(mount: &Mount, path: &str, label: &str) -> String {
+    let read_only = (mount.access == Access::ReadOnly).then_some("ro");
+    let options = [Some(label), mount.options.get("propagation").map(String::as_str), read_only];
+    format!("{path}:{}:{}", mount.target, options.into_iter().flatten().collect::<Vec<_>>().join(","))
 }
 
 /// A secret or config, which nobody may write.
@@ -181,6 +201,14 @@ fn tmpfs_options(mount: &Mount) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_labelled_in_the_older_words() {
+        let options = [("selinux".to_owned(), "Z".to_owned()), ("propagation".to_owned(), "rslave".to_owned())].into();
+        let source = MountSource::Bind("/srv/data".to_owned());
+        let mount = Mount { source, target: "/data".to_owned(), access: Access::ReadOnly, options };
+        assert_eq!(labelled(&mount, "/srv/data", "Z"), "/srv/data:/data:Z,rslave,ro");
+    }
 
     #[test]
     fn memory_is_mounted_with_the_mode_that_was_written() {

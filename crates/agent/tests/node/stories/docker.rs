@@ -184,7 +184,7 @@ async fn a_path_of_the_host_that_is_missing_is_made_unless_the_manifest_says_no(
     std::fs::write(&file, "dear reader").unwrap();
     let script = format!("cat /letter > /made/copy; {SLEEP}");
     let work = ground.work(Driver::Docker, "web", &script, |spec| {
-        spec.mounts = vec![bind(&missing, "/made", &[]), bind(&file, "/letter", &[])];
+        spec.mounts = vec![bind(&missing, "/made", &[]), bind(&file, "/letter", &[("selinux", "z")])];
     });
     let other = ground.work(Driver::Docker, "other", SLEEP, |spec| {
         spec.mounts = vec![bind(&refused, "/made", &[("create_host_path", "false")])];
@@ -198,6 +198,8 @@ async fn a_path_of_the_host_that_is_missing_is_made_unless_the_manifest_says_no(
         assert!(Instant::now() < deadline, "nothing is written where it was mounted");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    let binds = ground.engine().docker(&["inspect", "-f", "{{.HostConfig.Binds}}", &work.container_name()]);
+    assert_eq!(binds, format!("[{}:/letter:z]", file.display()), "a label is asked for where the manifest asks for it");
 }
 
 async fn replicas_of_a_deployment_reach_each_other_by_name(ground: Ground) {
