@@ -24,7 +24,7 @@ use crate::runtime::{PlacedFile, RuntimeError};
 #[derive(Debug, Default)]
 pub(super) struct EngineVolumes {
     pub(super) mounts: Vec<EngineMount>,
-    /// Paths of the host in the engine's older words: only there can it be asked to label them for SELinux.
+    /// Paths of the host in the engine's older words: only there can it be asked to label them.
     pub(super) binds: Vec<String>,
     /// Target to options.
     pub(super) tmpfs: HashMap<String, String>,
