@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! older one ─▶ its node is down:   stays while its service waits for it, else goes
-//!           ─▶ it came back:       the service's word decides between it and its replacement
+//!           ─▶ it came back:       the service's word decides between it and its replacement, and, where that is about
+//!                                  to be replaced itself, between it and whoever serves meanwhile
 //!           ─▶ it serves nobody:   goes
 //!           ─▶ it serves:          stays until the newer one has run well for the monitor time
 //! ```

@@ -1,6 +1,6 @@
 //! A step is done only by its own generation: one that shall run, made as the group is now, seen running for the monitor time
-//! on a node that is heard of; or by an older one that is what is wanted again and never stopped running, in whose favour
-//! everything newer goes.
+//! on a node that is heard of; or by an older one that is what is wanted again and runs, in whose favour everything newer goes,
+//! but for what takes it away from a node that is being drained.
 
 use longshore_model::{
     GroupKey, Health, Intent, ReplicaState, Rollout, RolloutNumber, RolloutState, Slot, SlotKey, Time,

@@ -8,7 +8,6 @@
 
 use std::{
     collections::VecDeque,
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,6 +15,8 @@ use std::{
 use longshore_model::{DeploymentName, Event, NamespaceName, StateIndex};
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
+
+use super::encoding;
 
 /// What one command changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -291,24 +292,9 @@ fn weight(event: &Event) -> usize {
     1 + bytes / BYTES_OF_AN_EVENT
 }
 
-/// How long something is when it is written down.
+/// How long something is when it is written down. What cannot be written down was not in the log either.
 fn length_of(what: &impl Serialize) -> usize {
-    /// Writes nothing, and counts it.
-    struct Counted(usize);
-    impl io::Write for Counted {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut counted = Counted(0);
-    // What cannot be written down was not in the log either.
-    let _ = rmp_serde::encode::write(&mut counted, what);
-    counted.0
+    encoding::size(what).unwrap_or(0)
 }
 
 #[cfg(test)]
