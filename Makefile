@@ -1,4 +1,4 @@
-# Longshore's front door. `make demo` shows it, `make test` proves it, `make fix` is the only target that writes.
+# Entry point: `make demo` shows Longshore, `make test` is the gate, `make fix` is the only target that writes.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -22,13 +22,13 @@ endef
 help:
 	@echo "make demo    build, run examples/hello on three nodes of this machine, fetch its page"
 	@echo "make demo-sim  build, run examples/demo.yaml through the simulator, draw the result"
-	@echo "make test    everything that must hold: format, lints, tests, docs, house rules"
+	@echo "make test    the gate: format, lints, tests, docs, tidy, licences, with the time of each"
 	@echo "make verify  the same; identical to what CI runs"
-	@echo "make bench   the bars for speed and memory, and an instruction count"
-	@echo "make soak    two hundred replicas on one engine, leaders killed in a row, starved disks, 20,000 made-up clusters"
+	@echo "make bench   the limits for speed and memory, and an instruction count"
+	@echo "make soak    two hundred replicas on one engine, leaders killed in a row, full disks, 20,000 generated clusters"
 	@echo "make fix     format and apply lint suggestions (the only target that writes)"
 
-# What every build needs. A Rust toolchain is the one thing not installed for you: it is a choice of yours.
+# What every build needs. Only the Rust toolchain is not installed for you: which one is your choice.
 setup:
 	@command -v cargo >/dev/null || { \
 	  echo "cargo is missing: Longshore needs Rust 1.95 or newer"; \
@@ -51,31 +51,35 @@ demo-sim: setup
 	@echo "== longshore sim run examples/demo.yaml"
 	@$(LONGSHORE) sim run examples/demo.yaml
 
-# One profile (dev) for tests, docs and chores, and the same features for all, so nothing is compiled twice for them;
-# clippy checks without generating code, and that is the only second pass. A gate runs once: what would make its next
-# build quicker would only fill the disk, twice over.
+# One profile (dev) and the same features for tests, docs and xtask, so that nothing is compiled twice for them; clippy
+# checks without generating code, and is the only second pass. Incremental files are off: a gate runs once, and they
+# would only fill the disk. The time of each part is printed at the end, also when a part fails.
 gate: export CARGO_INCREMENTAL := 0
 gate:
-	@echo "== format"
-	@cargo fmt --all --check
-	@echo "== lints"
-	@cargo clippy --quiet --workspace --all-targets --features longshore-store/replicated -- -D warnings
-	@echo "== tests"
-	@cargo test --workspace --no-fail-fast --features longshore-store/replicated
-	@echo "== docs"
-	@RUSTDOCFLAGS="$(RUSTDOCFLAGS_STRICT)" cargo doc --quiet --workspace --no-deps --features longshore-store/replicated
-	@echo "== house rules"
-	@cargo build --quiet --workspace --bins --features longshore-store/replicated
-	@$(TARGET)/debug/xtask tidy
-	@echo "== licences"
-	@if command -v cargo-deny >/dev/null; then \
-	  cargo deny --log-level warn check licenses bans sources; \
-	else \
-	  echo "!! NOT CHECKED: licences, bans and sources of dependencies, because cargo-deny is not installed"; \
-	  echo "!! hint: cargo install --locked cargo-deny"; \
-	fi
+	@times=""; \
+	part() { \
+	  local title=$$1 began=$$SECONDS; shift; echo "== $$title"; "$$@"; \
+	  times+=$$(printf '   %-9s %5d s' "$$title" $$((SECONDS - began)))$$'\n'; }; \
+	tidy() { \
+	  cargo build --quiet --workspace --bins --features longshore-store/replicated; \
+	  $(TARGET)/debug/xtask tidy; }; \
+	licences() { \
+	  if command -v cargo-deny >/dev/null; then \
+	    cargo deny --log-level warn check licenses bans sources; \
+	  else \
+	    echo "!! NOT CHECKED: licences, bans and sources of dependencies, because cargo-deny is not installed"; \
+	    echo "!! hint: cargo install --locked cargo-deny"; \
+	  fi; }; \
+	trap 'printf "== time per part\n%s   %-9s %5d s\n" "$$times" total $$SECONDS' EXIT; \
+	part format cargo fmt --all --check; \
+	part lints cargo clippy --quiet --workspace --all-targets --features longshore-store/replicated -- -D warnings; \
+	part tests cargo test --workspace --no-fail-fast --features longshore-store/replicated; \
+	part docs env RUSTDOCFLAGS="$(RUSTDOCFLAGS_STRICT)" \
+	  cargo doc --quiet --workspace --no-deps --features longshore-store/replicated; \
+	part tidy tidy; \
+	part licences licences
 
-# The reference our reading of Compose files is compared with, and an engine with a registry for the agent to work with.
+# docker-compose is the reference for the Compose parser; the agent's tests need an engine with a registry.
 setup-test: setup
 	$(call need,docker-compose,docker-compose)
 	$(call need,dockerd,docker.io)
@@ -97,12 +101,12 @@ fix: setup
 	@cargo clippy --quiet --fix --allow-dirty --allow-staged --workspace --all-targets
 	@cargo fmt --all
 
-# What takes minutes: 200 replicas on one engine, with what that costs; leaders killed twenty times in a row, voters killed
-# under load, disks that are full; and 20,000 clusters drawn from seeds, where the tests have 300. FUZZ_SEEDS names others.
+# Tests that take minutes: 200 replicas on one engine, and their cost; leaders killed twenty times in a row, voters killed
+# under load, full disks; and 20,000 generated clusters, where the tests have 300. FUZZ_SEEDS sets other seeds.
 FUZZ_SEEDS ?= 0..20000
 soak: setup-test
 	@cargo test --release --package longshore-agent --test node -- --heavy
-	@LONGSHORE_LEADERS_KILLED=20 cargo test --release --package longshore-cli --test trouble -- --nocapture --test-threads 1
+	@LONGSHORE_LEADERS_KILLED=20 cargo test --release --package longshore-cli --test faults -- --nocapture --test-threads 1
 	@cargo test --release --package longshore-store --features replicated --test processes -- --heavy
 	@cargo build --quiet --release --package longshore-cli
 	@$(LONGSHORE) sim fuzz --seeds $(FUZZ_SEEDS)
@@ -110,7 +114,7 @@ soak: setup-test
 setup-bench: setup
 	$(call need,valgrind,valgrind)
 
-# The bars of the core. Wall-clock figures depend on the machine and its load; the instruction count does not.
+# The limits of the core. Wall-clock times depend on the machine and its load; the instruction count does not.
 bench: setup-bench
 	@cargo build --quiet --release --package longshore-cli
 	@cargo build --quiet --release --package longshore-store --features replicated --example commit_bench

@@ -1,7 +1,7 @@
-//! Our chores in Rust: `cargo run -p xtask -- tidy`, and `bench` for `make bench`.
+//! Development tasks: `cargo run -p xtask -- tidy`, and `bench` for `make bench`.
 //!
-//! Owns: the words of the command line and the exit code.
-//! Must not touch: any file. A chore that writes would be a target of `make fix`.
+//! Owns: the command line and the exit code.
+//! Must not touch: any file. A task that writes would belong to `make fix`.
 
 mod bench;
 mod tidy;
@@ -15,11 +15,11 @@ fn main() -> anyhow::Result<ExitCode> {
     match words.as_slice() {
         ["tidy"] => Ok(report(&tidy::findings(&tree::Tree::of_this_repository()?))),
         ["bench", longshore, commits] => Ok(match bench::run(longshore, commits)? {
-            bench::Outcome::Held => ExitCode::SUCCESS,
-            bench::Outcome::Missed => ExitCode::FAILURE,
+            bench::Outcome::Within => ExitCode::SUCCESS,
+            bench::Outcome::Exceeded => ExitCode::FAILURE,
         }),
         _ => anyhow::bail!(
-            "unknown chore\n\nhint: `tidy`, or `bench <path of the longshore binary> <path of commit_bench>`"
+            "unknown task\n\nhint: `tidy`, or `bench <path of the longshore binary> <path of commit_bench>`"
         ),
     }
 }
@@ -29,9 +29,9 @@ fn report(findings: &[tidy::Finding]) -> ExitCode {
         println!("{finding}");
     }
     if findings.is_empty() {
-        println!("tidy: nothing to complain about");
+        println!("tidy: no findings");
         return ExitCode::SUCCESS;
     }
-    println!("tidy: {} to put right", findings.len());
+    println!("tidy: {} findings", findings.len());
     ExitCode::FAILURE
 }

@@ -1,21 +1,22 @@
-//! The rules of the house that neither the compiler nor clippy can hold.
+//! Lints of the repository that neither the compiler nor clippy has.
 //!
-//! Owns: the list of checks and the shape of a complaint.
-//! Invariant: a check reads the tree and nothing else, so the same tree always gives the same complaints.
+//! Owns: the list of checks and the format of a finding.
+//! Invariant: a check reads the tree and nothing else, so the same tree always gives the same findings.
 
-mod arrows;
 mod codes;
 mod coverage;
+mod crate_dependencies;
+mod forbidden_text;
 mod links;
 mod modules;
 mod versions;
-mod words;
+mod vocabulary;
 
 use std::fmt;
 
 use crate::tree::Tree;
 
-/// Something to put right, where it is.
+/// A violation of a check, and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -35,10 +36,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Every complaint about the tree, sorted by place.
+/// Returns all findings, sorted by place.
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
-    const CHECKS: &[fn(&Tree) -> Vec<Finding>] =
-        &[modules::check, versions::check, arrows::check, codes::check, words::check, links::check, coverage::check];
+    const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
+        modules::check,
+        versions::check,
+        crate_dependencies::check,
+        codes::check,
+        forbidden_text::check,
+        links::check,
+        coverage::check,
+        vocabulary::check,
+    ];
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
     findings
@@ -64,12 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_can_be_clicked() {
+    fn a_finding_prints_path_line_and_message() {
         assert_eq!(Finding::new("a/b.rs", 7, "too long").to_string(), "a/b.rs:7: too long");
     }
 
     #[test]
-    fn an_empty_tree_has_nothing_but_missing_pages_to_complain_about() {
+    fn an_empty_tree_has_no_findings_but_missing_pages() {
         assert!(findings(&Tree::of(&[])).iter().all(|finding| finding.path.starts_with("docs/errors/")));
     }
 }

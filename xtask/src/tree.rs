@@ -1,6 +1,6 @@
 //! The files of the repository, as text, by path from its root.
 //!
-//! Owns: which files count. Checks see nothing else, so a test hands them a tree of a few lines.
+//! Owns: which files are checked. Checks read nothing else, so a test can pass a tree of a few lines.
 //! Invariant: paths are sorted and use `/`; files that are not text are listed with no content.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
@@ -16,9 +16,9 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads the working tree this program was built from.
     pub(crate) fn of_this_repository() -> anyhow::Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the repository")?;
-        // New files count before they are added: a complaint after the commit comes too late. Whoever owns the folder does
-        // not matter for reading it: on build machines that is often somebody else.
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the repository")?;
+        // New files are checked before they are added: a finding after the commit would come too late. `safe.directory`
+        // allows a folder of another user, which is common on build machines.
         let listing = Command::new("git")
             .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)

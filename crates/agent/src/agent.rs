@@ -1,7 +1,8 @@
-//! The agent itself: reads its feed, keeps the book, and gives every generation a task.
+//! The agent itself: follows the work feed, keeps the desired work, and runs one task per generation.
 //!
-//! Owns: the connection to the control plane, and who works on what.
-//! Invariant: a message is on disk before it is acted on; a connection that ends changes nothing but what is tried next.
+//! Owns: the connection to the control plane, and which task runs which work.
+//! Invariant: a message is on disk before it is acted on; a connection that ends changes nothing but the next attempt
+//! to connect.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use longshore_model::{Driver, Work, WorkFeed, WorkKey, work::Standing};
+use longshore_model::{ReplicaKey, Work, WorkFeed, agent_protocol::CleanupState};
 use tokio::{
     sync::{Semaphore, watch},
     task::{AbortHandle, JoinHandle},
@@ -17,29 +18,30 @@ use tokio::{
 
 use crate::{
     backoff::Backoff,
-    beat::{self, Vitals},
-    book::{Book, Heard},
     config::AgentConfig,
-    drivers::Drivers,
-    files::Files,
+    control_link::ControlLink,
+    created_markers::CreatedMarkers,
+    desired_work::{DesiredWork, FeedOutcome},
+    driver_availability::DriverAvailability,
     handle::AgentHandle,
-    ledger::Ledger,
-    link::ControlLink,
-    marks::Marks,
-    replica::{self, Shared},
-    runtime::{Pokes, Runtime, docker::Docker, exec::Exec},
-    sweep,
+    heartbeat::{self, HeartbeatState},
+    orphan_gc,
+    replica::{self, AgentContext},
+    runtime::{self, RuntimeContext},
+    secret_files::SecretFiles,
+    wakeups::Wakeups,
+    work_file::WorkFile,
 };
 
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartAgentError {
-    /// Its folder cannot be used.
+    /// The data folder cannot be read or written.
     #[error("`{}` cannot be used", folder.display())]
     Folder {
-        /// Which.
+        /// [`AgentConfig::data_dir`].
         folder: std::path::PathBuf,
-        /// Why.
+        /// The error of the file system.
         #[source]
         cause: io::Error,
     },
@@ -47,186 +49,169 @@ pub enum StartAgentError {
 
 /// Runs the work of one node.
 pub struct Agent {
-    shared: Arc<Shared>,
-    vitals: Arc<Vitals>,
-    ledger: Ledger,
-    book: Arc<Mutex<Book>>,
-    workers: BTreeMap<WorkKey, Worker>,
-    sweeper: Option<AbortHandle>,
+    ctx: Arc<AgentContext>,
+    heartbeat: Arc<HeartbeatState>,
+    work_file: WorkFile,
+    desired: Arc<Mutex<DesiredWork>>,
+    workers: BTreeMap<ReplicaKey, Worker>,
+    orphan_gc: Option<AbortHandle>,
 }
 
-/// A task and the wish it follows.
+/// The task of one generation, and the channel with its newest work.
 struct Worker {
-    wish: watch::Sender<Work>,
+    work: watch::Sender<Work>,
     task: JoinHandle<()>,
 }
 
 impl Agent {
-    /// Starts an agent: it adopts what runs, takes up the work it had, and connects.
+    /// Starts an agent: it adopts what runs, resumes the work in its work file, and connects.
     pub fn start(config: &AgentConfig, link: Arc<dyn ControlLink>) -> Result<AgentHandle, StartAgentError> {
         let unusable = |cause| StartAgentError::Folder { folder: config.data_dir.clone(), cause };
-        let ledger = Ledger::in_folder(&config.data_dir).map_err(unusable)?;
-        let book = Arc::new(Mutex::new(ledger.read().map_err(unusable)?));
-        let pokes = Arc::new(Pokes::default());
-        let marks = Marks::in_folder(&config.data_dir).map_err(unusable)?;
-        let shared = Arc::new(Shared {
-            runtimes: runtimes(config, &link, &pokes, &marks).map_err(unusable)?,
+        let work_file = WorkFile::in_folder(&config.data_dir).map_err(unusable)?;
+        let desired = Arc::new(Mutex::new(work_file.read().map_err(unusable)?));
+        let wakeups = Arc::new(Wakeups::default());
+        let markers = CreatedMarkers::in_folder(&config.data_dir).map_err(unusable)?;
+        let building = RuntimeContext { config, link: &link, wakeups: &wakeups, markers: &markers };
+        let ctx = Arc::new(AgentContext {
+            runtimes: runtime::enabled(&building).map_err(unusable)?,
             link: Arc::clone(&link),
             outbox: Arc::default(),
-            drivers: Drivers::default(),
-            pokes,
-            marks,
-            files: Files::in_folder(config.secrets_dir.clone()),
-            permits: Semaphore::new(config.parallel_starts.max(1)),
-            farewell: config.farewell,
+            drivers: DriverAvailability::default(),
+            wakeups,
+            markers,
+            files: SecretFiles::in_folder(config.secrets_dir.clone()),
+            start_permits: Semaphore::new(config.parallel_starts.max(1)),
+            deregistration_delay: config.deregistration_delay,
         });
-        let vitals = Arc::new(Vitals::default());
-        let tasks = vec![
-            tokio::spawn(Arc::clone(&shared.outbox).deliver(link)),
-            tokio::spawn(beat::beat(Arc::clone(&shared), Arc::clone(&vitals), config.heartbeat_interval)),
-            tokio::spawn(beat::listen_to_drivers(Arc::clone(&shared), Arc::clone(&vitals), config.heartbeat_interval)),
-            tokio::spawn(beat::sample(Arc::clone(&shared), Arc::clone(&vitals), config.status_interval)),
-        ];
+        let heartbeat = Arc::new(HeartbeatState::default());
         let agent = Self {
-            shared: Arc::clone(&shared),
-            vitals,
-            ledger,
-            book: Arc::clone(&book),
+            ctx: Arc::clone(&ctx),
+            heartbeat: Arc::clone(&heartbeat),
+            work_file,
+            desired: Arc::clone(&desired),
             workers: BTreeMap::new(),
-            sweeper: None,
+            orphan_gc: None,
         };
-        let tasks = tasks.into_iter().chain([tokio::spawn(agent.follow())]).collect();
-        Ok(AgentHandle::new(shared, book, tasks, config.data_dir.clone()))
+        let tasks = vec![
+            tokio::spawn(Arc::clone(&ctx.outbox).deliver(link)),
+            tokio::spawn(heartbeat::send(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
+            tokio::spawn(heartbeat::probe_drivers(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
+            tokio::spawn(heartbeat::collect_samples(Arc::clone(&ctx), Arc::clone(&heartbeat), config.status_interval)),
+            tokio::spawn(agent.run()),
+        ];
+        Ok(AgentHandle::new(ctx, desired, tasks, config.data_dir.clone()))
     }
 
-    async fn follow(mut self) {
-        let known: Vec<Work> = self.book().work().cloned().collect();
-        for work in known {
-            self.take_up(work);
+    async fn run(mut self) {
+        let resumed: Vec<Work> = self.desired().work().cloned().collect();
+        for work in resumed {
+            self.assign(work);
         }
-        let mut backoff = Backoff::for_neighbours();
+        let mut backoff = Backoff::for_requests();
         loop {
-            let known = self.book().cursor();
-            match self.shared.link.connect(known).await {
+            let cursor = self.desired().cursor();
+            match self.ctx.link.connect(cursor).await {
                 Ok(mut feed) => {
-                    backoff = Backoff::for_neighbours();
-                    // Whoever is on the other side now may have heard nothing of what was said before.
-                    self.shared.outbox.repeat_all();
+                    backoff = Backoff::for_requests();
+                    // The server may be another one now, without the reports sent before.
+                    self.ctx.outbox.resend_all();
                     while let Some(message) = feed.recv().await {
-                        self.hear(message).await;
+                        self.apply(message).await;
                     }
                 }
                 Err(error) => tracing::debug!(%error, "not connected"),
             }
-            tokio::time::sleep(backoff.pause()).await;
+            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 
-    async fn hear(&mut self, message: WorkFeed) {
+    async fn apply(&mut self, message: WorkFeed) {
         let is_snapshot = matches!(message, WorkFeed::Snapshot { .. });
-        let heard = self.book().take(message);
-        let Heard::News { changed, gone } = heard else { return };
-        self.note().await;
+        let outcome = self.desired().apply(message);
+        let FeedOutcome::Applied { changed, gone } = outcome else { return };
+        self.save().await;
         for key in gone {
-            self.let_go(&key);
+            self.unassign(&key);
         }
         for work in changed {
-            self.take_up(work);
+            self.assign(work);
         }
-        let cursor = self.book().cursor();
-        self.vitals.heard(cursor);
+        let cursor = self.desired().cursor();
+        self.heartbeat.set_cursor(cursor);
         if is_snapshot {
-            self.sweep();
+            self.start_orphan_gc();
         }
     }
 
-    async fn note(&self) {
-        let (ledger, book) = (self.ledger.clone(), self.book().clone());
-        let written = tokio::task::spawn_blocking(move || ledger.write(&book)).await;
-        // The work is done all the same: a full disk must not stop a rollout, only the memory of it.
+    async fn save(&self) {
+        let (work_file, desired) = (self.work_file.clone(), self.desired().clone());
+        let written = tokio::task::spawn_blocking(move || work_file.write(&desired)).await;
+        // The work is carried out anyway: a full disk must not stop a rollout.
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "the list of work could not be written to disk");
+            tracing::warn!(%error, "the desired work could not be written to disk");
         }
     }
 
-    fn take_up(&mut self, work: Work) {
+    fn assign(&mut self, work: Work) {
         if let Some(worker) = self.workers.get(&work.key)
-            && worker.wish.send(work.clone()).is_ok()
+            && worker.work.send(work.clone()).is_ok()
         {
             return;
         }
         let key = work.key.clone();
-        let (wish, wished) = watch::channel(work);
-        let task = tokio::spawn(replica::run(Arc::clone(&self.shared), wished));
-        self.workers.insert(key, Worker { wish, task });
+        let (sender, newest) = watch::channel(work);
+        let task = tokio::spawn(replica::run(Arc::clone(&self.ctx), newest));
+        self.workers.insert(key, Worker { work: sender, task });
     }
 
-    /// A generation is no longer ours: its task ends at the next safe point, and whatever is left of it is swept away.
-    fn let_go(&mut self, key: &WorkKey) {
-        let Some(Worker { wish, task }) = self.workers.remove(key) else { return };
-        drop(wish);
-        let (shared, key, book) = (Arc::clone(&self.shared), key.clone(), Arc::clone(&self.book));
+    /// A generation is no longer this node's: its task ends at the next safe point, then its attempts are removed.
+    fn unassign(&mut self, key: &ReplicaKey) {
+        let Some(Worker { work, task }) = self.workers.remove(key) else { return };
+        drop(work);
+        let (ctx, key, desired) = (Arc::clone(&self.ctx), key.clone(), Arc::clone(&self.desired));
         tokio::spawn(async move {
             let _ = task.await;
-            // It may be ours again by now.
-            if lock(&book).get(&key).is_some() {
+            // It may have been assigned again meanwhile.
+            if lock(&desired).get(&key).is_some() {
                 return;
             }
-            shared.outbox.forget(&key);
-            shared.pokes.forget(&key);
-            for runtime in shared.runtimes.values() {
-                for found in runtime.attempts(&key).await.unwrap_or_default() {
-                    let _ = replica::end_found(&shared, runtime, &found).await;
+            ctx.outbox.forget(&key);
+            ctx.wakeups.forget(&key);
+            for runtime in ctx.runtimes.values() {
+                for existing in runtime.attempts(&key).await.unwrap_or_default() {
+                    let _ = replica::stop_and_remove(&ctx, &**runtime, &existing).await;
                 }
-                let work: Vec<Work> = lock(&book).work().cloned().collect();
-                let _ = runtime.tidy(work.iter()).await;
+                let work: Vec<Work> = lock(&desired).work().cloned().collect();
+                let _ = runtime.remove_unused_networks(&work).await;
             }
-            let _ = replica::forget_leftovers(&shared, || lock(&book).clone()).await;
+            let _ = replica::remove_stale_attempt_data(&ctx, || lock(&desired).clone()).await;
         });
     }
 
-    fn sweep(&mut self) {
-        if let Some(earlier) = self.sweeper.take() {
+    fn start_orphan_gc(&mut self) {
+        if let Some(earlier) = self.orphan_gc.take() {
             earlier.abort();
         }
-        self.vitals.stands(Standing::Settling);
-        let wanted = self.book().work().map(|work| work.key.clone()).collect();
-        let (shared, vitals) = (Arc::clone(&self.shared), Arc::clone(&self.vitals));
-        let book = Arc::clone(&self.book);
-        let sweeping = async move {
-            sweep::sweep(&shared, &wanted).await;
-            vitals.stands(Standing::Settled);
-            if let Err(error) = replica::forget_leftovers(&shared, || lock(&book).clone()).await {
-                tracing::debug!(%error, "leftovers of earlier attempts are looked for next time");
+        self.heartbeat.set_cleanup(CleanupState::InProgress);
+        let keys = self.desired().work().map(|work| work.key.clone()).collect();
+        let (ctx, heartbeat) = (Arc::clone(&self.ctx), Arc::clone(&self.heartbeat));
+        let desired = Arc::clone(&self.desired);
+        let collecting = async move {
+            orphan_gc::remove_orphans(&ctx, &keys).await;
+            heartbeat.set_cleanup(CleanupState::Done);
+            if let Err(error) = replica::remove_stale_attempt_data(&ctx, || lock(&desired).clone()).await {
+                tracing::debug!(%error, "files and markers of removed attempts stay until the next snapshot");
             }
         };
-        self.sweeper = Some(tokio::spawn(sweeping).abort_handle());
+        self.orphan_gc = Some(tokio::spawn(collecting).abort_handle());
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+    fn desired(&self) -> MutexGuard<'_, DesiredWork> {
+        lock(&self.desired)
     }
 }
 
-fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    // A message is taken in as a whole, or the process is gone.
-    book.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn runtimes(
-    config: &AgentConfig,
-    link: &Arc<dyn ControlLink>,
-    pokes: &Arc<Pokes>,
-    marks: &Marks,
-) -> io::Result<BTreeMap<Driver, Arc<Runtime>>> {
-    let mut runtimes = BTreeMap::new();
-    if let Some(docker) = config.docker.clone() {
-        let docker = Docker::new(config, docker, Arc::clone(link), Arc::clone(pokes), marks.clone());
-        runtimes.insert(Driver::Docker, Arc::new(Runtime::Docker(docker)));
-    }
-    if let Some(exec) = config.exec.clone() {
-        let exec = Exec::new(config, exec, Arc::clone(pokes))?;
-        runtimes.insert(Driver::Exec, Arc::new(Runtime::Exec(exec)));
-    }
-    Ok(runtimes)
+fn lock(desired: &Mutex<DesiredWork>) -> MutexGuard<'_, DesiredWork> {
+    // A message is applied as a whole, so a panic elsewhere leaves no partial update.
+    desired.lock().unwrap_or_else(PoisonError::into_inner)
 }

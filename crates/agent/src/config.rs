@@ -1,6 +1,6 @@
-//! What an agent must be told before it starts.
+//! The settings of an agent and of its drivers.
 //!
-//! Owns: settings of one node, with their defaults.
+//! Owns: their defaults.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -9,33 +9,33 @@ use longshore_model::NodeName;
 /// Settings of one agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// The node it stands for.
+    /// The node it runs on.
     pub node: NodeName,
-    /// The cluster it belongs to. What carries another id is not ours.
+    /// The cluster it belongs to. Containers, networks and volumes with another id are foreign.
     pub cluster_id: String,
-    /// Where it keeps what must survive a restart.
+    /// Where it keeps what must survive a restart of the agent.
     pub data_dir: PathBuf,
-    /// Where secrets are put for replicas to read. Memory, never disk; where it is not, a tmpfs is mounted there.
+    /// Where secrets are written for replicas to read. A tmpfs is mounted there unless it is one already.
     pub secrets_dir: PathBuf,
-    /// Containers, where there is an engine.
+    /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
-    /// Plain processes, where they are allowed.
+    /// Enables the Exec driver.
     pub exec: Option<ExecConfig>,
     /// Time between two heartbeats.
     pub heartbeat_interval: Duration,
     /// Time between two samples of pressure and usage, 5 s to 5 min.
     pub status_interval: Duration,
-    /// Starts under way at once, per driver. More would not be faster and would starve what already runs.
+    /// Most starts at once, over all drivers. More would not be faster and would slow down what already runs.
     pub parallel_starts: usize,
-    /// Images fetched at once.
+    /// Most image pulls at once.
     pub parallel_pulls: usize,
-    /// How long a replica that can be reached from outside goes on serving after it was told to stop: whoever sends it
-    /// requests needs this time to hear of it. Never longer than its grace.
-    pub farewell: Duration,
+    /// How long a replica with published ports keeps serving after its stop was decided, so that clients can stop
+    /// sending it requests. Never longer than its grace period.
+    pub deregistration_delay: Duration,
 }
 
 impl AgentConfig {
-    /// Settings of a node without any driver.
+    /// The defaults, without any driver.
     pub fn new(node: NodeName, cluster_id: impl Into<String>, data_dir: impl Into<PathBuf>) -> Self {
         let data_dir = data_dir.into();
         Self {
@@ -49,8 +49,8 @@ impl AgentConfig {
             status_interval: Duration::from_secs(30),
             parallel_starts: 8,
             parallel_pulls: 8,
-            // What the rest of the cluster may take to route around a replica that fails.
-            farewell: Duration::from_secs(1),
+            // The time in which the rest of the cluster routes around a failed replica.
+            deregistration_delay: Duration::from_secs(1),
         }
     }
 }
@@ -60,12 +60,12 @@ impl AgentConfig {
 pub struct DockerConfig {
     /// The engine's socket.
     pub socket: PathBuf,
-    /// Address of the host on which ports of the cluster's ingress are reachable on this node. The engine picks the number.
+    /// Host address that ingress ports are bound to. The engine chooses the port number.
     pub ingress_bind: IpAddr,
 }
 
 impl DockerConfig {
-    /// An engine at this socket, with ingress ports for the node alone.
+    /// The engine at this socket, with ingress ports bound to the loopback address.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into(), ingress_bind: IpAddr::from([127, 0, 0, 1]) }
     }

@@ -1,111 +1,111 @@
-//! What the rest of the daemon holds of a running agent.
+//! The daemon's handle to a running agent.
 //!
-//! Owns: finding the replica that is asked about, and letting go of the agent without touching what it runs.
+//! Owns: finding the replica a request is about, and shutting down the agent without touching what it runs.
 
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longshore_model::{Attempt, Sighting, WorkKey, node::Survey};
+use longshore_model::{Attempt, ReplicaKey, ReplicaReport, node::NodeFingerprint};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
 
 use crate::{
-    book::Book,
-    replica::Shared,
+    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
+    desired_work::DesiredWork,
+    fingerprint,
+    replica::AgentContext,
     runtime::{Handle, Runtime, RuntimeError},
-    session::{ExecRequest, ExecSession, LogLine, LogOptions},
-    survey,
 };
 
-/// A running agent. Dropping it leaves the agent running.
+/// A running agent. Dropping the handle leaves the agent running.
 pub struct AgentHandle {
-    shared: Arc<Shared>,
-    book: Arc<Mutex<Book>>,
+    ctx: Arc<AgentContext>,
+    desired: Arc<Mutex<DesiredWork>>,
     tasks: Vec<JoinHandle<()>>,
     data_dir: PathBuf,
 }
 
-/// Why a replica could not be asked.
+/// Why logs or exec of a replica failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplicaUnknown {
-    /// Nothing of that slot is here.
+pub enum ReplicaAccessError {
+    /// The attempt does not exist on this node.
     #[error("`{0}` has never been started on this node")]
-    NotHere(String),
-    /// Its driver said no.
+    NotFound(String),
+    /// The driver failed.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
 }
 
 impl AgentHandle {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        book: Arc<Mutex<Book>>,
+        ctx: Arc<AgentContext>,
+        desired: Arc<Mutex<DesiredWork>>,
         tasks: Vec<JoinHandle<()>>,
         data_dir: PathBuf,
     ) -> Self {
-        Self { shared, book, tasks, data_dir }
+        Self { ctx, desired, tasks, data_dir }
     }
 
-    /// The output of one start of a generation.
+    /// The output of one attempt.
     pub async fn logs(
         &self,
-        key: &WorkKey,
+        key: &ReplicaKey,
         attempt: Attempt,
         options: LogOptions,
-    ) -> Result<mpsc::Receiver<LogLine>, ReplicaUnknown> {
+    ) -> Result<mpsc::Receiver<LogLine>, ReplicaAccessError> {
         let (runtime, handle) = self.find(key, attempt).await?;
         Ok(runtime.logs(&handle, options).await?)
     }
 
-    /// Runs a command beside it.
+    /// Runs a command next to the process of one attempt.
     pub async fn exec(
         &self,
-        key: &WorkKey,
+        key: &ReplicaKey,
         attempt: Attempt,
         request: ExecRequest,
-    ) -> Result<ExecSession, ReplicaUnknown> {
+    ) -> Result<ExecSession, ReplicaAccessError> {
         let (runtime, handle) = self.find(key, attempt).await?;
-        Ok(runtime.session(&handle, request).await?)
+        Ok(runtime.exec(&handle, request).await?)
     }
 
-    /// What this machine is and has.
-    pub async fn survey(&self) -> Survey {
-        survey::survey(&self.shared, &self.data_dir).await
+    /// Platform, capacity and available drivers of this machine.
+    pub async fn fingerprint(&self) -> NodeFingerprint {
+        fingerprint::collect(&self.ctx, &self.data_dir).await
     }
 
-    /// Changes whenever a driver comes or goes: what a survey says may differ from then on.
-    pub fn driver_turns(&self) -> watch::Receiver<u64> {
-        self.shared.drivers.turns()
+    /// Changes whenever a driver becomes available or unavailable, after which the fingerprint may differ.
+    pub fn driver_changes(&self) -> watch::Receiver<u64> {
+        self.ctx.drivers.changes()
     }
 
-    /// What was last reported of a generation.
-    pub fn last_seen(&self, key: &WorkKey) -> Option<Sighting> {
-        self.shared.outbox.last(key)
+    /// The last report about a generation.
+    pub fn last_report(&self, key: &ReplicaKey) -> Option<ReplicaReport> {
+        self.ctx.outbox.last_report(key)
     }
 
-    /// Ends the agent, and nothing it runs.
+    /// Ends the agent and leaves everything it runs running.
     pub fn shut_down(&self) {
         for task in &self.tasks {
             task.abort();
         }
-        self.shared.files.let_go();
+        self.ctx.files.unmount_if_empty();
     }
 
-    async fn find(&self, key: &WorkKey, attempt: Attempt) -> Result<(Arc<Runtime>, Handle), ReplicaUnknown> {
+    async fn find(&self, key: &ReplicaKey, attempt: Attempt) -> Result<(Arc<dyn Runtime>, Handle), ReplicaAccessError> {
         let driver = {
-            let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-            book.get(key).map(|work| work.spec.driver)
+            let desired = self.desired.lock().unwrap_or_else(PoisonError::into_inner);
+            desired.get(key).map(|work| work.spec.driver)
         };
-        if let Some(runtime) = driver.and_then(|driver| self.shared.runtimes.get(&driver)) {
+        if let Some(runtime) = driver.and_then(|driver| self.ctx.runtimes.get(&driver)) {
             let attempts = runtime.attempts(key).await?;
-            if let Some(found) = attempts.into_iter().find(|found| found.attempt == attempt) {
-                return Ok((Arc::clone(runtime), found.handle));
+            if let Some(existing) = attempts.into_iter().find(|existing| existing.attempt == attempt) {
+                return Ok((Arc::clone(runtime), existing.handle));
             }
         }
-        Err(ReplicaUnknown::NotHere(key.slot.printed(&key.group)))
+        Err(ReplicaAccessError::NotFound(key.slot.replica_id(&key.group)))
     }
 }

@@ -1,38 +1,40 @@
-//! The node: runs what it is told to run, and says what became of it.
+//! The agent of a node: runs the work it is given and reports the state of every replica.
 //!
-//! Owns: drivers for containers and plain processes, health, pressure, and the truth about what runs on one machine.
-//! Must not touch: placement. An agent never asks why it was given a replica, and never starts one again on its own:
-//! which attempt runs is decided by the control plane.
-//! Invariant: nothing is stopped because somebody is silent. A replica ends when its work says so, and whatever else is
-//! on the machine is left alone.
+//! Owns: drivers for containers and plain processes, health checks, pressure samples, and the observed state of one
+//! machine.
+//! Must not touch: placement. The agent never asks why it was given a replica and never restarts one on its own: the
+//! control plane decides which attempt runs.
+//! Invariant: nothing is stopped because the control plane or a driver does not answer. A replica is stopped only when
+//! its work says so or a snapshot no longer lists it, and anything else on the machine is left alone.
 
 mod agent;
+mod atomic_file;
+mod attach;
 mod backoff;
-mod beat;
-mod book;
 mod config;
-mod drivers;
-mod files;
+mod control_link;
+mod created_markers;
+mod desired_work;
+mod driver_availability;
+mod error_chain;
+mod fingerprint;
 mod handle;
-mod ledger;
-mod link;
-mod marks;
+mod heartbeat;
+mod orphan_gc;
 mod outbox;
 mod pressure;
 mod pulls;
 mod replica;
 mod runtime;
-mod session;
+mod secret_files;
 pub mod shim;
-mod sighting;
-mod survey;
-mod sweep;
+mod status_report;
+mod wakeups;
+mod work_file;
 
 pub use agent::{Agent, StartAgentError};
+pub use attach::{ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
-pub use handle::{AgentHandle, ReplicaUnknown};
-pub use link::{ControlLink, FileContents, Heard, LinkError, RegistryLogin};
+pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
+pub use handle::{AgentHandle, ReplicaAccessError};
 pub use runtime::RuntimeError;
-pub use session::{
-    ExecInput, ExecOutput, ExecRequest, ExecSession, Follow, LogLine, LogOptions, LogStream, Output, Terminal,
-};

@@ -1,8 +1,8 @@
-//! Images on their way to this machine.
+//! Image pulls of this machine.
 //!
-//! Owns: one fetch per image however many replicas wait for it, how many run at once, and the pauses between tries.
-//! Must not touch: replicas. They hold a ticket and read the news; the fetch ends when the last ticket is dropped.
-//! Invariant: an image is tried for ever while anybody waits, and a stuck one holds up nobody who waits for another.
+//! Owns: one pull per image however many replicas wait for it, how many run at once, and the pauses between tries.
+//! Must not touch: replicas. They hold a [`PullHandle`] and read its status; dropping the last handle cancels the pull.
+//! Invariant: a pull is retried for as long as a handle exists, and a stuck pull does not delay another image.
 
 use std::{
     collections::BTreeMap,
@@ -18,48 +18,49 @@ use tokio::{
 
 use crate::backoff::Backoff;
 
-/// An image as asked for.
+/// The image to pull.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ImageWanted {
+pub(crate) struct ImageRequest {
     pub(crate) reference: String,
-    /// `os/arch`, empty for the engine's own.
+    /// `os/arch`; empty for the engine's own platform.
     pub(crate) platform: String,
 }
 
-/// How a fetch stands.
+/// The status of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PullNews {
-    /// Under way.
-    Fetching(Amount),
-    /// It failed, and is tried again after the pause.
+pub(crate) enum PullStatus {
+    /// A try is under way, or waits for one of the parallel pulls to end.
+    Pulling(PullProgress),
+    /// A try failed; the next one starts after the pause.
     Failed { reason: String, tries: u64, pause: Duration },
-    /// The image is here.
+    /// The image is on this node.
     Done,
 }
 
-/// How much of an image has arrived, as far as the registry has said how big it is.
+/// Downloaded bytes, over the layers whose size is known so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
+pub(crate) struct PullProgress {
     pub(crate) done_bytes: u64,
     pub(crate) total_bytes: u64,
 }
 
-/// Where a fetch tells how far it is.
-pub(crate) type Progress = watch::Sender<PullNews>;
-/// One try at fetching an image, with the reason in words if it fails.
-pub(crate) type Fetch = Arc<dyn Fn(ImageWanted, Arc<Progress>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+/// Where a pull publishes its status.
+pub(crate) type PullStatusSender = watch::Sender<PullStatus>;
+/// One try to pull an image. The error is a message for people.
+pub(crate) type PullFn =
+    Arc<dyn Fn(ImageRequest, Arc<PullStatusSender>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// A place in the queue for an image.
+/// Keeps a pull alive and shows its status.
 #[derive(Debug)]
-pub(crate) struct Ticket {
-    pub(crate) news: watch::Receiver<PullNews>,
+pub(crate) struct PullHandle {
+    pub(crate) status: watch::Receiver<PullStatus>,
     _pull: Arc<Pull>,
 }
 
 #[derive(Debug)]
 struct Pull {
-    news: watch::Receiver<PullNews>,
-    hurry: Arc<Notify>,
+    status: watch::Receiver<PullStatus>,
+    retry_now: Arc<Notify>,
     task: AbortHandle,
 }
 
@@ -69,78 +70,78 @@ impl Drop for Pull {
     }
 }
 
-/// All fetches of a driver.
+/// All pulls of a driver.
 pub(crate) struct Pulls {
-    fetch: Fetch,
+    pull: PullFn,
     permits: Arc<Semaphore>,
     backoff: Backoff,
-    running: Mutex<BTreeMap<ImageWanted, Weak<Pull>>>,
+    running: Mutex<BTreeMap<ImageRequest, Weak<Pull>>>,
 }
 
 impl Pulls {
-    pub(crate) fn new(parallel: usize, backoff: Backoff, fetch: Fetch) -> Self {
-        Self { fetch, permits: Arc::new(Semaphore::new(parallel.max(1))), backoff, running: Mutex::default() }
+    pub(crate) fn new(parallel: usize, backoff: Backoff, pull: PullFn) -> Self {
+        Self { pull, permits: Arc::new(Semaphore::new(parallel.max(1))), backoff, running: Mutex::default() }
     }
 
-    /// Joins the fetch of an image, or begins one. Whoever joins one that is pausing ends the pause: a replica that comes
-    /// now is usually there because somebody has just mended what was wrong.
-    pub(crate) fn join(&self, wanted: &ImageWanted) -> Ticket {
+    /// Joins the pull of an image, or begins one. Joining ends a pause between tries, because a new replica often
+    /// exists because somebody has just fixed the cause of the failure.
+    pub(crate) fn join(&self, image: &ImageRequest) -> PullHandle {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.retain(|_, pull| pull.strong_count() > 0);
         let unfinished =
-            running.get(wanted).and_then(Weak::upgrade).filter(|pull| *pull.news.borrow() != PullNews::Done);
+            running.get(image).and_then(Weak::upgrade).filter(|pull| *pull.status.borrow() != PullStatus::Done);
         let pull = unfinished.unwrap_or_else(|| {
-            let pull = Arc::new(self.begin(wanted.clone()));
-            running.insert(wanted.clone(), Arc::downgrade(&pull));
+            let pull = Arc::new(self.begin(image.clone()));
+            running.insert(image.clone(), Arc::downgrade(&pull));
             pull
         });
-        pull.hurry.notify_one();
-        Ticket { news: pull.news.clone(), _pull: pull }
+        pull.retry_now.notify_one();
+        PullHandle { status: pull.status.clone(), _pull: pull }
     }
 
-    fn begin(&self, wanted: ImageWanted) -> Pull {
-        let (progress, news) = watch::channel(PullNews::Fetching(Amount::default()));
-        let hurry = Arc::new(Notify::new());
-        let errand = Errand {
-            fetch: Arc::clone(&self.fetch),
+    fn begin(&self, image: ImageRequest) -> Pull {
+        let (sender, status) = watch::channel(PullStatus::Pulling(PullProgress::default()));
+        let retry_now = Arc::new(Notify::new());
+        let task = PullTask {
+            pull: Arc::clone(&self.pull),
             permits: Arc::clone(&self.permits),
             backoff: self.backoff.clone(),
-            hurry: Arc::clone(&hurry),
-            progress: Arc::new(progress),
+            retry_now: Arc::clone(&retry_now),
+            status: Arc::new(sender),
         };
-        let task = tokio::spawn(errand.run(wanted)).abort_handle();
-        Pull { news, hurry, task }
+        let task = tokio::spawn(task.run(image)).abort_handle();
+        Pull { status, retry_now, task }
     }
 }
 
-/// One image, tried until it is here.
-struct Errand {
-    fetch: Fetch,
+/// Tries to pull one image until it succeeds.
+struct PullTask {
+    pull: PullFn,
     permits: Arc<Semaphore>,
     backoff: Backoff,
-    hurry: Arc<Notify>,
-    progress: Arc<Progress>,
+    retry_now: Arc<Notify>,
+    status: Arc<PullStatusSender>,
 }
 
-impl Errand {
-    async fn run(mut self, wanted: ImageWanted) {
+impl PullTask {
+    async fn run(mut self, image: ImageRequest) {
         for tries in 1.. {
             let outcome = {
-                // Held for one try and not for the pauses: eight images that do not exist must not keep out one that does.
+                // Held during a try and not during pauses, so that images that do not exist cannot block one that does.
                 let Ok(_permit) = self.permits.acquire().await else { return };
-                (self.fetch)(wanted.clone(), Arc::clone(&self.progress)).await
+                (self.pull)(image.clone(), Arc::clone(&self.status)).await
             };
             let Err(reason) = outcome else {
-                self.progress.send_replace(PullNews::Done);
+                self.status.send_replace(PullStatus::Done);
                 return;
             };
-            let pause = self.backoff.pause();
-            tracing::warn!(image = wanted.reference, reason, tries, "image pull failed; will retry");
-            // Whoever joined while the try was under way has waited for it, and asks for no other.
-            let _ = tokio::time::timeout(Duration::ZERO, self.hurry.notified()).await;
-            self.progress.send_replace(PullNews::Failed { reason, tries, pause });
-            let _ = tokio::time::timeout(pause, self.hurry.notified()).await;
-            self.progress.send_replace(PullNews::Fetching(Amount::default()));
+            let pause = self.backoff.next_pause();
+            tracing::warn!(image = image.reference, reason, tries, "image pull failed; will retry");
+            // A replica that joined during the try does not ask for another one at once.
+            let _ = tokio::time::timeout(Duration::ZERO, self.retry_now.notified()).await;
+            self.status.send_replace(PullStatus::Failed { reason, tries, pause });
+            let _ = tokio::time::timeout(pause, self.retry_now.notified()).await;
+            self.status.send_replace(PullStatus::Pulling(PullProgress::default()));
         }
     }
 }
@@ -153,22 +154,22 @@ mod tests {
 
     use super::*;
 
-    fn image(name: &str) -> ImageWanted {
-        ImageWanted { reference: name.to_owned(), platform: String::new() }
+    fn image(name: &str) -> ImageRequest {
+        ImageRequest { reference: name.to_owned(), platform: String::new() }
     }
 
     fn short() -> Backoff {
-        Backoff::from(Duration::from_millis(20), Duration::from_secs(1))
+        Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
     }
 
-    /// Counts tries; those up to the given number fail, images named `stuck` never end.
+    /// Counts tries. The first `failing` fail, and a pull of the image `stuck` never ends.
     fn pulls(failing: u64, backoff: Backoff) -> (Pulls, Arc<AtomicU64>) {
         let tries = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&tries);
-        let fetch: Fetch = Arc::new(move |wanted, _| {
+        let pull: PullFn = Arc::new(move |image, _| {
             let nth = counted.fetch_add(1, Ordering::SeqCst) + 1;
             async move {
-                if wanted.reference == "stuck" {
+                if image.reference == "stuck" {
                     std::future::pending::<()>().await;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -176,25 +177,25 @@ mod tests {
             }
             .boxed()
         });
-        (Pulls::new(2, backoff, fetch), tries)
+        (Pulls::new(2, backoff, pull), tries)
     }
 
-    async fn done(ticket: &mut Ticket) {
-        ticket.news.wait_for(|news| *news == PullNews::Done).await.unwrap();
+    async fn done(pull: &mut PullHandle) {
+        pull.status.wait_for(|status| *status == PullStatus::Done).await.unwrap();
     }
 
     #[tokio::test]
-    async fn fifty_replicas_fetch_an_image_once() {
+    async fn fifty_replicas_pull_an_image_once() {
         let (pulls, tries) = pulls(0, short());
-        let mut tickets: Vec<Ticket> = (0..50).map(|_| pulls.join(&image("web"))).collect();
-        for ticket in &mut tickets {
-            done(ticket).await;
+        let mut handles: Vec<PullHandle> = (0..50).map(|_| pulls.join(&image("web"))).collect();
+        for handle in &mut handles {
+            done(handle).await;
         }
         assert_eq!(tries.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
-    async fn a_failing_image_is_tried_with_growing_pauses_until_it_is_there() {
+    async fn a_failing_pull_is_retried_with_growing_pauses_until_it_succeeds() {
         let (pulls, tries) = pulls(3, short());
         let began = tokio::time::Instant::now();
         done(&mut pulls.join(&image("web"))).await;
@@ -203,17 +204,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newcomer_ends_the_pause() {
-        let (pulls, _) = pulls(1, Backoff::from(Duration::from_mins(5), Duration::from_mins(5)));
+    async fn joining_a_pull_ends_its_pause() {
+        let (pulls, _) = pulls(1, Backoff::new(Duration::from_mins(5), Duration::from_mins(5)));
         let mut first = pulls.join(&image("web"));
-        first.news.wait_for(|news| matches!(news, PullNews::Failed { .. })).await.unwrap();
+        first.status.wait_for(|status| matches!(status, PullStatus::Failed { .. })).await.unwrap();
         let second =
             tokio::time::timeout(Duration::from_secs(20), async { done(&mut pulls.join(&image("web"))).await });
         assert!(second.await.is_ok(), "it waited for the pause to end");
     }
 
     #[tokio::test]
-    async fn a_stuck_image_does_not_hold_up_another_and_ends_with_its_last_waiter() {
+    async fn a_stuck_pull_does_not_delay_another_and_ends_with_its_last_handle() {
         let (pulls, tries) = pulls(0, short());
         let stuck = pulls.join(&image("stuck"));
         done(&mut pulls.join(&image("web"))).await;

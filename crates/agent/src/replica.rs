@@ -1,18 +1,18 @@
-//! One generation of a slot, from the moment it is this node's work until it no longer is.
+//! One generation of a slot, from the moment it becomes this node's work until it no longer is.
 //!
-//! Owns: the order of things: end what came before, fetch, make, start, watch; or end.
-//! Must not touch: other generations. Each has its own task, and none waits for another but for a permit to start.
-//! Invariant: what was begun at a driver is never abandoned half-way: fetching and waiting can be cancelled, making and
-//! starting cannot. Every state it passes through is said.
+//! Owns: the order of steps: clear previous attempts, prepare, launch, monitor; or stop.
+//! Must not touch: other generations. Each has its own task, and tasks only share the permits to start.
+//! Invariant: creating and starting at a driver is never cancelled half-way; preparing and waiting can be. Every state
+//! the replica passes through is reported.
 //!
 //! ```text
-//! Run:   way ──▶ prepare ──▶ launch ──▶ watch ──▶ …    a newer attempt, or Stop, cancels all but launch
-//! Stop:  end ──▶ stopped
+//! Run:   clear_previous ──▶ prepare ──▶ launch ──▶ monitor ──▶ …    a newer attempt, or Stop, cancels all but launch
+//! Stop:  stop ──▶ stopped
 //! ```
 
-mod end;
+mod clear_previous;
 mod start;
-mod way;
+mod stop;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,141 +20,149 @@ use longshore_model::{Desired, Driver, ReplicaState, Work, replica::Details};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    drivers::Drivers,
-    files::Files,
-    link::ControlLink,
-    marks::Marks,
+    control_link::ControlLink,
+    created_markers::CreatedMarkers,
+    driver_availability::DriverAvailability,
     outbox::Outbox,
-    runtime::{Handle, Pokes, Runtime, RuntimeError},
-    sighting::{self, sighting},
+    runtime::{Handle, Runtime, RuntimeError},
+    secret_files::SecretFiles,
+    status_report::{self, report},
+    wakeups::Wakeups,
 };
 
-pub(crate) use end::end_found;
+pub(crate) use clear_previous::remove_stale_attempt_data;
 use start::Launch;
-pub(crate) use way::forget_leftovers;
+pub(crate) use stop::stop_and_remove;
 
-/// Longest time between two looks at a replica nobody hinted at.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// Time between two looks while the driver does not answer.
-const LOOK_SOON: Duration = Duration::from_secs(1);
+/// Longest time between two inspections without a wake-up.
+const INSPECT_INTERVAL: Duration = Duration::from_mins(1);
+/// Time between two inspections while the driver does not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What all replicas of a node share.
-pub(crate) struct Shared {
+/// What all tasks of an agent share.
+pub(crate) struct AgentContext {
     pub(crate) link: Arc<dyn ControlLink>,
-    pub(crate) runtimes: BTreeMap<Driver, Arc<Runtime>>,
+    pub(crate) runtimes: BTreeMap<Driver, Arc<dyn Runtime>>,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) drivers: Drivers,
-    pub(crate) pokes: Arc<Pokes>,
-    pub(crate) marks: Marks,
-    pub(crate) files: Files,
-    pub(crate) permits: Semaphore,
-    pub(crate) farewell: Duration,
+    pub(crate) drivers: DriverAvailability,
+    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) markers: CreatedMarkers,
+    pub(crate) files: SecretFiles,
+    pub(crate) start_permits: Semaphore,
+    pub(crate) deregistration_delay: Duration,
 }
 
-impl Shared {
-    fn runtime(&self, work: &Work) -> Option<&Runtime> {
+impl AgentContext {
+    fn runtime(&self, work: &Work) -> Option<&dyn Runtime> {
         self.runtimes.get(&work.spec.driver).map(AsRef::as_ref)
+    }
+
+    fn report_state(&self, work: &Work, state: ReplicaState) {
+        self.outbox.push(report(work, state, None, Details::new()));
+    }
+
+    /// Removes what was kept on this node for an attempt that no longer exists.
+    fn forget_attempt(&self, container: &str) {
+        self.markers.clear(container);
+        self.files.clear(container);
     }
 }
 
-/// Carries out the newest wish about a generation until nobody wishes anything.
-pub(crate) async fn run(shared: Arc<Shared>, mut desired: watch::Receiver<Work>) {
-    while desired.has_changed().is_ok() {
-        let work = desired.borrow_and_update().clone();
+/// Carries out the newest work of a generation until its sender is dropped.
+pub(crate) async fn run(ctx: Arc<AgentContext>, mut newest: watch::Receiver<Work>) {
+    while newest.has_changed().is_ok() {
+        let work = newest.borrow_and_update().clone();
         match work.desired {
-            Desired::Run => live(&shared, &work, &mut desired).await,
+            Desired::Run => keep_running(&ctx, &work, &mut newest).await,
             Desired::Stop { grace } => {
-                let ended = async {
-                    end::end(&shared, &work, grace).await;
+                let stopped = async {
+                    stop::stop(&ctx, &work, grace).await;
                     std::future::pending::<()>().await;
                 };
                 tokio::select! {
-                    () = ended => {}
-                    () = superseded(&mut desired, &work) => {}
+                    () = stopped => {}
+                    () = superseded(&mut newest, &work) => {}
                 }
             }
         }
     }
 }
 
-/// Returns once the wish has changed in a way that matters to what is being done.
-async fn superseded(desired: &mut watch::Receiver<Work>, work: &Work) {
-    let matters = |now: &Work| {
-        let life = |work: &Work| (work.assignment.placed_at, work.assignment.terms.spec_hash.clone());
-        now.attempt != work.attempt || now.desired != work.desired || life(now) != life(work)
+/// Returns once newer work has another attempt, incarnation, spec or desired state, or the sender is dropped.
+async fn superseded(newest: &mut watch::Receiver<Work>, work: &Work) {
+    let differs = |newer: &Work| {
+        let incarnation = |work: &Work| (work.assignment.placed_at, work.assignment.reservation.spec_hash.clone());
+        newer.attempt != work.attempt || newer.desired != work.desired || incarnation(newer) != incarnation(work)
     };
-    while desired.changed().await.is_ok() {
-        if matters(&desired.borrow()) {
+    while newest.changed().await.is_ok() {
+        if differs(&newest.borrow()) {
             return;
         }
     }
 }
 
-async fn live(shared: &Shared, work: &Work, desired: &mut watch::Receiver<Work>) {
-    let Some(runtime) = shared.runtime(work) else {
+async fn keep_running(ctx: &AgentContext, work: &Work, newest: &mut watch::Receiver<Work>) {
+    let Some(runtime) = ctx.runtime(work) else {
         let reason = format!("this node has no {} driver", work.spec.driver.as_str());
-        shared.outbox.say(sighting::start_failed(work, &reason));
-        return superseded(desired, work).await;
+        ctx.outbox.push(status_report::start_failed(work, &reason));
+        return superseded(newest, work).await;
     };
     loop {
-        let ready = tokio::select! {
-            ready = start::prepare(shared, runtime, work) => ready,
-            () = superseded(desired, work) => return,
+        let prepared = tokio::select! {
+            prepared = start::prepare(ctx, runtime, work) => prepared,
+            () = superseded(newest, work) => return,
         };
-        let launch = start::launch(shared, runtime, work, ready).await;
+        let launch = start::launch(ctx, runtime, work, prepared).await;
         let rest = async {
             match launch {
-                Launch::Up(handle) => watch(shared, runtime, work, &handle).await,
-                Launch::Over => std::future::pending().await,
-                Launch::Again(pause) => tokio::time::sleep(pause).await,
+                Launch::Started(handle) => monitor(ctx, runtime, work, &handle).await,
+                Launch::Failed => std::future::pending().await,
+                Launch::RetryAfter(pause) => tokio::time::sleep(pause).await,
             }
         };
         tokio::select! {
             () = rest => {}
-            () = superseded(desired, work) => return,
+            () = superseded(newest, work) => return,
         }
     }
 }
 
-/// Says what becomes of it, for ever: an ended one may be looked at by people, and one that vanished is a failure.
-async fn watch(shared: &Shared, runtime: &Runtime, work: &Work, handle: &Handle) {
-    let sleeper = shared.pokes.sleeper(&work.key);
+/// Inspects the replica for ever and reports its state, also after its exit: an exited replica that is removed
+/// externally is reported as a failure.
+async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle: &Handle) {
+    let notifier = ctx.wakeups.notifier(&work.key);
     loop {
-        let Some(look) = shared.drivers.while_here(runtime.driver(), runtime.look(handle)).await else {
-            unseen(shared, runtime, work).await;
+        let Some(inspected) = ctx.drivers.while_available(runtime.driver(), runtime.inspect(handle)).await else {
+            wait_for_driver(ctx, runtime, work).await;
             continue;
         };
-        let pause = match look {
-            Ok(seen) => {
-                shared.outbox.say(sighting::of(work, &seen));
-                LOOK_AGAIN
+        let pause = match inspected {
+            Ok(inspection) => {
+                ctx.outbox.push(status_report::from_inspection(work, &inspection));
+                INSPECT_INTERVAL
             }
-            Err(RuntimeError::Gone) => {
-                // Whatever it could read went with it; the mark stays, so that it is not made again unasked.
-                shared.files.clear(&work.container_name());
-                shared.outbox.say(sighting::gone(work));
-                LOOK_AGAIN
+            Err(RuntimeError::NotFound) => {
+                // Its files are removed with it; the marker stays, so that the attempt is not created a second time.
+                ctx.files.clear(&work.container_name());
+                ctx.outbox.push(status_report::removed_externally(work));
+                INSPECT_INTERVAL
             }
-            // Not a word about the replica before its driver is known to be away and not merely busy.
+            // Nothing is reported until the driver is known to be unavailable and not just busy.
             Err(
-                RuntimeError::Away { .. }
+                RuntimeError::Unavailable { .. }
                 | RuntimeError::Refused(_)
                 | RuntimeError::NoSubnet(_)
-                | RuntimeError::NotYet(_),
-            ) => LOOK_SOON,
+                | RuntimeError::DependencyNotReady(_),
+            ) => RETRY_INTERVAL,
         };
-        let _ = tokio::time::timeout(pause, sleeper.notified()).await;
+        let _ = tokio::time::timeout(pause, notifier.notified()).await;
     }
 }
 
-/// Says that nobody can look at it, and waits until somebody can.
-async fn unseen(shared: &Shared, runtime: &Runtime, work: &Work) {
-    if let Some(unseen) = sighting::unseen(work, shared.outbox.last(&work.key).as_ref()) {
-        shared.outbox.say(unseen);
+/// Reports that the replica cannot be inspected, and waits until its driver answers again.
+async fn wait_for_driver(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work) {
+    if let Some(report) = status_report::engine_unreachable(work, ctx.outbox.last_report(&work.key).as_ref()) {
+        ctx.outbox.push(report);
     }
-    shared.drivers.returns(runtime.driver()).await;
-}
-
-fn say(shared: &Shared, work: &Work, state: ReplicaState) {
-    shared.outbox.say(sighting(work, state, None, Details::new()));
+    ctx.drivers.wait_until_available(runtime.driver()).await;
 }

@@ -1,310 +1,276 @@
-//! What can start a replica: containers on an engine, or plain processes. Both keep the same contract.
+//! The contract every driver keeps, and the list of drivers.
 //!
-//! Owns: the contract. A driver makes, starts, looks at, ends and removes one thing, and lists what is this node's own.
-//! Must not touch: which thing shall run. A driver has no memory of what was wanted.
-//! Invariant: nothing without this cluster's and this node's mark is ever listed, and only what was listed or made here is
-//! ended or removed.
+//! Owns: [`Runtime`], the types it exchanges, and [`DRIVERS`]. A new driver adds its folder below `runtime/` and one
+//! entry to that list.
+//! Must not touch: which replicas should run. A driver keeps no record of what was desired.
+//! Invariant: a driver lists only what carries this cluster's and this node's id, and stops or removes only what it
+//! listed or created itself.
 
-pub(crate) mod docker;
-pub(crate) mod exec;
-mod identity;
+mod docker;
+mod exec;
+mod identity_env;
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::future::BoxFuture;
 use longshore_model::{
-    Assignment, Attempt, Driver, Time, Work, WorkKey,
+    Assignment, Attempt, Driver, Platform, ReplicaKey, Time, Work,
     container::{ContainerSpec, Hook},
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use crate::{
-    pulls::Ticket,
-    session::{ExecRequest, ExecSession, LogLine, LogOptions},
+    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
+    config::AgentConfig,
+    control_link::ControlLink,
+    created_markers::CreatedMarkers,
+    pulls::PullHandle,
+    wakeups::Wakeups,
 };
 
-/// Why a driver did not do what it was asked.
+/// Why a driver did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
-    /// The engine does not answer. Nothing is known of what became of the request; it is made again.
+    /// The driver does not answer. The outcome of the request is unknown; the agent repeats it.
     #[error("{driver} does not answer: {reason}", driver = .driver.as_str())]
-    Away {
-        /// Which driver.
+    Unavailable {
+        /// The driver that was asked.
         driver: Driver,
-        /// In its own words.
+        /// The transport error, or the time-out.
         reason: String,
     },
-    /// It cannot be done as asked. Asking again gives the same answer.
+    /// The request cannot be carried out. Repeating it gives the same answer.
     #[error("{0}")]
     Refused(String),
-    /// No addresses are left for the network it needs. It may be done later, when some are free.
+    /// The engine's address pools have no free subnet for the network. Repeated later.
     #[error("{0}")]
     NoSubnet(String),
-    /// Something on this node that it shares with another replica is not there yet.
+    /// A replica on this node whose namespace is shared does not run yet.
     #[error("{0}")]
-    NotYet(String),
-    /// What it was about is not there.
-    #[error("it is gone")]
-    Gone,
+    DependencyNotReady(String),
+    /// The container or process does not exist.
+    #[error("it does not exist")]
+    NotFound,
 }
 
-/// What a driver knows a replica by: a container's id, or a process's folder.
+/// How a driver identifies one attempt: a container id, or the path of a process's folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Handle(pub(crate) String);
 
-/// Something of this node's own that exists, running or not.
+/// A container or process of this node, running or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) key: WorkKey,
+pub(crate) struct ExistingReplica {
+    pub(crate) key: ReplicaKey,
     pub(crate) attempt: Attempt,
     pub(crate) spec_hash: String,
-    /// When it was placed; what an older agent made does not say.
+    /// `None` if an agent that did not record it yet created the replica.
     pub(crate) placed_at: Option<Time>,
     pub(crate) handle: Handle,
-    /// How it is to be ended when its work is no longer known.
-    pub(crate) ending: Ending,
+    /// How to stop it once its work is no longer known.
+    pub(crate) stop: StopSpec,
 }
 
-impl Found {
-    /// Whether it is what the work asks for. The same numbers with another spec are from a time that was undone by a
-    /// restored backup, and placed at another time from a former life of the slot.
-    pub(crate) fn answers(&self, work: &Work) -> bool {
-        let Assignment { placed_at, terms, .. } = &work.assignment;
+impl ExistingReplica {
+    /// Whether it was created for exactly this work. The same key with another spec hash comes from a state that a
+    /// restored backup has undone; with another `placed_at` from a previous incarnation of the slot.
+    pub(crate) fn matches(&self, work: &Work) -> bool {
+        let Assignment { placed_at, reservation, .. } = &work.assignment;
         self.key == work.key
             && self.attempt == work.attempt
-            && *self.spec_hash == *terms.spec_hash.0
+            && *self.spec_hash == *reservation.spec_hash.0
             && self.placed_at.is_none_or(|at| at == *placed_at)
     }
 }
 
-/// What a look at a replica shows.
+/// The observed state of one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Inspection {
     pub(crate) phase: Phase,
-    /// Where it can be reached from this node, where it has an address of its own.
+    /// Its own address as reachable from this node, if it has one.
     pub(crate) address: Option<IpAddr>,
     /// Its published ports, each `8080/tcp=127.0.0.1:49153`.
     pub(crate) ports: Vec<String>,
 }
 
-/// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Made, never started.
-    Made,
-    /// Made, and its start failed.
-    Refused { reason: String },
-    /// Its process lives.
-    Up(Pulse),
-    /// Its process has ended.
-    Ended(Exit),
+    /// Created, never started.
+    Created,
+    /// Created, and its start failed.
+    StartFailed { reason: String },
+    /// Its process is alive.
+    Running(HealthStatus),
+    /// Its process has exited.
+    Exited(Exit),
 }
 
-/// What its health check says.
+/// The result of the health check so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pulse {
-    /// It has none.
+pub(crate) enum HealthStatus {
+    /// There is no health check.
     Unchecked,
-    /// It has not passed yet, and may still.
+    /// It has not passed yet, and has not failed often enough to count.
     Starting,
-    /// It passes.
     Healthy,
-    /// It fails.
-    Unhealthy { streak: u64, output: String },
+    Unhealthy {
+        failing_streak: u64,
+        output: String,
+    },
 }
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
-    /// `None` where nobody saw it end.
+    /// `None` if the exit code was lost.
     pub(crate) code: Option<i64>,
-    pub(crate) cause: ExitCause,
+    /// Whether the kernel killed it because it used too much memory.
+    pub(crate) oom_killed: bool,
 }
 
-/// Who ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExitCause {
-    /// Itself, or a signal.
-    Own,
-    /// The kernel, because it used too much memory.
-    OutOfMemory,
-}
-
-/// How a replica is asked to end before it is made to.
+/// The signal a replica is asked to stop with, and the time it has before it is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct StopSpec {
     pub(crate) signal: String,
     pub(crate) grace: Duration,
 }
 
-/// What Docker and Compose give a process that says nothing.
-const DEFAULT_GRACE: Duration = Duration::from_secs(10);
+/// The default of Docker and Compose.
+pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 
-impl Ending {
+impl StopSpec {
+    /// The container's own settings; `grace` overrides the time.
     pub(crate) fn of(container: &ContainerSpec, grace: Option<Duration>) -> Self {
         let signal = container.stop_signal.clone().unwrap_or_else(|| "SIGTERM".to_owned());
         Self { signal, grace: grace.or(container.stop_grace_period).unwrap_or(DEFAULT_GRACE) }
     }
 }
 
-/// A secret or config that lies ready on this machine.
+/// A secret or config that has been written to this machine's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct PlacedFile {
+pub(crate) struct PreparedFile {
     pub(crate) path: PathBuf,
+    /// Where the replica expects it.
     pub(crate) target: String,
 }
 
-/// What a replica has used since it started, and uses now.
+/// Counters of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub(crate) struct ResourceUsage {
+    /// Processor time since it started.
     pub(crate) cpu_micros: u64,
+    /// Memory in use now, without reclaimable page cache.
     pub(crate) memory_bytes: u64,
 }
 
-/// Wakes whoever watches a replica, because something about it may have changed. A hint, never the news itself.
-#[derive(Debug, Default)]
-pub(crate) struct Pokes {
-    sleepers: std::sync::Mutex<BTreeMap<WorkKey, Arc<Notify>>>,
+/// What a driver adds to the fingerprint of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DriverFingerprint {
+    /// The platform of what it runs, if that can differ from the agent's own.
+    pub(crate) platform: Option<Platform>,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Plugins as `kind/name`, for example `volume/local`.
+    pub(crate) plugins: BTreeSet<String>,
 }
 
-impl Pokes {
-    pub(crate) fn sleeper(&self, key: &WorkKey) -> Arc<Notify> {
-        Arc::clone(self.lock().entry(key.clone()).or_default())
-    }
+/// Time a `post_start` or `pre_stop` hook may take.
+const HOOK_TIMEOUT: Duration = Duration::from_mins(5);
 
-    pub(crate) fn forget(&self, key: &WorkKey) {
-        self.lock().remove(key);
-    }
-
-    pub(crate) fn poke(&self, key: &WorkKey) {
-        if let Some(sleeper) = self.lock().get(key) {
-            sleeper.notify_one();
-        }
-    }
-
-    pub(crate) fn poke_all(&self) {
-        for sleeper in self.lock().values() {
-            sleeper.notify_one();
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<WorkKey, Arc<Notify>>> {
-        // A panic while the map is borrowed leaves a map; there is no half-made state to fear.
-        self.sleepers.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
+fn hook_timed_out() -> RuntimeError {
+    RuntimeError::Refused(format!("a hook took longer than {} s", HOOK_TIMEOUT.as_secs()))
 }
 
-/// One of the drivers of this node.
-#[derive(Debug)]
-pub(crate) enum Runtime {
-    Docker(docker::Docker),
-    Exec(exec::Exec),
+/// What every request to a driver returns.
+pub(crate) type RuntimeFuture<'a, T> = BoxFuture<'a, Result<T, RuntimeError>>;
+
+/// A driver of this node. The default methods suit a driver without images, networks and shared namespaces.
+pub(crate) trait Runtime: fmt::Debug + Send + Sync {
+    /// Which driver this is.
+    fn driver(&self) -> Driver;
+
+    /// Whether it answers right now. Returns within seconds.
+    fn is_available(&self) -> BoxFuture<'_, bool>;
+
+    /// What it adds to the node's fingerprint. An error leaves the driver out of it.
+    fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint>;
+
+    /// Every replica of this node that exists.
+    fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>>;
+
+    /// All attempts of one generation that exist.
+    fn attempts<'a>(&'a self, key: &'a ReplicaKey) -> RuntimeFuture<'a, Vec<ExistingReplica>> {
+        Box::pin(async move { Ok(self.list().await?.into_iter().filter(|existing| existing.key == *key).collect()) })
+    }
+
+    /// Begins or joins the pull of the work's image; `None` if nothing has to be pulled. Dropping the handle gives it
+    /// up.
+    fn pull_image<'a>(&'a self, _work: &'a Work) -> RuntimeFuture<'a, Option<PullHandle>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Fails with [`RuntimeError::DependencyNotReady`] until every service whose namespace the work shares runs here.
+    fn check_dependencies<'a>(&'a self, _work: &'a Work) -> RuntimeFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn create<'a>(&'a self, work: &'a Work, files: &'a [PreparedFile]) -> RuntimeFuture<'a, Handle>;
+
+    fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
+
+    fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection>;
+
+    /// Sends the stop signal, waits for the grace period, then kills. Returns once the process is gone.
+    fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()>;
+
+    /// Removes an exited replica with its files and anonymous volumes.
+    fn remove<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
+
+    /// Releases what an exited replica holds besides its output, which stays readable.
+    fn release(&self, _handle: &Handle) {}
+
+    /// Runs a hook next to the replica's process and returns its exit code.
+    fn run_hook<'a>(&'a self, handle: &'a Handle, hook: &'a Hook) -> RuntimeFuture<'a, i64>;
+
+    /// Removes this node's networks that none of the work uses.
+    fn remove_unused_networks<'a>(&'a self, _work: &'a [Work]) -> RuntimeFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn resource_usage<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ResourceUsage>;
+
+    fn logs<'a>(&'a self, handle: &'a Handle, options: LogOptions) -> RuntimeFuture<'a, mpsc::Receiver<LogLine>>;
+
+    /// Runs a command next to the replica's process.
+    fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession>;
 }
 
-macro_rules! ask {
-    ($runtime:expr, $driver:ident => $answer:expr) => {
-        match $runtime {
-            Runtime::Docker($driver) => $answer,
-            Runtime::Exec($driver) => $answer,
-        }
-    };
+/// What a driver is built from.
+pub(crate) struct RuntimeContext<'a> {
+    pub(crate) config: &'a AgentConfig,
+    pub(crate) link: &'a Arc<dyn ControlLink>,
+    pub(crate) wakeups: &'a Arc<Wakeups>,
+    pub(crate) markers: &'a CreatedMarkers,
 }
 
-impl Runtime {
-    pub(crate) const fn driver(&self) -> Driver {
-        match self {
-            Self::Docker(_) => Driver::Docker,
-            Self::Exec(_) => Driver::Exec,
+/// Builds a driver; `None` if the node's settings do not enable it.
+type Build = fn(&RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runtime>>>;
+
+/// Every driver there is.
+const DRIVERS: [Build; 2] = [docker::build, exec::build];
+
+/// The drivers that the node's settings enable.
+pub(crate) fn enabled(ctx: &RuntimeContext<'_>) -> io::Result<BTreeMap<Driver, Arc<dyn Runtime>>> {
+    let mut runtimes = BTreeMap::new();
+    for build in DRIVERS {
+        if let Some(runtime) = build(ctx)? {
+            runtimes.insert(runtime.driver(), runtime);
         }
     }
-
-    /// Whether it can be asked at all right now.
-    pub(crate) async fn answers(&self) -> bool {
-        ask!(self, driver => driver.answers().await)
-    }
-
-    /// Everything of this node's own.
-    pub(crate) async fn list(&self) -> Result<Vec<Found>, RuntimeError> {
-        ask!(self, driver => driver.list().await)
-    }
-
-    /// All attempts of one generation that exist here.
-    pub(crate) async fn attempts(&self, key: &WorkKey) -> Result<Vec<Found>, RuntimeError> {
-        ask!(self, driver => driver.attempts(key).await)
-    }
-
-    /// The image, where it is not here yet; a ticket that is dropped cancels the fetch.
-    pub(crate) async fn fetch(&self, work: &Work) -> Result<Option<Ticket>, RuntimeError> {
-        match self {
-            Self::Docker(docker) => docker.fetch(work).await,
-            Self::Exec(_) => Ok(None),
-        }
-    }
-
-    pub(crate) async fn make(&self, work: &Work, files: &[PlacedFile]) -> Result<Handle, RuntimeError> {
-        ask!(self, driver => driver.make(work, files).await)
-    }
-
-    pub(crate) async fn start(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        ask!(self, driver => driver.start(handle).await)
-    }
-
-    pub(crate) async fn look(&self, handle: &Handle) -> Result<Seen, RuntimeError> {
-        ask!(self, driver => driver.look(handle).await)
-    }
-
-    /// Asks it to end, waits, and makes it end. Returns when its process is gone.
-    pub(crate) async fn end(&self, handle: &Handle, ending: &Ending) -> Result<(), RuntimeError> {
-        ask!(self, driver => driver.end(handle, ending).await)
-    }
-
-    /// Takes away what an ended replica leaves, and what is gone with it: files and volumes without a name.
-    pub(crate) async fn remove(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        ask!(self, driver => driver.remove(handle).await)
-    }
-
-    /// Lets an ended replica's output stay for people to read, and nothing else of it.
-    pub(crate) fn retire(&self, handle: &Handle) {
-        match self {
-            // An ended container is nothing but its files.
-            Self::Docker(_) => {}
-            Self::Exec(exec) => exec.retire(handle),
-        }
-    }
-
-    /// Whether those it shares something with are there.
-    pub(crate) async fn company(&self, work: &Work) -> Result<(), RuntimeError> {
-        match self {
-            Self::Docker(docker) => docker.company(work).await,
-            Self::Exec(_) => Ok(()),
-        }
-    }
-
-    /// Runs a command beside the replica's process, to its end.
-    pub(crate) async fn hook(&self, handle: &Handle, hook: &Hook) -> Result<i64, RuntimeError> {
-        ask!(self, driver => driver.hook(handle, hook).await)
-    }
-
-    /// Takes away what no work needs any more and no replica owns.
-    pub(crate) async fn tidy<'w>(&self, work: impl Iterator<Item = &'w Work>) -> Result<(), RuntimeError> {
-        match self {
-            Self::Docker(docker) => docker.tidy_networks(work).await,
-            Self::Exec(_) => Ok(()),
-        }
-    }
-
-    pub(crate) async fn spent(&self, handle: &Handle) -> Result<Spent, RuntimeError> {
-        ask!(self, driver => driver.spent(handle).await)
-    }
-
-    pub(crate) async fn logs(
-        &self,
-        handle: &Handle,
-        options: LogOptions,
-    ) -> Result<mpsc::Receiver<LogLine>, RuntimeError> {
-        ask!(self, driver => driver.logs(handle, options).await)
-    }
-
-    pub(crate) async fn session(&self, handle: &Handle, request: ExecRequest) -> Result<ExecSession, RuntimeError> {
-        ask!(self, driver => driver.session(handle, request).await)
-    }
+    Ok(runtimes)
 }

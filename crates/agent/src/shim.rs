@@ -1,8 +1,8 @@
-//! The small process that stands between the agent and a plain process, and outlives the agent.
+//! The shim: a small process between the agent and a plain process, which outlives the agent.
 //!
-//! Owns: one child: its session, its output in files that are rotated, and how it ended.
-//! Must not touch: the network, the control plane, other children. It has no runtime and one order.
-//! Invariant: whatever happens to the agent, the child runs on, its output is kept and its exit code is written down.
+//! Owns: one child process, its session, its rotated output files, and its exit code.
+//! Must not touch: the network, the control plane, other processes. It has no async runtime and runs one spec.
+//! Invariant: whatever happens to the agent, the child keeps running, its output is kept and its exit code is written.
 //!
 //! ```text
 //! agent ──spawns──▶ shim (own session) ──spawns──▶ the replica's process (own group)
@@ -11,7 +11,7 @@
 //! ```
 
 pub(crate) mod log;
-pub(crate) mod order;
+pub(crate) mod protocol;
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -25,15 +25,15 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, ioctl_tiocsctty, kill_process, kill_process_group, setrlimit, setsid};
 
-use crate::session::{LogStream, NOT_FOUND, NOT_RUNNABLE};
+use crate::attach::{LogStream, NOT_FOUND, NOT_RUNNABLE};
 use log::LogFiles;
-use order::{Ended, Order, ProcessId, Status};
+use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 
-/// Time the output may still be read after the process has ended; something it left behind may hold the pipe open.
-pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time the shim reads output after the process has ended; a child it left behind may hold the pipe open.
+pub(crate) const OUTPUT_DRAIN: Duration = Duration::from_secs(2);
 
-/// Enters the shim. `run FOLDER` carries out the order in the folder; `tty PROGRAM ARGS…` becomes the program, on the
-/// terminal that is its input.
+/// Enters the shim. `run FOLDER` runs the spec in the folder; `tty PROGRAM ARGS…` becomes the program, with the
+/// terminal on its standard input as controlling terminal.
 pub fn main(arguments: &[String]) -> ExitCode {
     match arguments {
         [mode, folder] if mode == "run" => run(Path::new(folder)),
@@ -43,8 +43,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
 }
 
 fn on_terminal(program: &str, arguments: &[String]) -> ExitCode {
-    let taken = setsid().and_then(|_| ioctl_tiocsctty(io::stdin()));
-    let error = match taken {
+    let acquired = setsid().and_then(|_| ioctl_tiocsctty(io::stdin()));
+    let error = match acquired {
         Ok(()) => Command::new(program).args(arguments).exec(),
         Err(error) => error.into(),
     };
@@ -53,68 +53,57 @@ fn on_terminal(program: &str, arguments: &[String]) -> ExitCode {
 }
 
 fn run(folder: &Path) -> ExitCode {
-    let Ok(order) = Order::read(folder) else { return ExitCode::from(2) };
-    let Some(_lock) = order::lock(folder) else {
-        // Another shim has this order: the agent was killed between starting it and reading that it had started.
-        tell("ok");
+    let Ok(spec) = ProcessSpec::read(folder) else { return ExitCode::from(2) };
+    let Some(_lock) = protocol::lock(folder) else {
+        // Another shim runs this spec: the agent was killed after starting that shim and before reading its answer.
+        answer("ok");
         return ExitCode::SUCCESS;
     };
-    let mut status = Status { shim: ProcessId::of(getpid()), ..Status::default() };
-    match start(&order) {
-        Ok(child) => supervise(folder, &order, child, status),
+    let mut status = ProcessStatus { shim: ProcessId::of(getpid()), ..ProcessStatus::default() };
+    match start(&spec) {
+        Ok(child) => supervise(folder, &spec, child, status),
         Err(error) => {
-            status.error = Some(format!("{}: {error}", order.argv.first().map_or("no command", String::as_str)));
+            status.error = Some(format!("{}: {error}", spec.argv.first().map_or("no command", String::as_str)));
             let _ = status.write(folder);
-            tell(&format!("error {}", status.error.unwrap_or_default()));
+            answer(&format!("error {}", status.error.unwrap_or_default()));
             ExitCode::FAILURE
         }
     }
 }
 
-fn start(order: &Order) -> io::Result<Child> {
-    // A session of its own: what ends the agent's terminal or service must not end this.
+fn start(spec: &ProcessSpec) -> io::Result<Child> {
+    // A session of its own, so that a hang-up or stop of the agent's session does not end this process.
     let _ = setsid();
-    for group in &order.cgroups {
+    for group in &spec.cgroups {
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
-    for (resource, limit) in order.rlimits() {
+    for (resource, limit) in spec.rlimits() {
         setrlimit(resource, limit)?;
     }
-    let (program, arguments) = order.argv.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(order.environment.iter().cloned());
+    let mut command = spec.command(&spec.argv).ok_or_else(|| io::Error::other("there is no command"))?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    if let Some(folder) = &order.working_dir {
-        command.current_dir(folder);
-    }
-    if let Some(gid) = order.gid {
-        command.gid(gid);
-    }
-    if let Some(uid) = order.uid {
-        command.uid(uid);
-    }
     let child = command.spawn()?;
-    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), order.oom_score_adj.to_string());
+    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), spec.oom_score_adj.to_string());
     Ok(child)
 }
 
-fn supervise(folder: &Path, order: &Order, mut child: Child, mut status: Status) -> ExitCode {
-    // Killed for memory it would take the exit code with it.
+fn supervise(folder: &Path, spec: &ProcessSpec, mut child: Child, mut status: ProcessStatus) -> ExitCode {
+    // If the shim were killed for memory, the exit code would be lost.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     status.child = pid.and_then(ProcessId::of);
     let written = status.write(folder);
-    tell(if written.is_ok() { "ok" } else { "error the status could not be written" });
-    let log = Arc::new(Mutex::new(LogFiles::open(folder, order.log)));
+    answer(if written.is_ok() { "ok" } else { "error the status could not be written" });
+    let log = Arc::new(Mutex::new(LogFiles::open(folder, spec.log)));
     let readers = [
         child.stdout.take().map(|pipe| copy(pipe, LogStream::Stdout, Arc::clone(&log))),
         child.stderr.take().map(|pipe| copy(pipe, LogStream::Stderr, Arc::clone(&log))),
     ];
-    let ended = child.wait().map_or(Ended { code: None }, ended);
-    end_leftovers(pid, &order.cgroups);
-    status.ended = Some(ended);
+    let code = child.wait().ok().and_then(exit_code);
+    kill_remaining(pid, &spec.cgroups);
+    status.ended = Some(ProcessExit { code });
     let _ = status.write(folder);
-    let deadline = Instant::now() + LAST_WORDS;
+    let deadline = Instant::now() + OUTPUT_DRAIN;
     for reader in readers.into_iter().flatten() {
         while !reader.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
@@ -123,42 +112,38 @@ fn supervise(folder: &Path, order: &Order, mut child: Child, mut status: Status)
     ExitCode::SUCCESS
 }
 
-/// A shell's way to tell an exit from a signal, and a container's.
+/// The exit code, or 128 plus the number of the signal that ended the process, as shells and containers report it.
 pub(crate) fn exit_code(status: ExitStatus) -> Option<i64> {
     let by_signal = status.signal().map(|signal| 128 + i64::from(signal));
     status.code().map(i64::from).or(by_signal)
 }
 
-fn ended(status: ExitStatus) -> Ended {
-    Ended { code: exit_code(status) }
-}
-
-/// When the process of a replica has ended the replica has, as in a container: what it started goes with it.
-fn end_leftovers(group: Option<Pid>, cgroups: &[PathBuf]) {
+/// Kills what the process started and left behind: as in a container, the replica ends with its main process.
+fn kill_remaining(group: Option<Pid>, cgroups: &[PathBuf]) {
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    for pid in order::members(cgroups).into_iter().filter(|pid| *pid != getpid()) {
+    for pid in protocol::members(cgroups).into_iter().filter(|pid| *pid != getpid()) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Tells the agent how the start went, if it still listens, and lets go of the pipe.
-fn tell(word: &str) {
-    let _ = writeln!(io::stdout(), "{word}");
+/// Tells the agent how the start went, if it still reads, and closes the pipe.
+fn answer(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
 }
 
-/// Longest line kept in one piece; a program that never ends its lines must not fill the memory.
-const LONGEST_LINE: u64 = 64 * 1024;
+/// Longest line kept in one piece, in bytes, so that a program that never ends a line cannot exhaust memory.
+const MAX_LINE: u64 = 64 * 1024;
 
 fn copy(pipe: impl Read + Send + 'static, stream: LogStream, log: Arc<Mutex<LogFiles>>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
-        while (&mut pipe).take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        while (&mut pipe).take(MAX_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             if let Ok(mut log) = log.lock() {
                 log.write(stream, line.strip_suffix(b"\n").unwrap_or(&line));
             }

@@ -1,45 +1,45 @@
-//! Tokens, secrets and members, as clients see them.
+//! Tokens, secrets and the members of the control plane.
 
-use longshore_model::access::Power;
+use longshore_model::access;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes;
+use crate::{NodeRole, TokenRole, base64};
 
-/// A token is wanted that lets one node in.
+/// Asks for a token with which one node can join.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JoinTokenRequest {
-    /// The node shall never vote.
+    /// The node will be a worker, which never votes.
     pub worker: bool,
-    /// How long the token is good for; an hour unless given.
+    /// Lifetime of the token in seconds; one hour unless given.
     pub valid_secs: Option<u64>,
 }
 
-/// A token is wanted for an operator.
+/// Asks for an operator token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// What it shall be called.
+    /// Name of the token, shown in lists and in the audit log.
     pub name: String,
-    /// What it shall be good for.
-    pub role: Power,
-    /// Only in this namespace.
+    /// What its holder may do.
+    pub role: access::TokenRole,
+    /// Limits it to this namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Only for this deployment.
+    /// Limits it to this deployment.
     #[serde(default)]
     pub deployment: Option<String>,
-    /// How long; for ever unless given.
+    /// Lifetime in seconds; unlimited unless given.
     #[serde(default)]
     pub valid_secs: Option<u64>,
 }
 
-/// A token, shown this once.
+/// A new token. It is returned only once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct NewToken {
-    /// The part that may be seen.
+    /// The public part.
     pub id: String,
-    /// All of it.
+    /// The whole token.
     pub token: String,
 }
 
@@ -49,34 +49,34 @@ impl std::fmt::Debug for NewToken {
     }
 }
 
-/// A token of an operator.
+/// An operator token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRow {
-    /// The part that may be seen.
+    /// The public part.
     pub id: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// `view`, `deploy` or `admin`.
-    pub role: String,
-    /// Only in this namespace.
+    /// What its holder may do.
+    pub role: TokenRole,
+    /// The namespace it is limited to.
     pub namespace: Option<String>,
-    /// Only for this deployment.
+    /// The deployment it is limited to.
     pub deployment: Option<String>,
-    /// Until when, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
 }
 
-/// What a secret shall hold: text or any bytes, one of the two.
+/// The contents of a secret: either text or base64.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecretRequest {
-    /// What is in it, where that is text.
+    /// The contents as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
-    /// What is in it, in base64 with padding.
+    /// The contents in base64 with padding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents_base64: Option<String>,
-    /// The only deployment that may use it; every one of the namespace unless named.
+    /// The only deployment that may use it; all of the namespace unless given.
     #[serde(default)]
     pub deployment: Option<String>,
 }
@@ -88,124 +88,124 @@ impl std::fmt::Debug for SecretRequest {
     }
 }
 
-/// A request for a secret that says nothing, or twice, or no base64.
+/// The request has neither or both kinds of contents, or invalid base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret has either `contents`, which is text, or `contents_base64`, which is base64 with padding")]
-pub struct ContentsUnclear;
+pub struct AmbiguousContents;
 
 impl SecretRequest {
-    /// A request for these bytes. Text is sent as such, which daemons that know of nothing else understand.
+    /// A request for these bytes. Text is sent as text, for older daemons.
     pub fn new(bytes: Vec<u8>, deployment: Option<String>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self { contents: Some(text), contents_base64: None, deployment },
-            Err(other) => Self { contents: None, contents_base64: Some(bytes::to_text(other.as_bytes())), deployment },
+            Err(other) => Self { contents: None, contents_base64: Some(base64::encode(other.as_bytes())), deployment },
         }
     }
 
-    /// The bytes that are meant.
-    pub fn bytes(&self) -> Result<Vec<u8>, ContentsUnclear> {
+    /// The contents.
+    pub fn bytes(&self) -> Result<Vec<u8>, AmbiguousContents> {
         match (&self.contents, &self.contents_base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),
-            (None, Some(encoded)) => bytes::of_text(encoded).map_err(|_| ContentsUnclear),
-            (None, None) | (Some(_), Some(_)) => Err(ContentsUnclear),
+            (None, Some(encoded)) => base64::decode(encoded).map_err(|_| AmbiguousContents),
+            (None, None) | (Some(_), Some(_)) => Err(AmbiguousContents),
         }
     }
 }
 
-/// A secret has a version.
+/// A stored secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretStored {
-    /// Which.
+    /// The version it got.
     pub version: u64,
 }
 
-/// A secret, as much of it as may be seen.
+/// A secret, without its contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRow {
-    /// Scope.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its newest version.
     pub version: u64,
-    /// The only deployment that may use it, where there is one.
+    /// The only deployment that may use it, if it is limited.
     pub deployment: Option<String>,
     /// Services that need it, each as `deployment/service`.
     pub used_by: Vec<String>,
 }
 
-/// Another of the cluster's keys seals from now on.
+/// The cluster has a new sealing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRotated {
     /// Its number.
     pub key: u32,
 }
 
-/// The control plane.
+/// Status of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// Its id.
+    /// The cluster's id.
     pub cluster: String,
-    /// Who answers.
+    /// The node that answers.
     pub this_node: String,
-    /// Whether who answers leads.
+    /// Whether that node leads.
     pub leading_here: bool,
-    /// Grows with every election.
+    /// Raft term; grows with every election.
     pub term: u64,
-    /// Commands that have changed anything.
+    /// Index of the state: commands that changed something.
     pub index: u64,
-    /// Last entry of the log of who answers.
+    /// Last log entry of the node that answers.
     pub log_entry: u64,
-    /// Every node with a seat.
+    /// Every node of the cluster.
     pub members: Vec<MemberRow>,
 }
 
-/// A node's part in the control plane.
+/// A node's role in the control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRow {
     /// The node.
     pub node: String,
-    /// Its number as a member.
+    /// Its member id.
     pub member: u64,
-    /// Where others reach it.
+    /// Address that others use.
     pub address: String,
     /// `server` or `worker`.
-    pub part: String,
-    /// Whether it keeps the log.
+    pub part: NodeRole,
+    /// Whether it has a replica of the log.
     pub keeps_log: bool,
-    /// Whether it votes.
+    /// Whether it is a voter.
     pub votes: bool,
-    /// Whether it leads.
+    /// Whether it is the leader.
     pub leads: bool,
 }
 
-/// Somebody logs in to the dashboard.
+/// A login to the dashboard.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginRequest {
-    /// Their token.
+    /// An operator token.
     pub token: String,
 }
 
-/// Who asks, and how far they may go.
+/// The caller's identity and rights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhoAsks {
-    /// Their token's name, or their user on the daemon's machine.
+pub struct WhoAmI {
+    /// Name of the token, or the local user.
     pub name: String,
-    /// `view`, `deploy` or `admin`.
-    pub role: String,
-    /// Only in this namespace.
+    /// What the caller may do.
+    pub role: TokenRole,
+    /// The namespace it is limited to.
     pub namespace: Option<String>,
-    /// Only for this deployment.
+    /// The deployment it is limited to.
     pub deployment: Option<String>,
 }
 
-/// A link that logs in once.
+/// A link that logs in to the dashboard once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct LoginLink {
-    /// Where, at any address of the daemon.
+    /// Path, valid at any address of the daemon.
     pub path: String,
-    /// The same with the address for browsers of the daemon's machine, where there is one.
+    /// The whole URL for browsers of the daemon's machine, if it serves them.
     pub url: Option<String>,
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bytes_are_a_secret_and_text_is_sent_as_before() {
+    fn a_secret_may_hold_any_bytes_and_text_is_sent_as_text() {
         let text = SecretRequest::new(b"hunter2".to_vec(), None);
         assert_eq!(serde_json::to_string(&text).unwrap(), r#"{"contents":"hunter2","deployment":null}"#);
         for bytes in [vec![], vec![0, 159, 146, 150], (0..=255).collect::<Vec<u8>>()] {
@@ -222,7 +222,7 @@ mod tests {
         }
         for unclear in ["{}", r#"{"contents":"a","contents_base64":"YQ=="}"#, r#"{"contents_base64":"Y"}"#] {
             let request: SecretRequest = serde_json::from_str(unclear).unwrap();
-            assert_eq!(request.bytes(), Err(ContentsUnclear), "{unclear}");
+            assert_eq!(request.bytes(), Err(AmbiguousContents), "{unclear}");
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Who did what.
+//! The audit log.
 
-use longshore_model::{Actor, AuditEvent, AuditOutcome};
+use longshore_model::{self as model, Actor, AuditEvent};
 use serde::{Deserialize, Serialize};
 
-/// One record.
+use crate::AuditOutcome;
+
+/// One audit record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// Counted from 1, without gaps.
@@ -12,15 +14,15 @@ pub struct AuditEntry {
     pub index: u64,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who: `system`, `operator/NAME` or `node/NAME`.
+    /// Who acted: `system`, `operator/NAME` or `node/NAME`.
     pub actor: String,
-    /// What.
+    /// What was done.
     pub action: String,
-    /// To whom.
+    /// What it was done to.
     pub subject: String,
     /// `done`, `unchanged` or `refused`.
-    pub outcome: String,
-    /// The code of a refusal.
+    pub outcome: AuditOutcome,
+    /// The error code, if it was refused.
     pub code: Option<String>,
 }
 
@@ -32,9 +34,9 @@ impl From<&AuditEvent> for AuditEntry {
             Actor::Node(node) => format!("node/{node}"),
         };
         let (outcome, code) = match &event.outcome {
-            AuditOutcome::Done => ("done", None),
-            AuditOutcome::Unchanged => ("unchanged", None),
-            AuditOutcome::Refused(code) => ("refused", Some(code.clone())),
+            model::AuditOutcome::Done => (AuditOutcome::Done, None),
+            model::AuditOutcome::Unchanged => (AuditOutcome::Unchanged, None),
+            model::AuditOutcome::Refused(code) => (AuditOutcome::Refused, Some(code.clone())),
         };
         Self {
             number: event.number,
@@ -43,7 +45,7 @@ impl From<&AuditEvent> for AuditEntry {
             actor,
             action: event.action.as_str().to_owned(),
             subject: event.subject.clone(),
-            outcome: outcome.to_owned(),
+            outcome,
             code,
         }
     }

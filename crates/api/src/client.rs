@@ -1,32 +1,26 @@
-//! A typed client: one method a question.
+//! A typed client: one method per route.
 //!
-//! Owns: connecting, sending, and telling a daemon that is away from one that says no.
-//! Must not touch: words for people; the caller has those.
-//! Invariant: a request that changes something has a key, under which the cluster carries it out once, however often its
-//! members pass it on while they lose a leader.
+//! Owns: connecting, sending, and telling an unreachable daemon from one that refuses.
+//! Must not touch: messages for people; the caller writes those.
+//! Invariant: a request that changes something has an idempotency key, so the cluster executes it once, however often
+//! its members retry it.
 
 mod sessions;
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, header, http::request};
-use hyper_util::rt::TokioIo;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use rustls::pki_types::ServerName;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio::net::UnixStream;
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
     Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status,
-    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection, tls,
+    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::sessions::{LogLines, SessionInput, SessionOutput};
@@ -34,18 +28,18 @@ pub use self::sessions::{LogLines, SessionInput, SessionOutput};
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// On this machine; who asks is known by the socket.
+    /// A Unix socket on this machine; the kernel reports the caller's uid.
     Unix(PathBuf),
-    /// Elsewhere, with a token that also says whom to trust.
+    /// A TLS address, with a token that also pins the cluster.
     Tls {
-        /// Where: a host and a port.
+        /// Host and port.
         address: String,
-        /// The proof.
+        /// The credential.
         token: Token,
     },
 }
 
-// Never the token: this type ends up in errors.
+// Never prints the token: this type ends up in errors.
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -61,56 +55,56 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Why there is no answer.
+/// Why a request has no successful answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// Nothing listens there.
     #[error("no daemon answers at `{endpoint}`")]
     Unreachable {
-        /// Where.
+        /// The daemon.
         endpoint: Endpoint,
-        /// Why not.
+        /// The operating system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// The connection broke, or took too long.
+    /// The connection broke, or timed out.
     #[error("the daemon at `{endpoint}` did not finish its answer: {cause}")]
     Broken {
-        /// Where.
+        /// The daemon.
         endpoint: Endpoint,
-        /// How.
+        /// What failed.
         cause: String,
     },
-    /// The answer is no.
+    /// The daemon refused.
     #[error("{0}")]
     Refused(Envelope),
-    /// The answer makes no sense; most likely it is not a daemon of ours.
-    #[error("the answer from `{endpoint}` is not understood: {cause}")]
+    /// The answer cannot be parsed; most likely it is no daemon of ours.
+    #[error("the answer from `{endpoint}` cannot be parsed: {cause}")]
     Garbled {
-        /// Where.
+        /// The daemon.
         endpoint: Endpoint,
-        /// How.
+        /// What is wrong with it.
         cause: String,
     },
 }
 
-/// Answers larger than this are not read; a list of 100,000 replicas is a third of it.
-const LARGEST_ANSWER: usize = 128 * 1024 * 1024;
+/// Largest answer in bytes; a list of 100,000 replicas is a third of it.
+const MAX_ANSWER: usize = 128 * 1024 * 1024;
 
-/// Speaks with one daemon.
+/// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Endpoint,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// No body.
-const NOTHING: Option<&()> = None;
+const NO_BODY: Option<&()> = None;
 
 impl Client {
-    /// A client of the daemon there.
+    /// A client with a timeout of 30 seconds per request.
     pub const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, patience: Duration::from_secs(30) }
+        Self { endpoint, timeout: Duration::from_secs(30) }
     }
 
     /// Applies a manifest.
@@ -118,178 +112,178 @@ impl Client {
         self.ask(Method::POST, "/v1/deployments", Some(manifest)).await
     }
 
-    /// What applying a manifest would do.
+    /// A dry run of applying a manifest.
     pub async fn plan(&self, manifest: &ApplyRequest) -> Result<ManifestPlan, ClientError> {
         self.ask(Method::POST, "/v1/plan", Some(manifest)).await
     }
 
-    /// What would come of what is supposed.
+    /// A dry run under the given assumptions.
     pub async fn what_if(&self, supposed: &WhatIfRequest) -> Result<WhatIf, ClientError> {
         self.ask(Method::POST, "/v1/whatif", Some(supposed)).await
     }
 
     /// All deployments.
     pub async fn deployments(&self) -> Result<Vec<Deployment>, ClientError> {
-        self.ask(Method::GET, "/v1/deployments", NOTHING).await
+        self.ask(Method::GET, "/v1/deployments", NO_BODY).await
     }
 
     /// One deployment.
     pub async fn deployment(&self, namespace: &str, name: &str) -> Result<Deployment, ClientError> {
-        self.ask(Method::GET, &of_deployment(namespace, name, ""), NOTHING).await
+        self.ask(Method::GET, &deployment_path(namespace, name, ""), NO_BODY).await
     }
 
-    /// All deployments and replicas, or one deployment and its own, as they were at one moment.
+    /// All deployments and replicas, or those of one deployment, from one state.
     pub async fn status(&self, namespace: &str, deployment: Option<&str>) -> Result<Status, ClientError> {
         let path = match deployment {
             Some(name) => format!("/v1/status?namespace={}&deployment={}", encoded(namespace), encoded(name)),
             None => "/v1/status".to_owned(),
         };
-        self.ask(Method::GET, &path, NOTHING).await
+        self.ask(Method::GET, &path, NO_BODY).await
     }
 
     /// Removes a deployment.
     pub async fn remove(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
-        self.ask(Method::DELETE, &of_deployment(namespace, name, ""), NOTHING).await
+        self.ask(Method::DELETE, &deployment_path(namespace, name, ""), NO_BODY).await
     }
 
-    /// Sets a service's count.
+    /// Sets the number of replicas of a service.
     pub async fn scale(&self, namespace: &str, name: &str, service: &str, to: u32) -> Result<Changed, ClientError> {
-        let path = of_deployment(namespace, name, &format!("/services/{}/scale", encoded(service)));
+        let path = deployment_path(namespace, name, &format!("/services/{}/scale", encoded(service)));
         self.ask(Method::POST, &path, Some(&ScaleRequest { replicas: to })).await
     }
 
-    /// Replaces every replica of a service by another of the same.
+    /// Replaces every replica of a service.
     pub async fn restart(&self, namespace: &str, name: &str, service: &str) -> Result<Changed, ClientError> {
-        let path = of_deployment(namespace, name, &format!("/services/{}/restart", encoded(service)));
-        self.ask(Method::POST, &path, NOTHING).await
+        let path = deployment_path(namespace, name, &format!("/services/{}/restart", encoded(service)));
+        self.ask(Method::POST, &path, NO_BODY).await
     }
 
-    /// Puts an older manifest in force.
+    /// Rolls back to an older revision.
     pub async fn rollback(&self, namespace: &str, name: &str, to: Option<u64>) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, &of_deployment(namespace, name, "/rollback"), Some(&RollbackRequest { to })).await
+        self.ask(Method::POST, &deployment_path(namespace, name, "/rollback"), Some(&RollbackRequest { to })).await
     }
 
-    /// Says `pause`, `resume` or `promote` to a rollout.
-    pub async fn steer(&self, namespace: &str, name: &str, word: &str) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, &of_deployment(namespace, name, &format!("/{}", encoded(word))), NOTHING).await
+    /// Takes one of the actions `pause`, `resume` and `promote` on a rollout.
+    pub async fn control_rollout(&self, namespace: &str, name: &str, word: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, &format!("/{}", encoded(word))), NO_BODY).await
     }
 
     /// All replicas.
     pub async fn replicas(&self) -> Result<Vec<Replica>, ClientError> {
-        self.ask(Method::GET, "/v1/replicas", NOTHING).await
+        self.ask(Method::GET, "/v1/replicas", NO_BODY).await
     }
 
-    /// What happened to a replica, as far back as the server that is asked remembers; oldest first.
+    /// The history of a replica, as far back as the server remembers; oldest first.
     pub async fn history(&self, replica: &str) -> Result<Vec<HistoryEntry>, ClientError> {
-        self.ask(Method::GET, &format!("/v1/replicas/{}/history", encoded(replica)), NOTHING).await
+        self.ask(Method::GET, &format!("/v1/replicas/{}/history", encoded(replica)), NO_BODY).await
     }
 
-    /// What has no node.
+    /// Replicas without a node.
     pub async fn pending(&self) -> Result<Vec<Pending>, ClientError> {
-        self.ask(Method::GET, "/v1/pending", NOTHING).await
+        self.ask(Method::GET, "/v1/pending", NO_BODY).await
     }
 
-    /// Why a replica is where it is, or what keeps those of `DEPLOYMENT/SERVICE` from having a node.
+    /// Why a replica is on its node, or what blocks the replicas of `DEPLOYMENT/SERVICE`.
     pub async fn why(&self, namespace: &str, name: &str) -> Result<Why, ClientError> {
-        self.ask(Method::GET, &format!("/v1/why/{}?namespace={}", encoded(name), encoded(namespace)), NOTHING).await
+        self.ask(Method::GET, &format!("/v1/why/{}?namespace={}", encoded(name), encoded(namespace)), NO_BODY).await
     }
 
     /// All nodes.
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
-        self.ask(Method::GET, "/v1/nodes", NOTHING).await
+        self.ask(Method::GET, "/v1/nodes", NO_BODY).await
     }
 
     /// One node.
     pub async fn node(&self, name: &str) -> Result<Node, ClientError> {
-        self.ask(Method::GET, &of_node(name, ""), NOTHING).await
+        self.ask(Method::GET, &node_path(name, ""), NO_BODY).await
     }
 
-    /// Empties a node.
+    /// Drains a node.
     pub async fn drain(&self, name: &str, request: DrainRequest) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, &of_node(name, "/drain"), Some(&request)).await
+        self.ask(Method::POST, &node_path(name, "/drain"), Some(&request)).await
     }
 
-    /// Says `activate`, `pause` or `lost` of a node.
-    pub async fn tell_node(&self, name: &str, word: &str) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, &of_node(name, &format!("/{}", encoded(word))), NOTHING).await
+    /// Takes one of the actions `activate`, `pause` and `lost` on a node.
+    pub async fn node_action(&self, name: &str, word: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &node_path(name, &format!("/{}", encoded(word))), NO_BODY).await
     }
 
     /// Labels a node.
     pub async fn label(&self, name: &str, request: &LabelRequest) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, &of_node(name, "/labels"), Some(request)).await
+        self.ask(Method::POST, &node_path(name, "/labels"), Some(request)).await
     }
 
-    /// Takes a node out of the cluster.
+    /// Removes a node from the cluster.
     pub async fn remove_node(&self, name: &str, how: RemoveNode) -> Result<Changed, ClientError> {
-        self.ask(Method::DELETE, &of_node(name, &format!("?how={}", how.as_str())), NOTHING).await
+        self.ask(Method::DELETE, &node_path(name, &format!("?how={}", how.as_str())), NO_BODY).await
     }
 
     /// All namespaces.
     pub async fn namespaces(&self) -> Result<Vec<NamespaceRow>, ClientError> {
-        self.ask(Method::GET, "/v1/namespaces", NOTHING).await
+        self.ask(Method::GET, "/v1/namespaces", NO_BODY).await
     }
 
-    /// Sets all ceilings of a namespace.
+    /// Sets the whole quota of a namespace.
     pub async fn set_quota(&self, namespace: &str, quota: &Quota) -> Result<Changed, ClientError> {
         self.ask(Method::PUT, &format!("/v1/namespaces/{}/quota", encoded(namespace)), Some(quota)).await
     }
 
-    /// Every setting of the cluster by its name.
+    /// Every setting of the cluster by name.
     pub async fn settings(&self) -> Result<BTreeMap<String, String>, ClientError> {
-        self.ask(Method::GET, "/v1/cluster/settings", NOTHING).await
+        self.ask(Method::GET, "/v1/cluster/settings", NO_BODY).await
     }
 
-    /// Changes some settings; the others stay.
+    /// Changes some settings; the others keep their values.
     pub async fn set(&self, settings: &BTreeMap<String, String>) -> Result<Changed, ClientError> {
         self.ask(Method::POST, "/v1/cluster/settings", Some(settings)).await
     }
 
     /// All volumes.
     pub async fn volumes(&self) -> Result<Vec<VolumeRow>, ClientError> {
-        self.ask(Method::GET, "/v1/volumes", NOTHING).await
+        self.ask(Method::GET, "/v1/volumes", NO_BODY).await
     }
 
     /// The moves that evening out would make.
     pub async fn even_out_plan(&self) -> Result<Vec<EvenOutMove>, ClientError> {
-        self.ask(Method::GET, "/v1/rebalance", NOTHING).await
+        self.ask(Method::GET, "/v1/rebalance", NO_BODY).await
     }
 
     /// Spreads replicas more evenly, one move at a time.
     pub async fn even_out(&self) -> Result<Changed, ClientError> {
-        self.ask(Method::POST, "/v1/rebalance", NOTHING).await
+        self.ask(Method::POST, "/v1/rebalance", NO_BODY).await
     }
 
-    /// The control plane.
+    /// Status of the control plane.
     pub async fn cluster(&self) -> Result<ClusterStatus, ClientError> {
-        self.ask(Method::GET, "/v1/cluster", NOTHING).await
+        self.ask(Method::GET, "/v1/cluster", NO_BODY).await
     }
 
-    /// A link that logs in to the dashboard, once.
+    /// Creates a link that logs in to the dashboard once.
     pub async fn login_link(&self) -> Result<LoginLink, ClientError> {
-        self.ask(Method::POST, "/v1/login-links", NOTHING).await
+        self.ask(Method::POST, "/v1/login-links", NO_BODY).await
     }
 
-    /// A token that lets one node in.
+    /// Creates a token with which one node can join.
     pub async fn join_token(&self, request: &JoinTokenRequest) -> Result<NewToken, ClientError> {
         self.ask(Method::POST, "/v1/join-tokens", Some(request)).await
     }
 
-    /// A token for an operator.
+    /// Creates an operator token.
     pub async fn create_token(&self, request: &TokenRequest) -> Result<NewToken, ClientError> {
         self.ask(Method::POST, "/v1/tokens", Some(request)).await
     }
 
-    /// All tokens of operators.
+    /// All operator tokens.
     pub async fn tokens(&self) -> Result<Vec<TokenRow>, ClientError> {
-        self.ask(Method::GET, "/v1/tokens", NOTHING).await
+        self.ask(Method::GET, "/v1/tokens", NO_BODY).await
     }
 
-    /// A token shall open nothing any more.
+    /// Revokes an operator token.
     pub async fn revoke_token(&self, id: &str) -> Result<Changed, ClientError> {
-        self.ask(Method::DELETE, &format!("/v1/tokens/{}", encoded(id)), NOTHING).await
+        self.ask(Method::DELETE, &format!("/v1/tokens/{}", encoded(id)), NO_BODY).await
     }
 
-    /// A secret gets another version.
+    /// Stores a new version of a secret.
     pub async fn put_secret(
         &self,
         namespace: &str,
@@ -300,23 +294,23 @@ impl Client {
         self.ask(Method::PUT, &path, Some(request)).await
     }
 
-    /// All secrets, as much of them as may be seen.
+    /// All secrets, without their contents.
     pub async fn secrets(&self) -> Result<Vec<SecretRow>, ClientError> {
-        self.ask(Method::GET, "/v1/secrets", NOTHING).await
+        self.ask(Method::GET, "/v1/secrets", NO_BODY).await
     }
 
     /// Removes a secret that nothing needs.
     pub async fn remove_secret(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
         let path = format!("/v1/secrets/{}?namespace={}", encoded(name), encoded(namespace));
-        self.ask(Method::DELETE, &path, NOTHING).await
+        self.ask(Method::DELETE, &path, NO_BODY).await
     }
 
-    /// Has another of the cluster's keys seal.
+    /// Rotates the cluster's key.
     pub async fn rotate_key(&self) -> Result<KeyRotated, ClientError> {
-        self.ask(Method::POST, "/v1/cluster/rotate-key", NOTHING).await
+        self.ask(Method::POST, "/v1/cluster/rotate-key", NO_BODY).await
     }
 
-    /// Everything replicated, in bytes that a restore takes.
+    /// The replicated state and the keys, in bytes that `restore` reads.
     pub async fn backup(&self) -> Result<Bytes, ClientError> {
         let (status, answer) = self.exchange(Method::GET, "/v1/backup", Bytes::new()).await?;
         if status.is_success() {
@@ -325,10 +319,10 @@ impl Client {
         Err(ClientError::Refused(serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause))?))
     }
 
-    /// Records after a number, or the newest where none is given; oldest first.
-    pub async fn audit(&self, after: Option<u64>, most: usize) -> Result<Vec<AuditEntry>, ClientError> {
+    /// Audit records after a number, or the newest ones; oldest first.
+    pub async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, ClientError> {
         let after = after.map_or_else(String::new, |after| format!("after={after}&"));
-        self.ask(Method::GET, &format!("/v1/audit?{after}most={most}"), NOTHING).await
+        self.ask(Method::GET, &format!("/v1/audit?{after}limit={limit}"), NO_BODY).await
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -341,8 +335,8 @@ impl Client {
             Some(body) => serde_json::to_vec(body).map_err(|cause| self.garbled(cause))?,
             None => Vec::new(),
         };
-        let sent = tokio::time::timeout(self.patience, self.exchange(method, path, body.into()));
-        let (status, answer) = sent.await.map_err(|_| self.broken("it takes too long"))??;
+        let sent = tokio::time::timeout(self.timeout, self.exchange(method, path, body.into()));
+        let (status, answer) = sent.await.map_err(|_| self.broken("it timed out"))??;
         if status.is_success() {
             return serde_json::from_slice(&answer).map_err(|cause| self.garbled(cause));
         }
@@ -351,46 +345,29 @@ impl Client {
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
-        let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
-        match &self.endpoint {
-            Endpoint::Unix(socket) => {
-                let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
-                self.converse(stream, method, path, body).await
-            }
-            Endpoint::Tls { address, token } => {
-                let stream = connect(address, token).await.map_err(unreachable)?;
-                self.converse(stream, method, path, body).await
-            }
-        }
-    }
-
-    async fn converse(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
         let changes = method != Method::GET;
-        let mut request = self.addressed(Request::builder().method(method).uri(path));
+        let mut request = self.with_credentials(Request::builder().method(method).uri(path));
         request = request.header(header::CONTENT_TYPE, "application/json");
         if changes {
             request = request.header("idempotency-key", fresh_key().map_err(|cause| self.broken(cause))?);
         }
         let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
-        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
-        // The connection ends with the answer; how it ends is told by the answer.
-        let connection = tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(|cause| self.broken(cause))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST_ANSWER).collect().await;
-        connection.abort();
-        Ok((status, body.map_err(|cause| self.broken(cause))?.to_bytes()))
+        let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
+        let answer = match &self.endpoint {
+            Endpoint::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
+                connection::exchange(stream, request, MAX_ANSWER).await
+            }
+            Endpoint::Tls { address, token } => {
+                let stream = connection::connect_pinned(address, token.pin).await.map_err(unreachable)?;
+                connection::exchange(stream, request, MAX_ANSWER).await
+            }
+        };
+        answer.map_err(|cause| self.broken(cause))
     }
 
-    /// A request to whom it goes, with the proof that it may.
-    fn addressed(&self, request: request::Builder) -> request::Builder {
+    /// Adds host and credentials.
+    fn with_credentials(&self, request: request::Builder) -> request::Builder {
         match &self.endpoint {
             Endpoint::Unix(_) => request.header(header::HOST, "localhost"),
             Endpoint::Tls { address, token } => request
@@ -408,31 +385,22 @@ impl Client {
     }
 }
 
-/// A key nobody else has.
+/// A random idempotency key.
 fn fresh_key() -> Result<String, &'static str> {
     let mut random = [0; 16];
-    SystemRandom::new().fill(&mut random).map_err(|_| "this machine gives no randomness")?;
+    SystemRandom::new().fill(&mut random).map_err(|_| "this machine has no randomness")?;
     Ok(format!("{:032x}", u128::from_be_bytes(random)))
 }
 
-/// A connection to the cluster that the token names, and to no other.
-async fn connect(address: &str, token: &Token) -> io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(address).await?;
-    connection::tend(&stream)?;
-    let config = tls::pinned(token.pin).map_err(io::Error::other)?;
-    let name = ServerName::try_from(tls::CLUSTER_NAME).map_err(io::Error::other)?;
-    TlsConnector::from(Arc::new(config)).connect(name, stream).await
-}
-
-fn of_deployment(namespace: &str, name: &str, rest: &str) -> String {
+fn deployment_path(namespace: &str, name: &str, rest: &str) -> String {
     format!("/v1/deployments/{}{rest}?namespace={}", encoded(name), encoded(namespace))
 }
 
-fn of_node(name: &str, rest: &str) -> String {
+fn node_path(name: &str, rest: &str) -> String {
     format!("/v1/nodes/{}{rest}", encoded(name))
 }
 
-/// A name as a part of a path: whatever is in it, it stays one part.
+/// A name percent-encoded as one path segment.
 fn encoded(name: &str) -> String {
     use std::fmt::Write as _;
     name.bytes().fold(String::new(), |mut out, byte| {
@@ -450,7 +418,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_one_part_of_a_path() {
+    fn a_name_stays_one_path_segment() {
         assert_eq!(encoded("shop-web_1"), "shop-web_1");
         assert_eq!(encoded("../a?b"), "..%2Fa%3Fb");
     }

@@ -1,12 +1,12 @@
-//! Deployments: what is asked for, and how it stands.
+//! Deployments: manifests, status and rollouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Replica;
+use crate::{DeploymentStatus, Driver, PortMode, Protocol, Replica, RolloutState, StatusReason};
 
-/// A manifest to apply: the files as texts, because the daemon does not read the caller's disk.
+/// A manifest to apply. Files are sent as texts, because the daemon does not read the caller's disk.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplyRequest {
@@ -14,57 +14,57 @@ pub struct ApplyRequest {
     pub files: Vec<String>,
     /// Every file that is read, by its absolute path.
     pub texts: BTreeMap<String, String>,
-    /// Files that are no texts, by their absolute paths, in base64 with padding: what secrets and configs hold.
+    /// Binary files by absolute path, in base64 with padding: contents of secrets and configs.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bytes_base64: BTreeMap<String, String>,
     /// The overlay, by name.
     pub overlay: Option<String>,
-    /// What names of files are relative to.
+    /// The folder that file names are relative to.
     pub working_directory: String,
-    /// What paths in the manifest are relative to, where that is another place.
+    /// The folder that paths in the manifest are relative to, if it is another one.
     pub project_directory: Option<String>,
     /// Variables the manifest may use.
     pub environment: BTreeMap<String, String>,
     /// Files of variables instead of `.env`, by name.
     pub env_files: Vec<String>,
-    /// Profiles asked for.
+    /// Active profiles.
     pub profiles: BTreeSet<String>,
-    /// Name of the deployment, over everything that is written.
+    /// Name of the deployment; overrides the manifest.
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
 }
 
-/// Its files may be secrets, and so may its variables.
+/// Prints no contents: files and variables may be secrets.
 impl std::fmt::Debug for ApplyRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ApplyRequest({}, {} files)", self.files.join(", "), self.texts.len() + self.bytes_base64.len())
     }
 }
 
-/// Deployments and their replicas, as they were at one moment.
+/// Deployments and their replicas, from one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// How each deployment stands.
+    /// The deployments.
     pub deployments: Vec<Deployment>,
-    /// What makes it stand so.
+    /// Their replicas.
     pub replicas: Vec<Replica>,
 }
 
 /// A manifest that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedManifest {
-    /// Scope.
+    /// Its namespace.
     pub namespace: String,
     /// The deployment.
     pub deployment: String,
-    /// Its manifest in force.
+    /// The current revision.
     pub revision: u64,
     /// Whether anything changed.
     pub changed: Changed,
-    /// The state in which this holds.
+    /// Index of the state after the change.
     pub index: u64,
-    /// What is worth knowing, as `file:line:column: warning: …`.
+    /// Warnings, as `file:line:column: warning: …`.
     pub warnings: Vec<String>,
 }
 
@@ -72,44 +72,44 @@ pub struct AppliedManifest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Changed {
-    /// It did.
+    /// Something changed.
     Yes,
-    /// It was so already.
+    /// Nothing changed.
     No,
 }
 
-/// A count for a service.
+/// Scales a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleRequest {
-    /// The count.
+    /// The new number of replicas.
     pub replicas: u32,
 }
 
-/// Where to go back to.
+/// Rolls a deployment back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollbackRequest {
-    /// A kept revision; the one before, unless given.
+    /// A kept revision; the previous one unless given.
     pub to: Option<u64>,
 }
 
 /// One deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// Scope.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// How it does.
-    pub status: String,
-    /// What makes it so.
-    pub reasons: Vec<String>,
-    /// The manifest in force.
+    /// Its status.
+    pub status: DeploymentStatus,
+    /// Reasons for the status.
+    pub reasons: Vec<StatusReason>,
+    /// The current revision.
     pub revision: u64,
-    /// Manifests kept.
+    /// Revisions that are kept.
     pub revisions: Vec<u64>,
-    /// The change under way, or the last one that ended.
+    /// The rollout in progress, or the last one that ended.
     pub rollout: Option<Rollout>,
     /// Its services.
     pub services: Vec<Service>,
@@ -120,17 +120,19 @@ pub struct Deployment {
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// What it runs.
+    /// Its image.
     pub image: String,
-    /// How its nodes are chosen.
+    /// Placement strategy.
     pub strategy: String,
-    /// What starts it.
-    pub driver: String,
-    /// Slots that are wanted now.
+    /// Driver that starts its replicas.
+    pub driver: Driver,
+    /// Number of replicas that should run.
+    pub desired: u32,
+    /// The older name of `desired`: the same number.
     pub wanted: u32,
-    /// Slots that run well.
+    /// Slots with a running replica.
     pub running: u32,
-    /// What it publishes.
+    /// Its published ports.
     #[serde(default)]
     pub ports: Vec<Port>,
 }
@@ -138,43 +140,34 @@ pub struct Service {
 /// A published port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Inside the replica.
+    /// Port inside the replica.
     pub target: u16,
-    /// Outside; the engine chooses where it is absent.
+    /// Published port; the engine chooses one if absent.
     pub published: Option<u16>,
     /// `tcp`, `udp` or `sctp`.
-    pub protocol: String,
+    pub protocol: Protocol,
     /// `ingress`: everywhere in the cluster; `host`: on the replica's node.
-    pub mode: String,
+    pub mode: PortMode,
 }
 
 impl From<&longshore_model::service::Port> for Port {
     fn from(port: &longshore_model::service::Port) -> Self {
-        let mode = match port.mode {
-            longshore_model::service::PortMode::Ingress => "ingress",
-            longshore_model::service::PortMode::Host => "host",
-        };
-        Self {
-            target: port.target,
-            published: port.published,
-            protocol: port.protocol.as_str().to_owned(),
-            mode: mode.to_owned(),
-        }
+        Self { target: port.target, published: port.published, protocol: port.protocol.into(), mode: port.mode.into() }
     }
 }
 
-/// A change of a deployment.
+/// A rollout of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
     /// Counted per deployment.
     pub number: u64,
-    /// The manifest that is left.
+    /// The revision that is replaced.
     pub from: u64,
-    /// The manifest that is rolled to.
+    /// The revision that is rolled out.
     pub to: u64,
-    /// How far it is.
-    pub state: String,
-    /// What it waits for; nothing where it waits for a word, or is over.
+    /// Its state.
+    pub state: RolloutState,
+    /// The replica it waits for; absent if it waits for an operator, or has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Awaited>,
 }
@@ -182,10 +175,10 @@ pub struct Rollout {
 /// A replica that a rollout waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Awaited {
-    /// Which.
+    /// Its printed id.
     pub replica: String,
-    /// What it does, or why it cannot: a code, or a state where there is none.
-    pub code: String,
+    /// Why it is not ready: a code, or a state where there is none.
+    pub code: StatusReason,
 }
 
 impl From<&longshore_model::Rollout> for Rollout {
@@ -194,7 +187,7 @@ impl From<&longshore_model::Rollout> for Rollout {
             number: rollout.number.0,
             from: rollout.from.0,
             to: rollout.to.0,
-            state: rollout.state.as_str().to_owned(),
+            state: rollout.state.into(),
             waits_for: None,
         }
     }

@@ -1,7 +1,7 @@
-//! What happened, for watchers.
+//! Events for watchers.
 //!
-//! Owns: the public word for each kind of event, and which particulars go with it.
-//! Must not touch: specs and secrets. An event names its subject; who wants to know more asks.
+//! Owns: the public name of each kind of event, and its fields.
+//! Must not touch: specs and secrets. An event names its subject; a client that wants more asks for it.
 
 use longshore_model::{self as model, GroupKey, RuntimeCode, SlotKey, event::Subject};
 use serde::{Deserialize, Serialize};
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 /// What one command changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The state it led to; watching from here misses nothing.
+    /// Index of the state it led to; watching from here misses nothing.
     pub index: u64,
     /// What happened, in order.
     pub events: Vec<Event>,
 }
 
-/// One thing that happened to a replica, and when.
+/// One event of a replica's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
-    /// The state it led to.
+    /// Index of the state it led to.
     pub index: u64,
-    /// When, in milliseconds since 1970; nothing for what only follows from something else.
+    /// When, in milliseconds since 1970; absent for an event that follows from the one before.
     pub at_ms: Option<u64>,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
 impl HistoryEntry {
-    /// An event of a change, if it is about the replica.
+    /// An entry for an event about the replica; `None` for other events.
     pub fn of(group: &GroupKey, replica: &str, index: u64, event: &model::Event) -> Option<Self> {
         if !matches!(event.subject(), Subject::Service(about) if about == group) {
             return None;
@@ -45,12 +45,12 @@ impl HistoryEntry {
     }
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: String,
-    /// Scope, where it is about a deployment.
+    /// The namespace, for events about a deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The deployment it is about.
@@ -71,10 +71,10 @@ pub struct Event {
     /// The attempt it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// The state something is in now.
+    /// The new state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Why.
+    /// The code of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
@@ -102,10 +102,10 @@ impl From<&model::Event> for Event {
 
 impl Event {
     fn replica(&mut self, group: &GroupKey, slot: &SlotKey) {
-        self.replica = Some(slot.printed(group));
+        self.replica = Some(slot.replica_id(group));
     }
 
-    /// Who and in what state, for events about nodes, volumes and rollouts; the others have nothing to add here.
+    /// Fields of events about nodes, rollouts and rebalancing; other events have none of these.
     fn about_node(&mut self, event: &model::Event) {
         if let model::Event::NodeChanged(node) = event {
             let node = crate::Node::from(&**node);
@@ -114,7 +114,7 @@ impl Event {
         | model::Event::NodeRemoved { node, .. }
         | model::Event::NodeForgotten(node)
         | model::Event::FailureCounted { node, .. }
-        | model::Event::AddressResting { node, .. } = event
+        | model::Event::AddressCoolingDown { node, .. } = event
         {
             self.node = Some(node.to_string());
         } else if let model::Event::RolloutChanged { rollout, .. } = event {
@@ -125,7 +125,7 @@ impl Event {
         }
     }
 
-    /// Which generation and what of it, for events about slots; the others have nothing to add here.
+    /// Fields of events about slots; other events have none of these.
     fn about_slot(&mut self, event: &model::Event) {
         if let model::Event::SlotOpened { group, slot, .. }
         | model::Event::SlotStepped { group, slot, .. }
@@ -172,10 +172,10 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::NodeForgotten(_) => "node_forgotten",
         model::Event::EvacuationChanged(_) => "evacuation_changed",
         model::Event::GroupChanged { .. } => "service_changed",
-        model::Event::GroupRolls { .. } => "service_rolls",
+        model::Event::GroupRolloutChanged { .. } => "service_rolls",
         model::Event::RolloutChanged { .. } => "rollout_changed",
         model::Event::DeploymentGone { .. } => "deployment_gone",
-        model::Event::GroupUnwanted(_) => "service_unwanted",
+        model::Event::GroupRemoved(_) => "service_unwanted",
         model::Event::GroupGone(_) => "service_gone",
         model::Event::SlotOpened { .. } => "replica_opened",
         model::Event::SlotStepped { .. } => "replica_stepped",
@@ -184,8 +184,8 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::SlotGone { .. } => "replica_gone",
         model::Event::Placed { .. } => "placed",
         model::Event::Rebalanced(_) => "rebalanced",
-        model::Event::EvenOutAsked(_) => "even_out_asked",
-        model::Event::EvenedOut(_) => "evened_out",
+        model::Event::EvenOutRequested(_) => "even_out_asked",
+        model::Event::EvenOutDone(_) => "evened_out",
         model::Event::Stopping { .. } => "stopping",
         model::Event::Restarting { .. } => "restarting",
         model::Event::Rescheduled { .. } => "rescheduled",
@@ -193,8 +193,8 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::Observed { .. } => "observed",
         model::Event::Released { .. } => "released",
         model::Event::FailureCounted { .. } => "failure_counted",
-        model::Event::AddressResting { .. } => "address_resting",
-        model::Event::VolumeMade(_) => "volume_made",
+        model::Event::AddressCoolingDown { .. } => "address_resting",
+        model::Event::VolumeCreated(_) => "volume_made",
         model::Event::VolumeGone(_) => "volume_gone",
         model::Event::SecretSet { .. } => "secret_set",
         model::Event::SecretGone { .. } => "secret_gone",

@@ -7,15 +7,18 @@
 
 mod access;
 mod audit;
-pub mod bytes;
+pub mod base64;
 mod client;
 pub mod connection;
 mod deployment;
+mod enums;
 mod envelope;
+mod error_chain;
 mod event;
-mod foresight;
+pub mod hex;
 mod namespace;
 mod node;
+mod plan;
 mod replica;
 mod session;
 pub mod tls;
@@ -24,7 +27,7 @@ mod why;
 
 pub use access::{
     ClusterStatus, JoinTokenRequest, KeyRotated, LoginLink, LoginRequest, MemberRow, NewToken, SecretRequest,
-    SecretRow, SecretStored, TokenRequest, TokenRow, WhoAsks,
+    SecretRow, SecretStored, TokenRequest, TokenRow, WhoAmI,
 };
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
@@ -32,13 +35,18 @@ pub use deployment::{
     AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
     Status,
 };
-pub use envelope::Envelope;
-pub use event::{Change, Event, HistoryEntry};
-pub use foresight::{
-    Headroom, ManifestPlan, Move, NewCount, NewNode, Rest, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
+pub use enums::{
+    AfterDrain, AuditOutcome, Code, ConstraintRole, DeploymentStatus, DrainBlocker, DrainOutcome, Driver, Health,
+    Intent, NodeRole, ObjectKind, PortMode, Protocol, ReplicaState, RolloutState, StatusReason, TokenRole,
 };
+pub use envelope::Envelope;
+pub use error_chain::error_chain;
+pub use event::{Change, Event, HistoryEntry};
 pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
-pub use node::{Drain, DrainRequest, LabelRequest, Load, Node, Remainder, RemoveNode};
+pub use node::{Drain, DrainRequest, LabelRequest, Load, Node, RemoveNode, UndrainedReplica};
+pub use plan::{
+    Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
+};
 pub use replica::Replica;
 pub use session::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use token::{Pin, Token, TokenError, TokenKind};

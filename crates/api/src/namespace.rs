@@ -1,6 +1,6 @@
-//! Namespaces, their ceilings, volumes, and evening out: how they are written on the wire.
+//! Namespaces, quotas, volumes, and evening out on the wire.
 //!
-//! Owns: these shapes. Invariant: an absent ceiling is no limit, and is never written as a number.
+//! Owns: these types. Invariant: an absent limit is unlimited, and is never written as a number.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,39 +11,39 @@ pub struct NamespaceRow {
     pub name: String,
     /// Deployments in it.
     pub deployments: u64,
-    /// What they ask for together.
+    /// The resources that their services request.
     pub desired: Amounts,
-    /// Its ceilings.
+    /// Its quota.
     pub quota: Quota,
 }
 
-/// How much of everything.
+/// An amount of each limited resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts {
     /// Replicas.
     pub replicas: u64,
-    /// CPU, thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory, overhead included.
+    /// Memory in bytes, overhead included.
     pub memory_bytes: u64,
 }
 
-/// Ceilings of a namespace; what is absent is not limited.
+/// Quota of a namespace; an absent limit is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
     /// Replicas.
     #[serde(default)]
     pub replicas: Option<u64>,
-    /// CPU, thousandths of a core.
+    /// CPU in thousandths of a core.
     #[serde(default)]
     pub cpu_millis: Option<u64>,
-    /// Memory, overhead included.
+    /// Memory in bytes, overhead included.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
 }
 
-/// A volume that exists.
+/// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRow {
     /// Its namespace.
@@ -63,10 +63,10 @@ pub struct VolumeRow {
 pub struct EvenOutMove {
     /// Namespace of the replica.
     pub namespace: String,
-    /// The replica, as people read it.
+    /// Its printed id.
     pub replica: String,
-    /// Where it is.
+    /// Its current node.
     pub from: String,
-    /// Where it would go.
+    /// Its new node.
     pub to: String,
 }

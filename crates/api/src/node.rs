@@ -1,104 +1,106 @@
-//! Nodes: what they are, what operators want of them, how they do.
+//! Nodes: health, intent, capacity and drains.
 
 use std::collections::BTreeMap;
 
-use longshore_model::{AfterDrain, DrainOutcome, Health, Intent, node::UseDegraded};
+use longshore_model::node::UseDegraded;
 use serde::{Deserialize, Serialize};
+
+use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent};
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Joining number.
+    /// Order of joining, from 1.
     pub number: u32,
-    /// What operators want of it.
-    pub intent: String,
-    /// How it does.
-    pub health: String,
-    /// Since when, in milliseconds since 1970.
+    /// What an operator wants of it.
+    pub intent: Intent,
+    /// What the failure detector says of it.
+    pub health: Health,
+    /// When the health changed, in milliseconds since 1970.
     pub health_since_ms: u64,
     /// Whether an operator allows its use while it is degraded.
     pub use_degraded: bool,
-    /// Part it plays.
-    pub role: String,
-    /// The pool it belongs to; empty is none.
+    /// Its role in placement constraints.
+    pub role: ConstraintRole,
+    /// The pool it belongs to; empty for none.
     pub pool: String,
     /// Labels set by operators.
     pub labels: BTreeMap<String, String>,
     /// Operating system.
     pub os: String,
-    /// Processor.
+    /// Processor architecture.
     pub arch: String,
-    /// What it starts replicas with.
-    pub drivers: Vec<String>,
-    /// Thousandths of a core.
+    /// Drivers it can start replicas with.
+    pub drivers: Vec<Driver>,
+    /// Usable CPU in thousandths of a core.
     pub cpu_millis: u64,
-    /// Memory that may be given out.
+    /// Allocatable memory in bytes.
     pub memory_bytes: u64,
-    /// Memory given out.
+    /// Reserved memory in bytes.
     pub memory_used_bytes: u64,
-    /// Generations on it that were not seen stopped.
+    /// Generations on it that were not reported stopped.
     pub replicas: u32,
-    /// How busy it last said it is; nothing before its first sample, and while nobody can say.
+    /// Its latest load; absent before the first sample, and while the leader does not answer.
     #[serde(default)]
     pub load: Option<Load>,
-    /// How it is being emptied.
+    /// Its drain, if there is one.
     pub drain: Option<Drain>,
 }
 
-/// How busy a machine is, as it measured itself, everything on it counted.
+/// Measured load of a machine, everything on it included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// CPU in use, millionths of all there is.
+    /// CPU in use, in millionths of the whole.
     pub cpu_millionths: u32,
-    /// The same of memory.
+    /// Memory in use, in millionths of the whole.
     pub memory_millionths: u32,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// How a node is being emptied.
+/// A drain of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// `under_way`, `timed_out` or `done`.
-    pub outcome: String,
+    pub outcome: DrainOutcome,
     /// `keep` or `remove`.
-    pub then: String,
-    /// What is still there.
-    pub left: Vec<Remainder>,
+    pub then: AfterDrain,
+    /// Replicas that are still there.
+    pub left: Vec<UndrainedReplica>,
 }
 
-/// A replica that is still on a node to be emptied.
+/// A replica on a node that is drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remainder {
+pub struct UndrainedReplica {
     /// The replica's printed id.
     pub replica: String,
     /// What keeps it there.
-    pub why: String,
+    pub why: DrainBlocker,
 }
 
-/// How a node shall be emptied.
+/// Drains a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DrainRequest {
-    /// Seconds jobs may take to finish; as long as they need, unless given.
+    /// Seconds that jobs may take to finish; unlimited unless given.
     pub deadline_secs: Option<u64>,
 }
 
-/// How a node shall leave.
+/// How a node is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemoveNode {
-    /// Emptied first.
+    /// It is drained first.
     #[default]
     Drained,
-    /// At once; what runs there is no longer ours.
+    /// At once; what runs there is abandoned.
     AtOnce,
 }
 
 impl RemoveNode {
-    /// The word in a query.
+    /// The value of the query parameter.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drained => "drained",
@@ -107,7 +109,7 @@ impl RemoveNode {
     }
 }
 
-/// Labels to set; an empty value takes the label away.
+/// Labels to set; an empty value removes the label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelRequest {
@@ -116,21 +118,21 @@ pub struct LabelRequest {
 }
 
 impl From<&longshore_model::Node> for Node {
-    /// What runs there is not known by the node itself; it is counted by whoever makes the answer.
+    /// The node does not know what runs on it: replicas and memory in use are filled in by the caller.
     fn from(node: &longshore_model::Node) -> Self {
         Self {
             name: node.name.to_string(),
             number: node.number.0,
-            intent: intent(node.intent).to_owned(),
-            health: health(node.health).to_owned(),
+            intent: node.intent.into(),
+            health: node.health.into(),
             health_since_ms: node.health_since.0,
-            use_degraded: node.use_degraded == UseDegraded::Yes,
-            role: node.role.as_str().to_owned(),
+            use_degraded: node.use_degraded == UseDegraded::Allowed,
+            role: node.role.into(),
             pool: node.pool.to_string(),
             labels: node.labels.clone(),
             os: node.platform.os.clone(),
             arch: node.platform.arch.clone(),
-            drivers: node.drivers.iter().map(|driver| driver.as_str().to_owned()).collect(),
+            drivers: node.drivers.iter().copied().map(Driver::from).collect(),
             cpu_millis: node.usable_cpu_millis(),
             memory_bytes: node.allocatable_memory(),
             memory_used_bytes: 0,
@@ -143,37 +145,10 @@ impl From<&longshore_model::Node> for Node {
 
 impl From<&longshore_model::Drain> for Drain {
     fn from(drain: &longshore_model::Drain) -> Self {
-        let outcome = match drain.outcome {
-            DrainOutcome::UnderWay => "under_way",
-            DrainOutcome::TimedOut => "timed_out",
-            DrainOutcome::Done => "done",
-        };
-        let then = match drain.then {
-            AfterDrain::Keep => "keep",
-            AfterDrain::Remove => "remove",
-        };
         let left = drain
             .left
             .iter()
-            .map(|left| Remainder { replica: left.slot.printed(&left.group), why: left.why.code().to_owned() });
-        Self { outcome: outcome.to_owned(), then: then.to_owned(), left: left.collect() }
-    }
-}
-
-const fn intent(intent: Intent) -> &'static str {
-    match intent {
-        Intent::Active => "active",
-        Intent::Paused => "paused",
-        Intent::Draining => "draining",
-        Intent::Removed => "removed",
-    }
-}
-
-const fn health(health: Health) -> &'static str {
-    match health {
-        Health::Ready => "ready",
-        Health::Suspect => "suspect",
-        Health::Down => "down",
-        Health::Degraded => "degraded",
+            .map(|left| UndrainedReplica { replica: left.slot.replica_id(&left.group), why: left.why.code().into() });
+        Self { outcome: drain.outcome.into(), then: drain.then.into(), left: left.collect() }
     }
 }

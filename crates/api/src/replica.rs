@@ -1,20 +1,22 @@
-//! Replicas, as they were last seen.
+//! Replicas, as last reported.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    GroupKey, ReplicaState, RuntimeCode, Slot,
-    replica::{self, Detail, Details, Wanted},
+    self as model, GroupKey, RuntimeCode, Slot,
+    replica::{self, DesiredState, Detail, Details},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One generation of a slot, or a slot that has none.
+use crate::{Code, ReplicaState};
+
+/// One generation of a slot, or a slot without one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     /// Its printed id.
     pub id: String,
-    /// Scope.
+    /// Its namespace.
     pub namespace: String,
     /// Its deployment.
     pub deployment: String,
@@ -23,20 +25,20 @@ pub struct Replica {
     /// Its node, if it has one.
     pub node: Option<String>,
     /// Its state.
-    pub state: String,
-    /// Why it is in that state, or why it has no node.
-    pub code: Option<String>,
-    /// Particulars of the code.
+    pub state: ReplicaState,
+    /// Why it is in that state, or has no node.
+    pub code: Option<Code>,
+    /// Details of the code.
     pub details: BTreeMap<String, Value>,
-    /// Which decision about the slot.
+    /// Generation: grows with every placement of the slot.
     pub generation: u32,
-    /// Which start of it.
+    /// Attempt: grows with every restart of the generation.
     pub attempt: u32,
-    /// The manifest it follows.
+    /// The revision it was created from.
     pub revision: u64,
     /// Restarts in this generation.
     pub restarts: u32,
-    /// When the state began, in milliseconds since 1970; nothing while it waits for a node.
+    /// When the state began, in milliseconds since 1970; absent while it has no node.
     pub since_ms: Option<u64>,
     /// Its overlay address.
     pub address: Option<String>,
@@ -47,12 +49,12 @@ impl Replica {
     pub fn placed(group: &GroupKey, slot: &Slot, seen: &replica::Replica) -> Self {
         Self {
             node: Some(seen.assignment.node.to_string()),
-            state: shown(seen).as_str().to_owned(),
-            code: seen.code.map(RuntimeCode::code).map(str::to_owned),
+            state: shown(seen).into(),
+            code: seen.code.map(Code::from),
             details: particulars(&seen.details),
             generation: seen.generation.0,
             attempt: seen.attempt.0,
-            revision: seen.assignment.terms.revision.0,
+            revision: seen.assignment.reservation.revision.0,
             restarts: seen.restarts,
             since_ms: Some(seen.since.0),
             address: Some(seen.assignment.address.to_string()),
@@ -60,11 +62,11 @@ impl Replica {
         }
     }
 
-    /// The same, kept on its node by something its node cannot know.
+    /// The same row with the reason that keeps it on its node, which the node itself cannot know.
     #[must_use]
     pub fn kept_by(mut self, code: RuntimeCode, details: &Details) -> Self {
-        self.code = Some(code.code().to_owned());
-        // Where it is reached stays true.
+        self.code = Some(code.into());
+        // Address and ports stay valid.
         self.details.extend(particulars(details));
         self
     }
@@ -72,13 +74,13 @@ impl Replica {
     /// A slot without a node.
     pub fn waiting(group: &GroupKey, slot: &Slot) -> Self {
         Self {
-            id: slot.key.printed(group),
+            id: slot.key.replica_id(group),
             namespace: group.namespace.to_string(),
             deployment: group.deployment.to_string(),
             service: group.service.to_string(),
             node: None,
-            state: "pending".to_owned(),
-            code: slot.waiting.map(|reason| reason.code().to_owned()),
+            state: ReplicaState::Pending,
+            code: slot.waiting.map(Code::from),
             details: particulars(&slot.waiting_details),
             generation: slot.newest.0,
             attempt: 0,
@@ -90,28 +92,31 @@ impl Replica {
     }
 }
 
-/// What it was last seen in; one that shall stop is draining from the moment that was decided. Its node says so a little
-/// later, and whoever sends it requests must not wait for that.
-fn shown(seen: &replica::Replica) -> ReplicaState {
-    match (seen.wanted, seen.state) {
+/// The state to show. A replica that should stop counts as draining from that decision on: its node reports it a little
+/// later, and load balancers must not wait for that.
+fn shown(seen: &replica::Replica) -> model::ReplicaState {
+    match (seen.desired, seen.state) {
         (
-            Wanted::Stop,
-            ReplicaState::Pending
-            | ReplicaState::Pulling
-            | ReplicaState::Starting
-            | ReplicaState::Running
-            | ReplicaState::Degraded
-            | ReplicaState::Draining,
-        ) => ReplicaState::Draining,
+            DesiredState::Stop,
+            model::ReplicaState::Pending
+            | model::ReplicaState::Pulling
+            | model::ReplicaState::Starting
+            | model::ReplicaState::Running
+            | model::ReplicaState::Degraded
+            | model::ReplicaState::Draining,
+        ) => model::ReplicaState::Draining,
         (
-            Wanted::Stop,
-            seen @ (ReplicaState::Stopped | ReplicaState::Failed | ReplicaState::Completed | ReplicaState::Lost),
+            DesiredState::Stop,
+            seen @ (model::ReplicaState::Stopped
+            | model::ReplicaState::Failed
+            | model::ReplicaState::Completed
+            | model::ReplicaState::Lost),
         )
-        | (Wanted::Run, seen) => seen,
+        | (DesiredState::Run, seen) => seen,
     }
 }
 
-/// The model's particulars as JSON.
+/// The model's details as JSON.
 pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
     let value = |detail: &Detail| match detail {
         Detail::Number(number) => Value::from(*number),
@@ -125,11 +130,11 @@ pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
 mod tests {
     use std::{net::Ipv6Addr, sync::Arc};
 
-    use longshore_model::{Assignment, Attempt, Generation, Time, replica::Terms};
+    use longshore_model::{Assignment, Attempt, Generation, Time, replica::Reservation};
 
     use super::*;
 
-    fn seen(wanted: Wanted, state: ReplicaState) -> replica::Replica {
+    fn seen(desired: DesiredState, state: model::ReplicaState) -> replica::Replica {
         replica::Replica {
             generation: Generation(1),
             attempt: Attempt(0),
@@ -137,10 +142,10 @@ mod tests {
                 node: "n1".into(),
                 address: Ipv6Addr::LOCALHOST,
                 placed_at: Time(0),
-                terms: Arc::new(Terms::default()),
+                reservation: Arc::new(Reservation::default()),
                 devices: BTreeMap::new(),
             },
-            wanted,
+            desired,
             state,
             code: None,
             details: Details::new(),
@@ -148,17 +153,17 @@ mod tests {
             failures: 0,
             restarts: 0,
             before_loss: None,
-            rival: None,
+            replaced_by: None,
         }
     }
 
     #[test]
-    fn what_shall_stop_is_draining_before_its_node_says_so_and_ended_once_it_has() {
-        let word = |wanted, state| shown(&seen(wanted, state)).as_str();
-        assert_eq!(word(Wanted::Run, ReplicaState::Running), "running");
-        assert_eq!(word(Wanted::Stop, ReplicaState::Running), "draining");
-        assert_eq!(word(Wanted::Stop, ReplicaState::Starting), "draining");
-        assert_eq!(word(Wanted::Stop, ReplicaState::Failed), "failed");
-        assert_eq!(word(Wanted::Stop, ReplicaState::Lost), "lost");
+    fn a_replica_that_should_stop_is_draining_until_its_node_reports_the_end() {
+        let word = |desired, state| shown(&seen(desired, state)).as_str();
+        assert_eq!(word(DesiredState::Run, model::ReplicaState::Running), "running");
+        assert_eq!(word(DesiredState::Stop, model::ReplicaState::Running), "draining");
+        assert_eq!(word(DesiredState::Stop, model::ReplicaState::Starting), "draining");
+        assert_eq!(word(DesiredState::Stop, model::ReplicaState::Failed), "failed");
+        assert_eq!(word(DesiredState::Stop, model::ReplicaState::Lost), "lost");
     }
 }

@@ -1,34 +1,34 @@
-//! What replicas write, and commands beside them.
+//! Log streams and exec sessions.
 //!
-//! Owns: the shapes, and how a command's conversation is cut into frames once both sides have left HTTP.
+//! Owns: the types, and how an exec session is framed after the upgrade from HTTP.
 //!
 //! ```text
-//! kind (1 byte) │ length of what follows (4 bytes, big end first) │ what follows
-//! 0 input   1 end of input   2 size of the terminal, as JSON      from the client
+//! kind (1 byte) │ length of the payload (4 bytes, big endian) │ payload
+//! 0 input   1 end of input   2 terminal size, as JSON             from the client
 //! 3 output  4 errors         5 exit code, as JSON, or null        from the command; nothing follows an exit
 //! ```
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-/// The word both sides leave HTTP with.
+/// Protocol name in the `Upgrade` header.
 pub const SESSION_PROTOCOL: &str = "longshore-session";
 
-/// Which lines are wanted.
+/// Which log lines to stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogQuery {
-    /// Whose: a replica, `DEPLOYMENT/SERVICE`, or a deployment.
+    /// A replica, `DEPLOYMENT/SERVICE`, or a deployment.
     pub of: String,
-    /// Where that is looked for.
+    /// Its namespace.
     #[serde(default = "default_namespace")]
     pub namespace: String,
-    /// Whether lines that come later are wanted, too.
+    /// Whether to stream lines that are written later.
     #[serde(default)]
     pub follow: bool,
-    /// Nothing older than this, in milliseconds since 1970.
+    /// Skip lines older than this, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// At most so many lines of each replica, of those that are there already.
+    /// At most this many of the existing lines of each replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u64>,
 }
@@ -37,100 +37,100 @@ fn default_namespace() -> String {
     "default".to_owned()
 }
 
-/// One line of a replica's output, or a word about a replica that could not be asked.
+/// One log line, or a note about a replica whose node does not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// Whose.
+    /// Printed id of the replica.
     pub replica: String,
-    /// Which decision about it.
+    /// Its generation.
     pub generation: u32,
-    /// On which node.
+    /// Its node.
     pub node: String,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Where to.
+    /// What it was written to.
     pub source: LogSource,
-    /// The line, without its end.
+    /// The line, without its line break.
     pub text: String,
 }
 
-/// Where a line comes from.
+/// Source of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogSource {
     /// The replica's standard output.
     Stdout,
-    /// Its standard error.
+    /// The replica's standard error.
     Stderr,
-    /// Not from the replica: why nothing comes from it.
+    /// Not from the replica: the note says why its log is missing.
     Note,
 }
 
-/// A command to run beside a replica.
+/// A command to run in a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecRequest {
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Environment on top of the replica's, each `NAME=value`.
+    /// Additional environment, each as `NAME=value`.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// User, where not the replica's.
+    /// User; the replica's unless given.
     #[serde(default)]
     pub user: Option<String>,
-    /// Folder, where not the replica's.
+    /// Working directory; the replica's unless given.
     #[serde(default)]
     pub working_dir: Option<String>,
-    /// The terminal it is given, if it is given one.
+    /// Allocates a terminal of this size.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
 }
 
-/// How large a terminal is.
+/// Size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// Characters in a row.
+    /// Columns.
     pub columns: u16,
     /// Rows.
     pub rows: u16,
 }
 
-/// One message of a command's conversation.
+/// One frame of an exec session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Bytes for its standard input.
+    /// Bytes for standard input.
     Input(Bytes),
-    /// Nothing more will come.
+    /// Standard input is closed.
     EndOfInput,
-    /// Its terminal has another size.
+    /// The terminal was resized.
     Resize(TerminalSize),
-    /// Bytes it wrote; all of them where it has a terminal.
+    /// Bytes of standard output; with a terminal, all output.
     Output(Bytes),
-    /// Bytes it wrote to its standard error.
+    /// Bytes of standard error.
     Errors(Bytes),
-    /// It has ended; without a code where nobody saw how.
+    /// The command has ended; without a code if it is unknown.
     Exit(Option<i64>),
 }
 
-/// What was sent is no frame.
+/// The bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Nothing has this number.
+    /// Unknown kind.
     #[error("there is no message of kind {0}")]
     Kind(u8),
-    /// Longer than anybody reads.
+    /// The payload is over the limit.
     #[error("a message of {0} bytes was announced")]
     TooLong(usize),
-    /// What is in it is not understood.
-    #[error("a message is not understood")]
+    /// The payload cannot be parsed.
+    #[error("the payload of a message cannot be parsed")]
     Contents,
 }
 
 const HEAD: usize = 5;
-/// What one side can make the other keep in memory at once.
-const LONGEST: usize = 256 * 1024;
+/// Largest payload in bytes: limits how much memory one side can make the other use.
+const MAX_PAYLOAD: usize = 256 * 1024;
 
 impl Frame {
-    /// The message in bytes. Long outputs are several messages.
+    /// Appends the encoded frame. A long payload becomes several frames.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let small = |value: serde_json::Result<Vec<u8>>| Bytes::from(value.unwrap_or_default());
         let (kind, contents) = match self {
@@ -144,8 +144,8 @@ impl Frame {
         if contents.is_empty() {
             into.extend_from_slice(&[kind, 0, 0, 0, 0]);
         }
-        for part in contents.chunks(LONGEST) {
-            // A part is short enough for four bytes by far.
+        for part in contents.chunks(MAX_PAYLOAD) {
+            // A part always fits into four bytes.
             let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
             into.push(kind);
             into.extend_from_slice(&length.to_be_bytes());
@@ -153,12 +153,12 @@ impl Frame {
         }
     }
 
-    /// Takes the first whole message off what has arrived; `None` until it is whole.
+    /// Takes the first complete frame from the buffer; `None` until it is complete.
     pub fn decode(arrived: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some(head) = arrived.first_chunk::<HEAD>() else { return Ok(None) };
         let [kind, length @ ..] = *head;
         let length = u32::from_be_bytes(length) as usize;
-        if length > LONGEST {
+        if length > MAX_PAYLOAD {
             return Err(FrameError::TooLong(length));
         }
         if arrived.len() < HEAD + length {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conversation_is_the_same_however_it_arrives() {
+    fn a_session_is_decoded_the_same_however_it_arrives() {
         let said = [
             Frame::Input(Bytes::from_static(b"ls\n")),
             Frame::Resize(TerminalSize { columns: 132, rows: 50 }),
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_output_is_cut_and_nothing_of_it_is_lost() {
-        let long = Bytes::from(vec![7; LONGEST * 2 + 1]);
+    fn a_long_output_is_split_and_nothing_of_it_is_lost() {
+        let long = Bytes::from(vec![7; MAX_PAYLOAD * 2 + 1]);
         let mut sent = Vec::new();
         Frame::Output(long.clone()).encode(&mut sent);
         let mut arrived = BytesMut::from(&sent[..]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused_before_it_is_kept() {
+    fn an_invalid_frame_is_refused_before_it_is_buffered() {
         let decoded = |bytes: &[u8]| Frame::decode(&mut BytesMut::from(bytes));
         assert_eq!(decoded(&[0, 255, 255, 255, 255]), Err(FrameError::TooLong(u32::MAX as usize)));
         assert_eq!(decoded(&[9, 0, 0, 0, 0]), Err(FrameError::Kind(9)));

@@ -1,7 +1,7 @@
-//! Trusting one cluster and nobody else.
+//! TLS pinned to one cluster.
 //!
-//! Owns: how a client that holds a token judges the certificate it is shown.
-//! Invariant: without the pinned authority there is no connection, whatever the address answers.
+//! Owns: how a client that holds a token verifies the server's certificate.
+//! Invariant: there is no connection unless the pinned authority issued the certificate.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use rustls::{
 
 use crate::Pin;
 
-/// The name every node of a cluster answers to, wherever it is reached.
+/// DNS name in the certificate of every node.
 pub const CLUSTER_NAME: &str = "longshore.internal";
 
-/// Settings for a client that trusts the cluster with this pin.
+/// TLS settings of a client that trusts only the cluster with this pin.
 pub fn pinned(pin: Pin) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(Pinned { pin, provider: Arc::clone(&provider) });

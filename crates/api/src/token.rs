@@ -1,4 +1,4 @@
-//! Tokens as people pass them on: who to trust, and what to show them, in one word.
+//! The text form of tokens: credential and pinned authority in one word.
 //!
 //! ```text
 //! longshore-join-1f6d0c2b9a4e7385-<secret, 32 digits>-<pin, 32 digits>
@@ -9,12 +9,14 @@
 
 use std::{fmt, str::FromStr};
 
-/// What a token is for.
+use crate::hex;
+
+/// Purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// Lets one node in.
+    /// Admits one node.
     Join,
-    /// Lets an operator ask.
+    /// Authenticates an operator.
     Operator,
 }
 
@@ -30,22 +32,22 @@ impl TokenKind {
 /// A token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What it is for.
+    /// Its purpose.
     pub kind: TokenKind,
-    /// The part that may be seen.
+    /// The public part.
     pub id: String,
-    /// The part that may not.
+    /// The secret part.
     pub secret: String,
-    /// Which authority the other side must show.
+    /// The authority that the server must prove.
     pub pin: Pin,
 }
 
-/// The first half of the SHA-256 of an authority's certificate.
+/// The first half of the SHA-256 of the authority's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin(pub [u8; 16]);
 
 impl Pin {
-    /// The pin of a certificate, DER.
+    /// The pin of a certificate in DER.
     pub fn of(certificate: &[u8]) -> Self {
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let mut pin = [0; 16];
@@ -54,29 +56,29 @@ impl Pin {
     }
 }
 
-/// Why a text is no token.
+/// Why a text is not a usable token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It does not look like one.
-    #[error("this is not a token: it should read `longshore-join-…` or `longshore-operator-…`")]
+    /// It does not have the form of a token.
+    #[error("this is not a token: a token starts with `longshore-join-` or `longshore-operator-`")]
     Malformed,
-    /// It is for something else.
+    /// It has another purpose.
     #[error(
-        "this token is for something else: to join takes one of `longshore cluster token`, to ask one of `longshore token create`"
+        "this token has another purpose: joining needs one of `longshore cluster token`, requests need one of `longshore token create`"
     )]
     OtherKind,
 }
 
 impl Token {
-    /// Reads a token that must be of a kind.
+    /// Parses a token that must have this purpose.
     pub fn of_kind(kind: TokenKind, text: &str) -> Result<Self, TokenError> {
         let token: Self = text.trim().parse()?;
         if token.kind == kind { Ok(token) } else { Err(TokenError::OtherKind) }
     }
 
-    /// The whole token. Only for whoever is meant to have it.
+    /// The whole token, secret part included.
     pub fn reveal(&self) -> String {
-        format!("longshore-{}-{}-{}-{}", self.kind.as_str(), self.id, self.secret, hex(&self.pin.0))
+        format!("longshore-{}-{}-{}-{}", self.kind.as_str(), self.id, self.secret, hex::encode(&self.pin.0))
     }
 }
 
@@ -95,8 +97,8 @@ impl FromStr for Token {
         if !plain(id) || !plain(secret) {
             return Err(TokenError::Malformed);
         }
-        let pin = Pin(unhex(pin).ok_or(TokenError::Malformed)?);
-        Ok(Self { kind, id: id.to_owned(), secret: secret.to_owned(), pin })
+        let pin = hex::decode(pin).and_then(|bytes| bytes.try_into().ok()).ok_or(TokenError::Malformed)?;
+        Ok(Self { kind, id: id.to_owned(), secret: secret.to_owned(), pin: Pin(pin) })
     }
 }
 
@@ -104,25 +106,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({} {})", self.kind.as_str(), self.id)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<[u8; 16]> {
-    if text.len() != 32 || !text.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -139,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_reads_as_it_was_written_and_never_shows_itself() {
+    fn a_token_survives_the_round_trip_and_debug_hides_the_secret() {
         let token = token();
         assert_eq!(Token::of_kind(TokenKind::Join, &format!(" {}\n", token.reveal())), Ok(token.clone()));
         assert_eq!(format!("{token:?}"), "Token(join 1f6d0c2b9a4e7385)");
@@ -147,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_without_being_repeated() {
+    fn text_that_is_no_token_is_refused_without_being_repeated() {
         let whole = token().reveal();
         let cut = &whole[..whole.len() - 1];
         for wrong in ["", "hunter2", "longshore-join-a-b-c", cut, "longshore-join-1f6d0c2b9a4e7385-ü-00"] {

@@ -1,4 +1,4 @@
-//! Why a replica is where it is, or nowhere.
+//! Explanations of placements.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,38 @@ use longshore_model::{Explanation, GroupKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What speaks for a replica's node, or stands in its way.
+use crate::{Code, ReplicaState};
+
+/// Why a replica is on its node, or has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Why {
-    /// It has a node; the decision was made again as if it were not there.
+    /// It has a node; the decision was computed again as if the replica were not there.
     Placed {
         /// The replica.
         replica: String,
-        /// Where it is.
+        /// Its node.
         node: String,
-        /// The strategy that compared.
+        /// The strategy that ranked the nodes.
         strategy: String,
-        /// Nodes looked at.
+        /// Nodes considered.
         nodes: u32,
         /// Nodes no filter refused.
         candidates: u32,
         /// Nodes refused by each filter.
-        refused: BTreeMap<String, u32>,
+        refused: BTreeMap<Code, u32>,
         /// The best candidates, best first.
         best: Vec<Candidate>,
-        /// What it was last seen doing.
+        /// Its last reported state.
         #[serde(default)]
-        state: String,
-        /// Why it is in that state, where there is a why.
+        state: Option<ReplicaState>,
+        /// The code of that state, if there is one.
         #[serde(default)]
-        code: Option<String>,
-        /// Particulars of the code: `exit_code`, `reason`, `output` and the like.
+        code: Option<Code>,
+        /// Details of the code, such as `exit_code`, `reason` and `output`.
         #[serde(default)]
         details: BTreeMap<String, Value>,
-        /// Which start of it.
+        /// Attempt: grows with every restart of the generation.
         #[serde(default)]
         attempt: u32,
         /// Restarts in this generation.
@@ -44,22 +46,24 @@ pub enum Why {
         /// When it was placed, in milliseconds since 1970.
         #[serde(default)]
         placed_at_ms: u64,
-        /// The state this was answered from.
+        /// Index of the state this was computed from.
         #[serde(default)]
         index: u64,
     },
-    /// A service was asked about.
+    /// The question was about a service.
     Service {
         /// The service, as `DEPLOYMENT/SERVICE`.
         service: String,
-        /// Slots that are wanted.
+        /// Number of replicas that should run.
+        desired: u32,
+        /// The older name of `desired`: the same number.
         wanted: u32,
         /// Slots that have a node.
         placed: u32,
-        /// What has none, and why.
+        /// Replicas without a node, and why.
         pending: Vec<Pending>,
     },
-    /// It has none.
+    /// It has no node.
     Waits {
         /// The replica.
         replica: String,
@@ -68,44 +72,45 @@ pub enum Why {
     },
 }
 
-/// A candidate and what was compared, most important first.
+/// A candidate node and its ranking keys, most important first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The node.
     pub node: String,
-    /// Name and value of each key. Those of `binpack` are in billionths, and more is better; elsewhere less is.
+    /// Name and value of each key. Lower is better, except for `binpack`, whose keys are in billionths and where higher
+    /// is better.
     pub keys: Vec<(String, i64)>,
 }
 
 /// Replicas of one service that have no node, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Scope.
+    /// Its namespace.
     pub namespace: String,
     /// The deployment.
     pub deployment: String,
     /// The service.
     pub service: String,
-    /// How many.
+    /// Number of replicas.
     pub count: u32,
     /// The first filter that leaves no node.
-    pub reason: String,
+    pub reason: Code,
     /// How many nodes each filter refuses on its own.
-    pub refused: BTreeMap<String, u32>,
-    /// The same in words.
+    pub refused: BTreeMap<Code, u32>,
+    /// The explanation as a sentence.
     pub explain: String,
 }
 
 impl Pending {
-    /// So many replicas of a service, with the same answer.
+    /// A row for replicas of a service with the same explanation.
     pub fn new(group: &GroupKey, count: usize, explanation: &Explanation) -> Self {
         Self {
             namespace: group.namespace.to_string(),
             deployment: group.deployment.to_string(),
             service: group.service.to_string(),
             count: u32::try_from(count).unwrap_or(u32::MAX),
-            reason: explanation.reason.code().to_owned(),
-            refused: explanation.refused.iter().map(|(reason, nodes)| (reason.code().to_owned(), *nodes)).collect(),
+            reason: explanation.reason.into(),
+            refused: explanation.refused.iter().map(|(reason, nodes)| (Code::from(*reason), *nodes)).collect(),
             explain: explanation.to_string(),
         }
     }

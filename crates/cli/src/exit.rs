@@ -1,39 +1,41 @@
-//! Exit codes that mean something.
+//! Exit codes of the binary.
+//!
+//! Owns: the number of every way a command can end. Invariant: a number never changes its meaning; scripts test for it.
 
 use std::process::ExitCode;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// As asked.
+    /// The command did what was asked.
     Success,
-    /// Something outside of the input went wrong.
-    Trouble,
-    /// The input makes no sense; what is wrong with it was printed.
+    /// An error that is not the input's fault.
+    Error,
+    /// The input is invalid; the problems were printed.
     BadInput,
-    /// A safety rule was broken in a simulation.
-    Violation,
-    /// What was waited for failed, or was undone.
+    /// A simulation broke a safety rule.
+    InvariantViolated,
+    /// `--wait`: the change failed or was rolled back.
     Failed,
-    /// What was waited for took too long.
+    /// `--wait`: the time limit passed.
     TimedOut,
-    /// What was waited for waits for a word of the operator.
-    Held,
-    /// As a command beside a replica ended.
-    Of(u8),
+    /// `--wait`: only the operator can continue.
+    OperatorNeeded,
+    /// `exec`: the exit code of the command that ran.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Success => Self::SUCCESS,
-            Exit::Trouble => Self::from(1),
+            Exit::Error => Self::from(1),
             Exit::BadInput => Self::from(2),
-            Exit::Violation => Self::from(3),
+            Exit::InvariantViolated => Self::from(3),
             Exit::Failed => Self::from(4),
             Exit::TimedOut => Self::from(5),
-            Exit::Held => Self::from(6),
-            Exit::Of(code) => Self::from(code),
+            Exit::OperatorNeeded => Self::from(6),
+            Exit::Command(code) => Self::from(code),
         }
     }
 }

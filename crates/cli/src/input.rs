@@ -1,7 +1,7 @@
-//! Reading what the user named.
+//! Reading files, standard input and option values that the user names.
 //!
-//! Owns: standard input as a file, the sentence for a file that cannot be read, and how a time is written.
-//! Invariant: no file makes the program panic or fill memory.
+//! Owns: standard input as a file, the message for a file that cannot be read, and the syntax of durations and pairs.
+//! Invariant: no file makes the program panic or fill the memory.
 
 use std::{
     cell::OnceCell,
@@ -16,13 +16,13 @@ use longshore_compose::{
     yaml::MAX_BYTES,
 };
 
-/// What standard input is called in diagnostics.
+/// Name of standard input in diagnostics.
 pub(crate) const STDIN: &str = "<stdin>";
 
-/// The text of a file, or a sentence to print.
+/// The text of a file; the error is a message to print.
 pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     Disk.read(&path.to_string_lossy()).map_err(|error| {
-        // In front of the first character there is nothing; editors still want a place to jump to.
+        // A file that cannot be read has no position; editors still need one to jump to.
         let (line, column) = match error {
             ReadError::NotText { line, column } => (line, column),
             ReadError::Missing | ReadError::Directory | ReadError::Large | ReadError::System(_) => (1, 1),
@@ -34,8 +34,8 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
 /// The disk, and standard input under the name [`STDIN`].
 #[derive(Debug, Default)]
 pub(crate) struct DiskAndStdin {
-    // A manifest is asked for more than once, and a pipe answers only once: kept as it came, since what is no text must
-    // be refused each time.
+    // A manifest is read more than once, a pipe only once. Kept as bytes, because invalid UTF-8 must be an error each
+    // time.
     stdin: OnceCell<Vec<u8>>,
 }
 
@@ -44,8 +44,8 @@ impl Files for DiskAndStdin {
         if !path.ends_with(&format!("/{STDIN}")) {
             return Disk.read(path);
         }
-        if let Some(known) = self.stdin.get() {
-            return text_of(known.as_slice());
+        if let Some(bytes) = self.stdin.get() {
+            return text_of(bytes.as_slice());
         }
         let mut bytes = Vec::new();
         io::stdin().lock().take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -53,24 +53,25 @@ impl Files for DiskAndStdin {
     }
 }
 
-/// The text a file holds, or standard input where none is named; `what` is what it should hold.
+/// Reads a text from a file, or from standard input without one; `what` names the content in errors.
 pub(crate) fn read(what: &str, file: Option<&Path>) -> anyhow::Result<String> {
     let place = || file.map_or_else(|| "on standard input".to_owned(), |file| format!("in `{}`", file.display()));
     String::from_utf8(read_bytes(what, file)?).with_context(|| format!("the {what} {} cannot be read", place()))
 }
 
-/// The same, whatever bytes they are.
+/// Reads bytes from a file, or from standard input without one; `what` names the content in errors.
 pub(crate) fn read_bytes(what: &str, file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let Some(file) = file else {
-        let bytes = at_most(io::stdin().lock());
+        let bytes = read_limited(io::stdin().lock());
         return bytes.with_context(|| format!("the {what} on standard input cannot be read"));
     };
-    let bytes = std::fs::File::open(file).and_then(at_most);
+    let bytes = std::fs::File::open(file).and_then(read_limited);
     bytes.with_context(|| format!("the {what} in `{}` cannot be read", file.display()))
 }
 
-/// All there is, unless that is more than any manifest or secret may be: some files have no end.
-fn at_most(from: impl io::Read) -> io::Result<Vec<u8>> {
+/// Reads everything, and fails above the size limit of manifests and secrets: some files, like `/dev/zero`, have no
+/// end.
+fn read_limited(from: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > MAX_BYTES {
@@ -79,9 +80,9 @@ fn at_most(from: impl io::Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A number and a unit.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time; write a number and s, m, h or d");
+/// Parses a duration: a number and `s`, `m`, `h` or `d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a duration; write a number and s, m, h or d");
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,
@@ -94,12 +95,25 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
 }
 
+/// Parses `NAME=VALUE`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("expected `NAME=VALUE`")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Parses `SERVICE=COUNT`.
+pub(crate) fn service_count(text: &str) -> Result<(String, u32), String> {
+    let (name, count) = pair(text).map_err(|_| "expected `SERVICE=COUNT`")?;
+    let count = count.parse().map_err(|_| format!("`{count}` is not a count"))?;
+    Ok((name, count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_end_is_refused_and_not_read_to_it() {
+    fn an_endless_file_is_refused() {
         let refused = read_bytes("secret", Some(Path::new("/dev/zero"))).unwrap_err();
         assert!(
             format!("{refused:#}").starts_with("the secret in `/dev/zero` cannot be read: it has more than"),
@@ -108,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_number_and_a_unit() {
-        assert_eq!(time("10m"), Ok(Duration::from_mins(10)));
-        assert_eq!(time("2d"), Ok(Duration::from_hours(48)));
+    fn a_duration_is_a_number_and_a_unit() {
+        assert_eq!(duration("10m"), Ok(Duration::from_mins(10)));
+        assert_eq!(duration("2d"), Ok(Duration::from_hours(48)));
         for wrong in ["", "m", "10", "-1s", "1.5h", "99999999999999999999d", "10ü"] {
-            assert!(time(wrong).is_err(), "{wrong}");
+            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,44 +1,30 @@
-//! The `longshore` binary: words, tables and exit codes.
+//! The `longshore` binary: commands, tables and exit codes.
 //!
-//! Owns: the command line, what is printed where, and what the exit code means.
-//! Must not touch: anything another room does. A command reads its input, asks a room, and prints the answer.
-//! Invariant: 0 is success, 2 is bad input, 3 is a broken safety rule, 4 to 6 are what `--wait` waited for in vain, 1 is
-//! everything else.
+//! Owns: the list of commands, and which function runs each of them.
+//! Must not touch: what a command does. A command reads its input, calls another crate, and prints the answer.
+//! Invariant: exit code 0 is success, 2 is bad input, 3 is a broken safety rule, 4 to 6 say why `--wait` gave up, 1 is
+//! any other error.
 
-mod apply;
-mod backup;
-mod build;
-mod calendar;
-mod cluster;
-mod dashboard;
-mod emptying;
+mod commands;
+mod container_engine;
 mod exit;
-mod hello;
+mod image_build;
 mod input;
-mod live;
 mod manifest;
-mod namespace;
-mod place;
-mod print;
-mod progress;
-mod quota;
-mod rebalance;
-mod registry;
-mod remote;
-mod secret;
-mod server;
-mod sim;
-mod style;
-mod suggest;
-mod table;
-mod token;
-mod up;
-mod volume;
-mod wait;
+mod output;
+mod paths;
+mod session;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::exit::Exit;
+use crate::{
+    commands::{
+        apply, audit, backup, cluster, config, dashboard, demo_server, deployment, logs_exec, namespace, node, plan,
+        quota, rebalance, registry, secret, server, sim, status, token, up, volume, whatif, why,
+    },
+    exit::Exit,
+    output::print,
+};
 
 /// Runs the Compose file you already have on every machine you own.
 #[derive(Debug, Parser)]
@@ -50,53 +36,61 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Up(up::Options),
-    Config(manifest::Config),
-    Validate(manifest::Validate),
-    Server(server::Options),
-    Apply(apply::Options),
+    Up(up::UpArgs),
+    Config(config::ConfigArgs),
+    Validate(config::ValidateArgs),
+    Server(server::ServerArgs),
+    Apply(apply::ApplyArgs),
+    Plan(plan::PlanArgs),
+    Whatif(whatif::WhatifArgs),
+    Status(status::StatusArgs),
+    Why(why::WhyArgs),
+    Logs(logs_exec::LogsArgs),
+    Exec(logs_exec::ExecArgs),
     #[command(flatten)]
-    Remote(remote::Command),
-    /// See who makes up the cluster, let nodes in, join one.
+    Deployment(deployment::Command),
+    Audit(audit::AuditArgs),
+    Node(node::NodeCommandArgs),
+    /// Show, create, join, configure or recover the cluster.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Make and revoke tokens of operators.
+    /// Create, list and revoke API tokens.
     #[command(subcommand)]
     Token(token::Command),
-    /// Log in where images come from.
+    /// Manage logins to image registries.
     #[command(subcommand)]
     Registry(registry::Command),
-    /// Store secrets.
+    /// Store, list and remove secrets.
     #[command(subcommand)]
     Secret(secret::Command),
-    /// Show namespaces.
+    /// List namespaces and their usage.
     #[command(subcommand)]
     Namespace(namespace::Command),
-    /// Set the ceilings of namespaces.
+    /// Set or remove the quota of a namespace.
     #[command(subcommand)]
     Quota(quota::Command),
-    /// Show volumes.
+    /// List volumes.
     #[command(subcommand)]
     Volume(volume::Command),
-    Rebalance(rebalance::Options),
-    Backup(backup::Backup),
-    Restore(backup::Restore),
-    Dashboard(dashboard::Options),
-    /// Try things on a simulated cluster.
+    Rebalance(rebalance::RebalanceArgs),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
+    Dashboard(dashboard::DashboardArgs),
+    /// Run scenarios, benchmarks and fuzzing on a simulated cluster.
     #[command(subcommand)]
     Sim(sim::Command),
-    /// Print what a shell needs to complete commands.
+    /// Print a shell completion script.
     #[command(after_help = "Examples:\n  longshore completions bash\n  longshore completions zsh")]
     Completions {
-        /// The shell.
+        /// The shell to complete for.
         shell: clap_complete::Shell,
     },
     #[command(hide = true)]
-    Hello(hello::Options),
-    /// Stand between the daemon and a plain process; started by the daemon only.
+    Hello(demo_server::DemoServerArgs),
+    /// Supervise one process of the exec driver; started by the daemon only.
     #[command(hide = true)]
     Shim {
-        /// What the shim is told.
+        /// Arguments of the shim.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -105,12 +99,20 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let Cli { command } = Cli::parse();
     let outcome = match command {
-        Command::Up(options) => up::run(options),
-        Command::Config(options) => manifest::config(options),
-        Command::Validate(options) => manifest::validate(options),
-        Command::Server(options) => server::run(options),
-        Command::Apply(options) => apply::run(options),
-        Command::Remote(command) => remote::run(command),
+        Command::Up(args) => up::run(args),
+        Command::Config(args) => config::config(args),
+        Command::Validate(args) => config::validate(args),
+        Command::Server(args) => server::run(args),
+        Command::Apply(args) => apply::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Whatif(args) => whatif::run(args),
+        Command::Status(args) => status::run(&args),
+        Command::Why(args) => why::run(args),
+        Command::Logs(args) => logs_exec::logs(&args),
+        Command::Exec(args) => logs_exec::exec(&args),
+        Command::Deployment(command) => deployment::run(command),
+        Command::Audit(args) => audit::run(args),
+        Command::Node(args) => node::run(args),
         Command::Cluster(command) => cluster::run(command),
         Command::Token(command) => token::run(command),
         Command::Registry(command) => registry::run(command),
@@ -118,20 +120,20 @@ fn main() -> std::process::ExitCode {
         Command::Namespace(command) => namespace::run(&command),
         Command::Quota(command) => quota::run(command),
         Command::Volume(command) => volume::run(&command),
-        Command::Rebalance(options) => rebalance::run(&options),
-        Command::Backup(options) => backup::backup(&options),
-        Command::Dashboard(options) => dashboard::run(&options),
-        Command::Restore(options) => backup::restore(options),
+        Command::Rebalance(args) => rebalance::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(args),
+        Command::Dashboard(args) => dashboard::run(&args),
         Command::Sim(command) => sim::run(command),
         Command::Completions { shell } => completions(shell),
-        Command::Hello(options) => hello::run(&options),
+        Command::Hello(args) => demo_server::run(&args),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };
     match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("error: {error:#}");
-            Exit::Trouble.into()
+            Exit::Error.into()
         }
     }
 }
@@ -139,6 +141,6 @@ fn main() -> std::process::ExitCode {
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "longshore", &mut script);
-    print::print(&String::from_utf8_lossy(&script))?;
+    print::stdout(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }

@@ -1,63 +1,49 @@
-//! `longshore config` and `longshore validate`: what becomes of a Compose file.
+//! The manifest of a command: the options that name it, parsing it here, and the request that sends it to a daemon.
 //!
-//! Owns: their options, and which answer goes where: manifests and JSON to standard output, problems for people to
-//! standard error.
+//! Owns: which files and variables leave this machine: those that parsing the manifest reads, and no others.
+//! Invariant: the daemon parses the same text that was parsed here.
 
-use std::{collections::BTreeMap, env};
+use std::{cell::RefCell, collections::BTreeMap, env};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
-use longshore_compose::{Diagnostics, Output, Request, Secrets, Severity, yaml::emit::emit};
+use clap::Args;
+use longshore_api::{ApplyRequest, base64};
+use longshore_compose::{Diagnostics, Files, Loaded, Request, Severity, declarations::Content, files::ReadError};
 
 use crate::{
-    exit::Exit,
     input::{DiskAndStdin, STDIN},
-    print,
+    output::print,
 };
 
-const CONFIG_EXAMPLES: &str = "\
-Examples:
-  longshore config                                       compose.yaml of this directory
-  longshore config -f compose.yaml -f compose.prod.yaml  the second laid over the first
-  longshore config --profile debug -o json               services of a profile, too
-  cat compose.yaml | longshore config -f -               from a pipe";
-
-const VALIDATE_EXAMPLES: &str = "\
-Examples:
-  longshore validate                       compose.yaml of this directory
-  longshore validate -f compose.yaml -o json
-
-Exit code 0 means that the manifest is good, perhaps with warnings; 2 that it is not.";
-
-/// Which manifest is meant.
+/// Options that name a manifest.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Manifest {
-    /// A Compose file; several are laid over each other, `-` is standard input.
+pub(crate) struct ManifestArgs {
+    /// A Compose file, `-` for standard input; later files override earlier ones.
     ///
-    /// Without any, `compose.yaml`, `compose.yml`, `docker-compose.yaml` or `docker-compose.yml` is taken with its
+    /// Without any, `compose.yaml`, `compose.yml`, `docker-compose.yaml` or `docker-compose.yml` is used, with its
     /// `override` file and the overlay beside it.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<String>,
-    /// What Compose has no word for; without `-f`, `longshore.yaml` or `jaco.yaml` is found by itself.
+    /// File with settings that Compose has no key for; without `-f`, `longshore.yaml` or `jaco.yaml` is used if it
+    /// exists.
     #[arg(long, value_name = "FILE")]
     overlay: Option<String>,
-    /// Take services of this profile too; may be given again.
+    /// Include services of this profile; repeatable.
     #[arg(long = "profile", value_name = "PROFILE")]
     profiles: Vec<String>,
-    /// Variables from this file instead of `.env`; may be given again.
+    /// Read variables from this file instead of `.env`; repeatable.
     #[arg(long = "env-file", value_name = "FILE")]
     env_files: Vec<String>,
-    /// Name of the deployment, whatever the files say.
+    /// Name of the deployment; overrides the files.
     #[arg(short = 'p', long = "project-name", value_name = "NAME")]
     name: Option<String>,
-    /// What relative paths are relative to, instead of the first file's directory.
+    /// Base of relative paths, instead of the first file's directory.
     #[arg(long, value_name = "DIRECTORY")]
     project_directory: Option<String>,
 }
 
-impl Manifest {
-    /// Whether any file was named.
-    pub(crate) fn is_named(&self) -> bool {
+impl ManifestArgs {
+    pub(crate) fn has_files(&self) -> bool {
         !self.files.is_empty()
     }
 
@@ -78,100 +64,119 @@ impl Manifest {
     }
 }
 
-/// The variables of the caller. One that is no text cannot be part of a manifest.
+/// Environment variables of the caller. One that is not UTF-8 cannot be part of a manifest.
 fn environment() -> BTreeMap<String, String> {
     env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
 }
 
-/// Print the manifest as it is understood: files merged, variables replaced, every service with its hash.
-///
-/// What is printed is itself a Compose file and means the same. Problems go to standard error; exit code 2 means that
-/// nothing comes of the manifest.
-#[derive(Debug, Args)]
-#[command(after_help = CONFIG_EXAMPLES)]
-pub(crate) struct Config {
-    #[command(flatten)]
-    manifest: Manifest,
-    /// How it is printed.
-    #[arg(short, long, value_enum, default_value_t = Printed::Yaml)]
-    output: Printed,
-    /// Print the values of secrets too.
-    #[arg(long)]
-    show_secrets: bool,
+/// A valid manifest, as it is sent and as it was parsed.
+pub(crate) struct ParsedManifest {
+    pub(crate) request: ApplyRequest,
+    pub(crate) loaded: Loaded,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Printed {
-    Yaml,
-    Json,
-}
-
-/// Judge the manifest and say all that is wrong with it.
-#[derive(Debug, Args)]
-#[command(after_help = VALIDATE_EXAMPLES)]
-pub(crate) struct Validate {
-    #[command(flatten)]
-    manifest: Manifest,
-    /// How problems are said: for people on standard error, or as a list on standard output.
-    #[arg(short, long, value_enum, default_value_t = Said::Text)]
-    output: Said,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Said {
-    Text,
-    Json,
-    Yaml,
-}
-
-pub(crate) fn config(options: Config) -> anyhow::Result<Exit> {
-    let output = match options.output {
-        Printed::Yaml => Output::Yaml,
-        Printed::Json => Output::Json,
-    };
-    let secrets = if options.show_secrets { Secrets::Shown } else { Secrets::Hidden };
-    let report = longshore_compose::config(&options.manifest.request()?, &DiskAndStdin::default(), output, secrets);
-    print::print(&report.text)?;
-    complain(&report.problems);
-    Ok(exit_of(&report.problems))
-}
-
-pub(crate) fn validate(options: Validate) -> anyhow::Result<Exit> {
-    let (problems, verdict) = match longshore_compose::load(&options.manifest.request()?, &DiskAndStdin::default()) {
-        Ok(loaded) => {
-            let services = counted(loaded.spec.services.len(), "service");
-            (Diagnostics::from(loaded.warnings), format!("deployment `{}` is good: {services}\n", loaded.deployment))
+/// Parses a manifest before any daemon is asked, so that a typo is found without one. Returns `None` after printing the
+/// diagnostics.
+pub(crate) fn parse(manifest: ManifestArgs, namespace: &str) -> anyhow::Result<Option<ParsedManifest>> {
+    let request = Request { namespace: Some(namespace.to_owned()), ..manifest.request()? };
+    let files = RecordingFiles::default();
+    let loaded = match longshore_compose::load(&request, &files) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            print_diagnostics(&problems);
+            return Ok(None);
         }
-        Err(problems) => (problems, String::new()),
     };
-    match options.output {
-        Said::Json => print::print(&(problems.to_json() + "\n"))?,
-        Said::Yaml => print::print(&emit(&serde_json::from_str(&problems.to_json())?))?,
-        Said::Text => {
-            print::print(&verdict)?;
-            complain(&problems);
+    let bytes_base64 = match read_file_contents(&loaded, &files) {
+        Ok(bytes) => bytes,
+        Err(missing) => {
+            print::stderr(&missing);
+            return Ok(None);
         }
+    };
+    let request = ApplyRequest { bytes_base64, ..apply_request(request, files.read.into_inner()) };
+    Ok(Some(ParsedManifest { request, loaded }))
+}
+
+/// Reads the files of secrets and configs, so that they are sent along. Returns those that are not text, in base64.
+fn read_file_contents(loaded: &Loaded, files: &RecordingFiles) -> Result<BTreeMap<String, String>, String> {
+    let mut others = BTreeMap::new();
+    for declared in loaded.secrets.values().chain(loaded.configs.values()) {
+        let Content::File(path) = &declared.content else { continue };
+        let read = match files.read(path) {
+            // It is below the size limit, or that would have been the error.
+            Err(ReadError::NotText { .. }) => std::fs::read(path).map_err(ReadError::from).map(Some),
+            read => read.map(|_| None),
+        };
+        let bytes = read.map_err(|error| {
+            let (place, hint) = (&declared.location, error.hint());
+            format!("{place}: error: the file `{path}` of `{}` {error}\n\nhint: {hint}", declared.name)
+        })?;
+        others.extend(bytes.map(|bytes| (path.clone(), base64::encode(&bytes))));
     }
-    Ok(exit_of(&problems))
+    Ok(others)
 }
 
-/// Warnings do not fail.
-fn exit_of(problems: &Diagnostics) -> Exit {
-    if problems.has_errors() { Exit::BadInput } else { Exit::Success }
+fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequest {
+    // Only variables that a file names: the rest of the caller's environment may hold secrets.
+    let named = |name: &String| name.starts_with("COMPOSE_") || texts.values().any(|text| text.contains(name.as_str()));
+    ApplyRequest {
+        environment: request.environment.into_iter().filter(|(name, _)| named(name)).collect(),
+        files: request.files,
+        texts,
+        bytes_base64: BTreeMap::new(),
+        overlay: request.overlay,
+        working_directory: request.working_directory,
+        project_directory: request.project_directory,
+        env_files: request.env_files,
+        profiles: request.profiles,
+        name: request.name,
+        namespace: request.namespace,
+    }
 }
 
-/// All problems, and how many there are.
-pub(crate) fn complain(problems: &Diagnostics) {
-    if problems.is_empty() {
+/// Reads files of this machine and records which.
+#[derive(Debug, Default)]
+struct RecordingFiles {
+    files: DiskAndStdin,
+    read: RefCell<BTreeMap<String, String>>,
+}
+
+impl Files for RecordingFiles {
+    fn read(&self, path: &str) -> Result<String, ReadError> {
+        let text = self.files.read(path)?;
+        self.read.borrow_mut().insert(path.to_owned(), text.clone());
+        Ok(text)
+    }
+}
+
+/// Prints all diagnostics and their counts to standard error.
+pub(crate) fn print_diagnostics(diagnostics: &Diagnostics) {
+    if diagnostics.is_empty() {
         return;
     }
-    let warnings = problems.iter().filter(|found| found.severity == Severity::Warning).count();
-    let counts = [(problems.error_count(), "error"), (warnings, "warning")];
+    let warnings = diagnostics.iter().filter(|found| found.severity == Severity::Warning).count();
+    let counts = [(diagnostics.error_count(), "error"), (warnings, "warning")];
     let counts = counts.map(|(count, noun)| (count > 0).then(|| counted(count, noun)));
     let counts: Vec<String> = counts.into_iter().flatten().collect();
-    print::note(&format!("{problems}\n\n{}", counts.join(", ")));
+    print::stderr(&format!("{diagnostics}\n\n{}", counts.join(", ")));
 }
 
-fn counted(count: usize, noun: &str) -> String {
+/// `1 service`, `2 services`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_that_a_file_names_are_sent() {
+        let environment = [("TAG", "1"), ("AWS_SECRET", "x"), ("COMPOSE_PROFILES", "a")];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let texts = BTreeMap::from([("/c.yaml".to_owned(), "image: web:${TAG}".to_owned())]);
+        let sent = apply_request(Request { environment, ..Request::default() }, texts);
+        assert_eq!(sent.environment.into_keys().collect::<Vec<_>>(), ["COMPOSE_PROFILES", "TAG"]);
+    }
 }

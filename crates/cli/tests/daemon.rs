@@ -1,6 +1,6 @@
 //! The daemon as a real process: what it runs outlives it, and what it acknowledged is there when it is back.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ services:
       replicas: 2
 ";
 
-/// A folder, and the daemon in it.
+/// A temporary folder with a running daemon.
 struct Machine {
     folder: tempfile::TempDir,
     daemon: Child,
@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// One request as it goes over the wire; nothing where nobody listens.
+    /// The raw answer to one request; empty if nothing listens.
     fn http(&self, head: &str) -> String {
         let Ok(mut stream) = UnixStream::connect(self.socket()) else { return String::new() };
         let request = format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -81,7 +81,7 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The nodes, once this one has introduced itself.
+    /// The nodes, once this one has joined.
     fn wait_for_node(&self) -> Value {
         let patience = Instant::now() + Duration::from_secs(20);
         loop {
@@ -94,7 +94,7 @@ impl Machine {
         }
     }
 
-    /// Asks for the status until it is as wanted.
+    /// Polls the status until it satisfies `wanted`.
     fn wait_for(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let patience = Instant::now() + Duration::from_secs(20);
         loop {
@@ -157,7 +157,7 @@ fn is_active(status: &Value) -> bool {
 }
 
 #[test]
-fn what_runs_outlives_a_killed_daemon_and_is_adopted_without_a_restart() {
+fn replicas_outlive_a_killed_daemon_and_are_adopted_without_a_restart() {
     let mut machine = Machine::start();
     let applied = machine.json(&["apply", "-f", "compose.yaml"]);
     assert_eq!((&applied["deployment"], &applied["revision"]), (&"shop".into(), &1.into()));
@@ -185,7 +185,7 @@ fn what_runs_outlives_a_killed_daemon_and_is_adopted_without_a_restart() {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_ends_cleanly_and_leaves_the_work_alone() {
+fn sigterm_ends_the_daemon_cleanly_and_leaves_replicas_running() {
     let mut machine = Machine::start();
     machine.json(&["apply", "-f", "compose.yaml"]);
     machine.wait_for("active", is_active);
@@ -211,12 +211,12 @@ fn a_deployment_is_never_called_active_beside_a_replica_that_does_not_run() {
     machine.wait_for("active", is_active);
     for count in [6, 2, 6, 2] {
         machine.json(&["scale", "shop", &format!("web={count}")]);
-        // What counts are the moments in between: each answer is of one of them, and none of two.
+        // Every intermediate answer must be consistent in itself.
         machine.wait_for("active again", |status| {
-            let (wanted, rows) = (&status["deployments"][0]["services"][0]["wanted"], &status["replicas"]);
+            let (desired, rows) = (&status["deployments"][0]["services"][0]["desired"], &status["replicas"]);
             let rows = rows.as_array().unwrap();
             let run = rows.iter().filter(|row| row["state"] == "running").count();
-            let all = *wanted == run && rows.len() == run;
+            let all = *desired == run && rows.len() == run;
             assert!(all || !is_active(status), "{status:#}");
             is_active(status) && run == count
         });
@@ -226,7 +226,7 @@ fn a_deployment_is_never_called_active_beside_a_replica_that_does_not_run() {
 }
 
 #[test]
-fn every_question_is_answered_and_every_refusal_has_the_envelope() {
+fn every_query_is_answered_and_every_error_has_the_envelope() {
     let machine = Machine::start();
     let nodes = machine.wait_for_node();
     assert_eq!((&nodes[0]["name"], &nodes[0]["health"]), (&"n1".into(), &"ready".into()));

@@ -1,21 +1,21 @@
 //! The dashboard in a real browser: logging in, watching a rollout step, acting, on a large screen and on a phone.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
 
 #[path = "support/browser.rs"]
 mod browser;
-#[path = "dashboard/crowd.rs"]
-mod crowd;
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other stories use the rest")]
-mod fleet;
+#[path = "dashboard/large_tables.rs"]
+mod large_tables;
 #[path = "dashboard/roles.rs"]
 mod roles;
+#[path = "support/test_cluster.rs"]
+#[expect(dead_code, reason = "other test binaries use the rest")]
+mod test_cluster;
 
 use std::fs;
 
 use browser::{Browser, ENTER, ESCAPE};
-use fleet::{Cluster, eventually, free_address};
+use test_cluster::{Cluster, eventually, free_address};
 
 fn manifest(version: &str) -> String {
     format!(
@@ -43,7 +43,7 @@ services:
 fn apply(cluster: &Cluster, version: &str) {
     let file = cluster.folder.path().join("shop.yaml");
     fs::write(&file, manifest(version)).unwrap();
-    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()]);
+    cluster.nodes[0].expect_json(&["apply", "-f", file.to_str().unwrap()]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn an_operator_logs_in_watches_and_acts() {
         (nodes.as_array()?.len() == 1).then_some(())
     });
     let browser = Browser::start();
-    let base = format!("http://{}/", cluster.nodes[0].browsers.as_ref().unwrap());
+    let base = format!("http://{}/", cluster.nodes[0].http.as_ref().unwrap());
 
     browser.open(&base);
     browser.sees("Log in");
@@ -81,7 +81,7 @@ fn an_operator_logs_in_watches_and_acts() {
     apply(&cluster, "2");
     browser.sees("in_progress");
     browser.sees("from revision 1 to 2");
-    // Step by step, without loading the page again: one is changed while others are as before.
+    // Without a reload, the page shows some replicas updated and others not yet.
     eventually("a rollout that steps", || {
         let marks = |kind: &str| browser.run(&format!("return document.querySelectorAll('.steps .{kind}').length"));
         (marks("new").as_i64()? > 0 && marks("old").as_i64()? > 0).then_some(())
@@ -92,7 +92,7 @@ fn an_operator_logs_in_watches_and_acts() {
     browser.click("dialog//button", "Scale");
     browser.sees("4 of 4");
     browser.sees("completed");
-    // What was added by a count alone has another revision, and nothing is left to be changed all the same.
+    // Replicas added by scaling have another revision, and none counts as outdated.
     assert_eq!(browser.run("return document.querySelectorAll('.steps .old').length"), 0);
 
     browser.click("a", "shop-web-0");
@@ -117,16 +117,16 @@ fn an_operator_logs_in_watches_and_acts() {
     fits_a_phone_and_the_night(&browser, &base);
     needs_no_mouse(&browser, &base);
     assert_eq!(browser.complaints(), Vec::<String>::new());
-    // The browser's own pages come out of the browser.
+    // The browser's internal pages cause no request.
     let inside = |url: &String| url.starts_with(&base) || url.starts_with("chrome:") || url.starts_with("data:");
     let elsewhere: Vec<String> = browser.requests().into_iter().filter(|url| !inside(url)).collect();
     assert_eq!(elsewhere, Vec::<String>::new(), "a request left the machine");
 
-    // A link is good once.
+    // A login link is valid once.
     browser.run("document.cookie; return fetch('/ui/logout', { method: 'POST' })");
     browser.open(&link);
     browser.sees("this link was used before");
-    cluster.nodes[0].told(&["rm", "shop"]);
+    cluster.nodes[0].expect_json(&["rm", "shop"]);
     eventually("gone", || cluster.nodes[0].json(&["status"])?["replicas"].as_array()?.is_empty().then_some(()));
 }
 
@@ -160,7 +160,7 @@ fn fits_a_phone_and_the_night(browser: &Browser, base: &str) {
     browser.sees("memory in use");
 }
 
-/// Every page, and what its picture is called.
+/// Every page and the name of its screenshot.
 const PAGES: [(&str, &str); 6] = [
     ("", "overview"),
     ("ui/deployments/default/shop", "deployment"),
@@ -170,7 +170,7 @@ const PAGES: [(&str, &str); 6] = [
     ("ui/audit", "audit"),
 ];
 
-/// From page to page, into a dialog and out of it, by keys alone.
+/// Navigation and dialogs work with the keyboard alone.
 fn needs_no_mouse(browser: &Browser, base: &str) {
     browser.open(base);
     browser.sees("Nodes");
@@ -196,14 +196,14 @@ fn needs_no_mouse(browser: &Browser, base: &str) {
 }
 
 #[test]
-fn a_page_of_somebody_else_can_do_nothing_with_a_session() {
+fn a_foreign_page_cannot_use_the_session_of_a_browser() {
     let cluster = Cluster::with_browsers(&free_address());
     let token = eventually("a token", || {
         let output = cluster.nodes[0].ask(&["token", "create", "eyes", "--role", "admin"]);
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
     });
     let browser = Browser::start();
-    let base = format!("http://{}/", cluster.nodes[0].browsers.as_ref().unwrap());
+    let base = format!("http://{}/", cluster.nodes[0].http.as_ref().unwrap());
     browser.open(&base);
     browser.sees("Log in");
     browser.run(&format!("document.querySelector('input').value = '{token}'"));
@@ -220,6 +220,6 @@ fn a_page_of_somebody_else_can_do_nothing_with_a_session() {
     assert_eq!(asked("{ 'x-longshore': '1' }"), 200);
     let cookie = browser.run("return document.cookie");
     assert_eq!(cookie, "", "scripts read the session");
-    cluster.nodes[0].told(&["token", "rm", token.split('-').nth(2).unwrap()]);
+    cluster.nodes[0].expect_json(&["token", "rm", token.split('-').nth(2).unwrap()]);
     assert_eq!(asked("{ 'x-longshore': '1' }"), 401, "a revoked token's session lives on");
 }

@@ -1,13 +1,14 @@
-//! Three hosts with a container engine each: what runs on them is changed, lost and left alone, and clients notice nothing.
+//! Three hosts with a container engine each: what runs on them is changed, lost and left alone, and clients notice
+//! nothing.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
 
-#[path = "support/fleet.rs"]
-#[expect(dead_code, reason = "other stories use the rest")]
-mod fleet;
+#[path = "support/test_cluster.rs"]
+#[expect(dead_code, reason = "other test binaries use the rest")]
+mod test_cluster;
 
-#[path = "front/terminal.rs"]
-#[expect(dead_code, reason = "other stories use the rest")]
+#[path = "cli/terminal.rs"]
+#[expect(dead_code, reason = "other test binaries use the rest")]
 mod terminal;
 
 use std::{
@@ -25,11 +26,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::{Cluster, eventually};
 use longshore_api::{Client, Endpoint};
 use serde_json::Value;
+use test_cluster::{Cluster, eventually, files_containing};
 
-/// A page that names its version, behind a shell that ends at once when told to.
+/// A web server whose page names its version, and which exits at once on SIGTERM.
 fn manifest(replicas: u32, version: &str) -> String {
     let page = format!("mkdir -p /tmp/www; echo {version} > /tmp/www/index.html");
     let serve = "trap 'exit 0' TERM; httpd -f -p 80 -h /tmp/www & while :; do sleep 1 & wait $!; done";
@@ -58,21 +59,21 @@ services:
 fn apply(cluster: &Cluster, text: &str) -> Value {
     let file = cluster.folder.path().join("shop.yaml");
     fs::write(&file, text.replace("$!", "$$!")).unwrap();
-    cluster.nodes[0].told(&["apply", "-f", file.to_str().unwrap()])
+    cluster.nodes[0].expect_json(&["apply", "-f", file.to_str().unwrap()])
 }
 
 fn is_active(status: &Value) -> bool {
     status["deployments"][0]["status"] == "active"
 }
 
-/// The status, once everything is as it should be.
+/// The status, once the deployment is active.
 fn active(cluster: &Cluster, at: usize) -> Value {
     eventually("active", || cluster.nodes[at].json(&["status"]).filter(is_active))
 }
 
-/// Where clients reach the replicas that are listed as running.
+/// Addresses of the running replicas.
 fn addresses(replicas: &[longshore_api::Replica]) -> Vec<SocketAddr> {
-    let running = replicas.iter().filter(|replica| replica.state == "running");
+    let running = replicas.iter().filter(|replica| replica.state == longshore_api::ReplicaState::Running);
     let ports = running.filter_map(|replica| {
         let node: u8 = replica.node.as_deref()?.strip_prefix('n')?.parse().ok()?;
         let bound = replica.details.get("ports")?.as_array()?.first()?.as_str()?.to_owned();
@@ -82,7 +83,7 @@ fn addresses(replicas: &[longshore_api::Replica]) -> Vec<SocketAddr> {
     ports.collect()
 }
 
-/// Asks one replica after the other for its page, for ever.
+/// Requests the page of one replica after the other until it is stopped.
 struct Load {
     ended: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
@@ -130,7 +131,7 @@ impl Load {
         Self { ended, asked, failed, threads: vec![list, questions] }
     }
 
-    /// How many requests there were, and how many of them were not answered.
+    /// The number of requests, and of failed ones.
     fn end(self) -> (u64, u64) {
         self.ended.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -154,7 +155,7 @@ fn get(address: SocketAddr) -> std::io::Result<()> {
 
 const SECRET: &str = "correct-horse-battery-staple";
 
-/// A replica a host, with a secret and a config, that says one line.
+/// One replica per host with a secret and a config, which prints one line.
 const KEEPERS: &str = "\
 name: vault
 services:
@@ -169,17 +170,17 @@ secrets: { db_pass: { external: true } }
 configs: { motto: { content: nothing is lost } }
 ";
 
-/// What containers write, hold and run beside them is reached from every host, and a secret is on none of their disks.
-fn look_closely(cluster: &Cluster) {
+/// Logs, files and `exec` of containers work from every host, and a secret is on no host's disk.
+fn check_logs_exec_and_secrets(cluster: &Cluster) {
     let file = cluster.folder.path().join("secret");
     fs::write(&file, SECRET).unwrap();
-    cluster.nodes[0].told(&["secret", "put", "db_pass", "--file", file.to_str().unwrap()]);
+    cluster.nodes[0].expect_json(&["secret", "put", "db_pass", "--file", file.to_str().unwrap()]);
     fs::remove_file(&file).unwrap();
     apply(cluster, KEEPERS);
     cluster.running(0, 3);
     for (at, asked) in cluster.nodes.iter().enumerate() {
-        // On another host than the one that is asked: the three are on three.
-        let status = asked.told(&["status", "vault"]);
+        // A replica on another host than the one that answers.
+        let status = asked.expect_json(&["status", "vault"]);
         let rows = status["replicas"].as_array().unwrap();
         let elsewhere = rows.iter().find(|row| row["node"] != asked.name.as_str()).unwrap();
         let id = elsewhere["id"].as_str().unwrap();
@@ -201,15 +202,15 @@ fn look_closely(cluster: &Cluster) {
         let name = engine.docker(&["ps", "--format", "{{.Names}}"]);
         assert!(!engine.docker(&["inspect", &name]).contains(SECRET), "host {at} shows the secret");
     }
-    assert_eq!(holding(cluster.folder.path(), SECRET.as_bytes()), Vec::<PathBuf>::new());
+    assert_eq!(files_on_disk_containing(cluster.folder.path(), SECRET.as_bytes()), Vec::<PathBuf>::new());
     shell(cluster);
-    cluster.nodes[0].told(&["rm", "vault"]);
+    cluster.nodes[0].expect_json(&["rm", "vault"]);
     eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
     let left = cluster.nodes.iter().map(|node| fs::read_dir(node.data.join("agent/secrets")).unwrap().count());
     assert_eq!(left.sum::<usize>(), 0, "a secret outlived its replica");
 }
 
-/// A shell in a container on another host, on the terminal in front.
+/// An interactive shell in a container on another host.
 fn shell(cluster: &Cluster) {
     let socket = cluster.nodes[1].data.join("longshore.sock");
     let mut terminal = terminal::Terminal::run(&["exec", "-it", "vault-keeper-0", "sh"], |command| {
@@ -218,7 +219,7 @@ fn shell(cluster: &Cluster) {
     terminal.press(b"echo I am $LONGSHORE_REPLICA; busybox stty size\r");
     terminal.wait_for("I am vault-keeper-0\n40 100");
     terminal.resize(50, 132);
-    // The size travels on its own.
+    // The new size arrives asynchronously.
     std::thread::sleep(Duration::from_secs(1));
     terminal.press(b"busybox stty size\r");
     terminal.wait_for("\n50 132");
@@ -226,24 +227,16 @@ fn shell(cluster: &Cluster) {
     assert_eq!(terminal.wait_until_it_ends().code(), Some(3));
 }
 
-/// Files on the disk below a folder that hold these bytes; what is mounted there is not on it.
-fn holding(folder: &Path, needle: &[u8]) -> Vec<PathBuf> {
+/// Files below a folder that contain these bytes, without those on other file systems mounted there.
+fn files_on_disk_containing(folder: &Path, needle: &[u8]) -> Vec<PathBuf> {
     let disk = fs::metadata(folder).unwrap().dev();
-    let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
-    while let Some(path) = open.pop() {
-        let Ok(about) = fs::symlink_metadata(&path) else { continue };
-        if about.is_dir() && about.dev() == disk {
-            open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-        } else if about.is_file() {
-            let bytes = fs::read(&path).unwrap_or_default();
-            found.extend(bytes.windows(needle.len()).any(|window| window == needle).then_some(path));
-        }
-    }
+    let mut found = files_containing(folder, needle);
+    found.retain(|path| fs::metadata(path).is_ok_and(|metadata| metadata.dev() == disk));
     found
 }
 
-/// A service for every way a replica can fare.
-const FATES: &str = "\
+/// One service for every way a replica can end.
+const FAILURES: &str = "\
 name: fate
 x-box: &box { image: \"busybox:1\", pull_policy: never }
 services:
@@ -275,9 +268,9 @@ fn row(cluster: &Cluster, id: &str) -> Option<Value> {
     status["replicas"].as_array()?.iter().find(|row| row["id"] == id).cloned()
 }
 
-/// Containers that crash, eat, fall ill, cannot be had or end well are told from each other, and what can be mended is.
-fn meet_every_fate(cluster: &Cluster) {
-    apply(cluster, FATES);
+/// Crashes, out-of-memory kills, failed health checks, missing images and completed jobs have different codes.
+fn check_every_failure_code(cluster: &Cluster) {
+    apply(cluster, FAILURES);
     let expected = [
         ("fate-crashes-0", "failed", "restart_exhausted"),
         ("fate-hungry-0", "failed", "oom_killed"),
@@ -297,7 +290,7 @@ fn meet_every_fate(cluster: &Cluster) {
     let crashes = row(cluster, "fate-crashes-0").unwrap();
     assert_eq!((&crashes["restarts"], &crashes["details"]["exit_code"]), (&2.into(), &3.into()), "{crashes:#}");
 
-    // Unhealthy, out of the list, restarted, well again.
+    // A failed health check makes the replica degraded, then restarts it.
     let mut events = UnixStream::connect(cluster.nodes[0].data.join("longshore.sock")).unwrap();
     events.write_all(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     events.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -317,9 +310,9 @@ fn meet_every_fate(cluster: &Cluster) {
         (row["restarts"] == 1 && row["state"] == "running").then_some(())
     });
 
-    // Data stays where it is, and who empties its node is told.
+    // Data does not move, and the drain names the replica.
     let home = row(cluster, "fate-stateful-0").unwrap()["node"].as_str().unwrap().to_owned();
-    cluster.nodes[0].told(&["node", "drain", &home]);
+    cluster.nodes[0].expect_json(&["node", "drain", &home]);
     eventually("the drain says what it waits for", || {
         let node = cluster.nodes[0].json(&["node", "inspect", &home])?;
         let left = node["drain"]["left"].as_array()?;
@@ -328,17 +321,17 @@ fn meet_every_fate(cluster: &Cluster) {
     });
     let stateful = row(cluster, "fate-stateful-0").unwrap();
     assert_eq!((&stateful["state"], &stateful["code"]), (&"running".into(), &"drain_blocked_stateful".into()));
-    cluster.nodes[0].told(&["node", "activate", &home]);
-    leave_too_late(cluster);
-    cluster.nodes[0].told(&["rm", "fate"]);
+    cluster.nodes[0].expect_json(&["node", "activate", &home]);
+    drain_past_its_deadline(cluster);
+    cluster.nodes[0].expect_json(&["rm", "fate"]);
     eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
 }
 
-/// What finds no other node in time runs on, and is said to have stayed; nobody waits for it any longer.
-fn leave_too_late(cluster: &Cluster) {
+/// A replica that fits no other node before the drain deadline keeps running, and the drain has timed out.
+fn drain_past_its_deadline(cluster: &Cluster) {
     let before = cluster.nodes[1].engine.as_ref().unwrap().running();
-    cluster.nodes[1].told(&["cluster", "settings", "drain_timeout=3s"]);
-    cluster.nodes[0].told(&["node", "drain", "n2"]);
+    cluster.nodes[1].expect_json(&["cluster", "settings", "drain_timeout=3s"]);
+    cluster.nodes[0].expect_json(&["node", "drain", "n2"]);
     let node = eventually("the drain is overdue", || {
         cluster.nodes[0].json(&["node", "inspect", "n2"]).filter(|node| node["drain"]["outcome"] == "timed_out")
     });
@@ -349,13 +342,14 @@ fn leave_too_late(cluster: &Cluster) {
     assert_eq!((&pinned["node"], &pinned["details"]["reason"]), (&"n2".into(), &left["why"]), "{pinned:#}");
     let after = cluster.nodes[1].engine.as_ref().unwrap().running();
     assert!(!after.is_empty() && after.iter().all(|it| before.contains(it)), "{after:?} of {before:?}");
-    cluster.nodes[0].told(&["node", "activate", "n2"]);
+    cluster.nodes[0].expect_json(&["node", "activate", "n2"]);
     assert_eq!(row(cluster, "fate-pinned-0").unwrap()["code"], Value::Null);
-    let settings = cluster.nodes[2].told(&["cluster", "settings", "drain_timeout=5m"]);
+    let settings = cluster.nodes[2].expect_json(&["cluster", "settings", "drain_timeout=5m"]);
     assert_eq!(settings["drain_timeout"], "5m");
 }
 
-/// A registry on the bridge between the hosts, for `ann` with the password `sesame-of-the-registry`. Ends with its value.
+/// A registry on the bridge between the hosts, for `ann` with the password `sesame-of-the-registry`. Ends with its
+/// value.
 struct Registry(Child);
 
 impl Registry {
@@ -387,8 +381,8 @@ impl Drop for Registry {
     }
 }
 
-/// An image behind a password is had by every host once the cluster knows the password, and nobody sees it.
-fn log_in(cluster: &Cluster) {
+/// Every host pulls a private image once the cluster has the login, which appears nowhere.
+fn check_registry_login(cluster: &Cluster) {
     let registry = Registry::start(&cluster.folder.path().join("registry"));
     let image = format!("{}/private:1", Registry::ADDRESS);
     let engine = cluster.nodes[0].engine.as_ref().unwrap();
@@ -411,13 +405,13 @@ fn log_in(cluster: &Cluster) {
     let file = elsewhere.path().join("password");
     fs::write(&file, "sesame-of-the-registry\n").unwrap();
     let login = ["registry", "login", Registry::ADDRESS, "-u", "ann", "--password-file", file.to_str().unwrap()];
-    cluster.nodes[1].told(&login);
+    cluster.nodes[1].expect_json(&login);
     cluster.running(0, 3);
     assert!(cluster.nodes[2].text(&["registry", "ls"]).contains(Registry::ADDRESS));
-    assert_eq!(holding(cluster.folder.path(), b"sesame-of-the-registry"), Vec::<PathBuf>::new());
-    let status = cluster.nodes[0].told(&["status"]).to_string();
+    assert_eq!(files_on_disk_containing(cluster.folder.path(), b"sesame-of-the-registry"), Vec::<PathBuf>::new());
+    let status = cluster.nodes[0].expect_json(&["status"]).to_string();
     assert!(!status.contains("sesame-of-the-registry"), "{status}");
-    // No manifest can have it shown as a file.
+    // No manifest can mount it as a file.
     let name = format!("registry:{}", Registry::ADDRESS);
     let thief = format!(
         "name: thief\nservices: {{ web: {{ image: \"busybox:1\", secrets: [s] }} }}\n\
@@ -427,14 +421,14 @@ fn log_in(cluster: &Cluster) {
     fs::write(&file, thief).unwrap();
     let refused = cluster.nodes[0].ask(&["apply", "-f", file.to_str().unwrap()]);
     assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
-    cluster.nodes[0].told(&["registry", "logout", Registry::ADDRESS]);
-    cluster.nodes[0].told(&["rm", "private"]);
+    cluster.nodes[0].expect_json(&["registry", "logout", Registry::ADDRESS]);
+    cluster.nodes[0].expect_json(&["rm", "private"]);
     eventually("everything is gone", || engines(cluster).iter().all(Vec::is_empty).then_some(()));
     drop(registry);
 }
 
-/// `longshore up` in front of an engine that lacks the image, then that has it; and an apply to several nodes.
-fn build_where_it_is_missing(cluster: &Cluster) {
+/// `longshore up` builds a missing image and uses an existing one; `apply` to several nodes warns.
+fn check_image_builds(cluster: &Cluster) {
     let engine = cluster.nodes[0].engine.as_ref().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -475,17 +469,17 @@ fn build_where_it_is_missing(cluster: &Cluster) {
     let applied = cluster.nodes[1].ask(&["apply", "-f", manifest.to_str().unwrap()]);
     let warned = String::from_utf8_lossy(&applied.stderr).into_owned();
     assert!(warned.contains("every node pulls `home-web`"), "{warned}");
-    cluster.nodes[1].told(&["rm", "home"]);
+    cluster.nodes[1].expect_json(&["rm", "home"]);
     eventually("it is gone", || cluster.nodes[1].json(&["status"])?["replicas"].as_array()?.is_empty().then_some(()));
 }
 
 #[test]
-fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
+fn three_hosts_roll_out_an_update_under_load_and_outlive_their_control_plane() {
     let mut cluster = Cluster::on_engines(3);
-    look_closely(&cluster);
-    meet_every_fate(&cluster);
-    log_in(&cluster);
-    build_where_it_is_missing(&cluster);
+    check_logs_exec_and_secrets(&cluster);
+    check_every_failure_code(&cluster);
+    check_registry_login(&cluster);
+    check_image_builds(&cluster);
     let since = Instant::now();
     apply(&cluster, &manifest(10, "one"));
     active(&cluster, 1);
@@ -511,22 +505,22 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     assert!(asked > 100, "too few requests to prove anything: {asked}");
     assert_eq!(failed, 0, "of {asked}: {status:#}");
 
-    // A comment changes nothing that runs.
+    // A changed comment restarts nothing.
     let before: Vec<Vec<String>> = engines(&cluster);
     let again = apply(&cluster, &format!("# the same\n{}", manifest(6, "two")));
     assert_eq!((&again["changed"], &again["revision"]), (&Value::from("no"), &Value::from(3)), "{again:#}");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(engines(&cluster), before);
 
-    hang_an_engine(&cluster);
+    suspend_an_engine(&cluster);
     let before: Vec<Vec<String>> = engines(&cluster);
 
-    cluster.nodes.iter_mut().for_each(fleet::Node::kill);
+    cluster.nodes.iter_mut().for_each(test_cluster::Node::kill);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(engines(&cluster), before, "a control plane that is gone took containers along");
-    cluster.nodes.iter_mut().for_each(fleet::Node::start);
+    cluster.nodes.iter_mut().for_each(test_cluster::Node::start);
     for row in active(&cluster, 0)["replicas"].as_array().unwrap() {
-        // Active is what was true before; an answer from beside a replica shows that its host has it again.
+        // The status is from before the restart; an `exec` proves that the host has adopted the replica.
         let id = row["id"].as_str().unwrap();
         eventually("it is had again", || cluster.nodes[0].ask(&["exec", id, "echo"]).status.success().then_some(()));
     }
@@ -536,7 +530,7 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     let untouched = |row: &Value| row["state"] == "running" && row["restarts"] == 0;
     assert!(status["replicas"].as_array().unwrap().iter().all(untouched), "{status:#}");
 
-    // A host is lost: what it ran is elsewhere soon.
+    // A host is lost: its replicas run elsewhere soon.
     let leader = cluster.leader();
     let lost = cluster.nodes[leader].name.clone();
     let since = Instant::now();
@@ -549,7 +543,7 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
         (elsewhere.count() == 6).then_some(())
     });
     println!("the leader's host lost: full strength after {:?}", since.elapsed());
-    let status = cluster.nodes[other].told(&["status"]);
+    let status = cluster.nodes[other].expect_json(&["status"]);
     let gone = status["replicas"].as_array().unwrap().iter().filter(|row| row["node"] == lost.as_str());
     assert!(gone.clone().count() > 0 && gone.clone().all(|it| it["state"] == "lost" && it["code"] == "node_lost"));
     cluster.nodes[leader].cable("up");
@@ -559,8 +553,8 @@ fn three_hosts_roll_an_update_under_load_and_outlive_their_control_plane() {
     });
 }
 
-/// What an engine runs that hangs is said to be out of sight, and nothing is started again for it.
-fn hang_an_engine(cluster: &Cluster) {
+/// Replicas of an engine that hangs are reported as unreachable, and none is restarted.
+fn suspend_an_engine(cluster: &Cluster) {
     let engine = cluster.nodes[1].engine.as_ref().unwrap();
     let since = Instant::now();
     engine.signal(rustix::process::Signal::STOP);

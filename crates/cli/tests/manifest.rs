@@ -1,4 +1,4 @@
-//! `longshore config` and `longshore validate` as a user meets them: files, pipes, exit codes.
+//! `longshore config` and `longshore validate` from the command line: files, pipes, exit codes.
 
 use std::{
     fs,
@@ -51,19 +51,19 @@ impl Scratch {
 
     /// Exit code, standard output, standard error.
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        self.told(&self.command(arguments).output().expect("the binary was built"))
+        self.captured(&self.command(arguments).output().expect("the binary was built"))
     }
 
     fn piped(&self, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
         let mut child = self.command(arguments);
         child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = child.spawn().expect("the binary was built");
-        // A child that refuses early may be gone before it has read everything.
+        // A child that fails early may exit before it has read everything.
         let _ = child.stdin.take().expect("a pipe").write_all(input);
-        self.told(&child.wait_with_output().expect("it ends"))
+        self.captured(&child.wait_with_output().expect("it ends"))
     }
 
-    fn told(&self, output: &Output) -> (Option<i32>, String, String) {
+    fn captured(&self, output: &Output) -> (Option<i32>, String, String) {
         let here = self.0.to_string_lossy();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&*here, "[DIR]");
         (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -71,7 +71,7 @@ impl Scratch {
 }
 
 #[test]
-fn config_prints_the_manifest_as_it_is_understood() {
+fn config_prints_the_resolved_manifest() {
     let shop = Scratch::new("config", &[("compose.yaml", SHOP.as_bytes()), (".env", b"TAG=1.28\n")]);
     let (code, out, err) = shop.run(&["config"]);
     assert_eq!(code, Some(0));
@@ -155,7 +155,7 @@ fn files_are_found_as_compose_finds_them_and_the_overlay_beside_them() {
 }
 
 #[test]
-fn validate_says_all_that_is_wrong_and_where() {
+fn validate_reports_every_problem_with_its_position() {
     let shop = Scratch::new("typos", &[("compose.yaml", TYPOS.as_bytes())]);
     let (code, out, err) = shop.run(&["validate"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
@@ -190,7 +190,7 @@ fn validate_says_all_that_is_wrong_and_where() {
 }
 
 #[test]
-fn validate_tells_programs_too() {
+fn validate_prints_diagnostics_as_json() {
     let shop = Scratch::new("typos-json", &[("compose.yaml", TYPOS.as_bytes())]);
     let (code, out, err) = shop.run(&["validate", "-o", "json"]);
     assert_eq!((code, err.as_str()), (Some(2), ""));
@@ -217,7 +217,7 @@ fn warnings_do_not_fail() {
         &[("compose.yaml", b"services: { web: { image: nginx, restart: always, container_name: web } }\n")],
     );
     let (code, out, err) = shop.run(&["validate"]);
-    assert_eq!((code, out.as_str()), (Some(0), "deployment `shop` is good: 1 service\n"));
+    assert_eq!((code, out.as_str()), (Some(0), "deployment `shop` is valid: 1 service\n"));
     insta::assert_snapshot!(err, @r"
     compose.yaml:1:34: warning: `restart` in service `web` has no effect: the cluster always restarts; `deploy.restart_policy` refines it
       |
@@ -248,7 +248,7 @@ fn standard_input_has_a_name_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_2_and_a_place() {
+fn an_unreadable_file_is_refused_with_2_and_a_position() {
     let shop = Scratch::new(
         "unreadable",
         &[("binary.yaml", b"services:\n  b: \xff\xfe"), ("good.yaml", SHOP.as_bytes()), ("env", b"\xff")],
@@ -283,7 +283,7 @@ fn a_default_file_that_cannot_be_read_is_not_overlooked() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_reason_to_panic() {
+fn a_closed_pipe_is_no_reason_to_panic() {
     let shop = Scratch::new("pipe", &[("compose.yaml", SHOP.as_bytes())]);
     let mut child = shop.command(&["config"]);
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary was built");

@@ -23,7 +23,7 @@ fn longshore(folder: &Path, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(folder).output().expect("the binary was built")
 }
 
-/// A text without the microseconds it took, which differ from run to run.
+/// Replaces the measured microseconds, which differ from run to run.
 fn timeless(text: &str) -> String {
     let words = text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let is_figure = |at: usize| words.get(at + 1).is_some_and(|unit| unit == "µs");
@@ -44,7 +44,7 @@ fn the_first_scenario_is_shown_as_it_is_and_ends_as_shown() {
 }
 
 #[test]
-fn a_compose_file_with_those_mistakes_is_told_of_them_in_those_words() {
+fn the_diagnostics_in_the_readme_are_the_real_ones() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let text = "services:\n  web:\n    image: web:1\n    enviroment: { MODE: prod }\n    networks: [front]\n";
     fs::write(folder.path().join("compose.yaml"), text).expect("the folder can be written");
@@ -70,7 +70,7 @@ fn every_block_is_one_that_a_test_runs() {
     let page = fs::read_to_string(root().join("README.md")).expect("there is a README");
     for (kind, text) in fenced(&page) {
         match kind.as_str() {
-            // Run on a real daemon, by `front/readme.rs`.
+            // Run on a real daemon, by `cli/readme_console.rs`.
             "console" => assert!(text.starts_with("$ longshore "), "{text}"),
             "yaml" => assert!(text.starts_with("nodes:"), "no test runs\n{text}"),
             "text" => {
@@ -83,7 +83,7 @@ fn every_block_is_one_that_a_test_runs() {
     }
 }
 
-/// What `make` would do for a line of the README; that it does it well is seen below, and by whoever runs this test.
+/// Asserts that `make` would run the expected step for a line of the README.
 fn is_a_target(line: &str) {
     let target = line.strip_prefix("make ").and_then(|rest| rest.split(' ').next()).expect("only `make` is shown");
     let output = Command::new("make").args(["-n", target]).current_dir(root()).output().expect("make is there");
@@ -142,7 +142,7 @@ fn every_command_that_a_page_names_is_one_of_this_binary() {
 }
 
 #[test]
-fn the_unit_starts_a_daemon_that_this_binary_knows_and_ends_nothing_else() {
+fn the_systemd_unit_starts_the_daemon_and_stops_nothing_else() {
     let unit = fs::read_to_string(root().join("packaging/longshore.service")).expect("the unit is there");
     let value = |name: &str| unit.lines().find_map(|line| line.strip_prefix(name)).expect("it is set");
     assert_eq!(value("KillMode="), "process", "whatever the daemon has started outlives it");

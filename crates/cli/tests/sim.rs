@@ -1,4 +1,4 @@
-//! `longshore sim` as a user meets it: files, pipes, exit codes.
+//! `longshore sim` from the command line: files, pipes, exit codes.
 
 use std::{
     fs,
@@ -65,7 +65,7 @@ fn a_bad_scenario_exits_with_2_and_says_where() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_2_and_a_place() {
+fn an_unreadable_file_is_refused_with_2_and_a_position() {
     let binary = Scratch::new("binary.yaml", b"nodes: []\nx: \xff\xfe");
     let large = Scratch::new("large.yaml", &vec![b'#'; 100 << 20]);
     let cases: [(&Path, &str); 4] = [
@@ -83,7 +83,7 @@ fn what_cannot_be_read_is_refused_with_2_and_a_place() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_reason_to_panic() {
+fn a_closed_pipe_is_no_reason_to_panic() {
     let file = Scratch::new("piped.yaml", GOOD.as_bytes());
     let mut child = Command::new(env!("CARGO_BIN_EXE_longshore"))
         .args(["sim", "run", &file.0.to_string_lossy(), "--json"])
@@ -151,9 +151,9 @@ fn why_shows_the_candidates_who_was_refused_and_what_was_compared() {
     shop-web-0 is on b: binpack, 2 of 3 nodes fit
     refused: no_capacity_memory 1
 
-      node  score      best_fit  anti_affinity
-    > b     0.379873   0.379873
-      a     -0.310063  0.379873  -1.000000
+       NODE  SCORE      BEST FIT  ANTI AFFINITY
+    >  b     0.379873   0.379873
+       a     -0.310063  0.379873  -1.000000
     ");
     let waiting = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "shop-big-0"]);
     insta::assert_snapshot!(String::from_utf8_lossy(&waiting.stdout), @r"
@@ -172,25 +172,25 @@ fn why_of_a_replica_that_is_not_there_exits_with_2_and_shows_how_they_are_named(
     let output = longshore(&["sim", "run", &file.0.to_string_lossy(), "--why", "web"]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
-    no replica `web` exists in the end, or it is on its way out
+    replica `web` does not exist at the end, or is stopping
 
     hint: replicas are named like `shop-web-0`
     ");
 }
 
 #[test]
-fn made_up_clusters_are_summed_up_in_a_line() {
+fn fuzz_prints_a_summary_line() {
     let output = longshore(&["sim", "fuzz", "--seeds", "0..3"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).expect("it is text");
-    // How much happened changes with every decision that changes; the words do not.
+    // The numbers change with the scheduler; the words do not.
     let words: Vec<&str> = text.split_whitespace().filter(|word| word.parse::<f64>().is_err()).collect();
-    assert_eq!(words.join(" "), "seeds, events, passes in s: all of them well");
+    assert_eq!(words.join(" "), "seeds, events, passes in s: no failures");
     assert!(text.starts_with("3 seeds, "), "{text}");
 }
 
 #[test]
-fn made_up_clusters_are_summed_up_in_one_object_too() {
+fn fuzz_prints_one_json_object() {
     let output = longshore(&["sim", "fuzz", "--seeds", "3..5", "--json"]);
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), [].as_slice()));
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
@@ -209,7 +209,7 @@ fn a_range_without_seeds_is_refused_with_2() {
 }
 
 #[test]
-fn a_cluster_that_must_come_to_rest_and_does_not_exits_with_3_and_says_which_rule() {
+fn a_cluster_that_does_not_converge_exits_with_3_and_names_the_rule() {
     let restless = r#"
 nodes: [ { name: a, cpu: 1, memory: 1GiB } ]
 images: { "ends:1": { exits: 1, after: 10s } }

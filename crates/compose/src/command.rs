@@ -1,6 +1,6 @@
 //! A resolved manifest as text.
 //!
-//! Owns: its two forms, and what is said beside it. Must not touch: the terminal and exit codes.
+//! Owns: its output formats, and the problems reported with it. Must not touch: the terminal and exit codes.
 
 use crate::{
     diagnostic::Diagnostics,
@@ -20,16 +20,16 @@ pub enum Output {
     Json,
 }
 
-/// What a request came to.
+/// A resolved manifest, or why there is none.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The resolved manifest; empty when the files were refused.
     pub text: String,
-    /// Errors, or the warnings of a manifest that is good.
+    /// Errors, or the warnings of a valid manifest.
     pub problems: Diagnostics,
 }
 
-/// The resolved manifest of a deployment already loaded.
+/// Prints a loaded deployment as a resolved manifest.
 pub fn print(loaded: &Loaded, output: Output, secrets: Secrets, files: &dyn Files) -> String {
     let value = render::render(loaded, secrets, files);
     match output {
@@ -38,7 +38,7 @@ pub fn print(loaded: &Loaded, output: Output, secrets: Secrets, files: &dyn File
     }
 }
 
-/// The resolved manifest of what is asked for, each service with its hash.
+/// Loads and prints the resolved manifest of a request, each service with its hash.
 pub fn config(request: &Request, files: &dyn Files, output: Output, secrets: Secrets) -> Report {
     match load(request, files) {
         Ok(loaded) => Report { text: print(&loaded, output, secrets, files), problems: loaded.warnings.into() },

@@ -1,8 +1,8 @@
 //! The constraint language: Swarm's two comparisons and Nomad's further operators.
 //!
-//! Owns: from text to [`Constraint`], and refusing what could never hold.
-//! Must not touch: truth; the scheduler evaluates.
-//! Invariant: an expression that parses can be evaluated. Swarm switches its filter off when one does not; we refuse it.
+//! Owns: parsing text into [`Constraint`], and refusing expressions that could never hold.
+//! Must not touch: evaluation, which the scheduler does.
+//! Invariant: an expression that parses can be evaluated. Swarm disables its filter when one does not parse; we refuse it.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{diagnostic::one_of, suggest};
 
 mod pattern;
 
-/// The keys that name something of a node, as a person would look them up.
+/// The keys of node attributes, in the order of the documentation.
 const KNOWN_KEYS: [&str; 9] = [
     "node.id",
     "node.hostname",
@@ -55,21 +55,21 @@ pub enum ConstraintError {
         /// The whole expression.
         expression: String,
     },
-    /// No attribute of a device to compare.
+    /// No device attribute.
     #[error("`{expression}` does not begin with an attribute of a device, such as `memory`")]
     DeviceKey {
         /// The whole expression.
         expression: String,
     },
-    /// A key that names nothing of a node.
+    /// A key that is no node attribute.
     #[error("`{key}` names nothing of a node; known are {}", one_of(KNOWN_KEYS))]
     UnknownKey {
         /// The key.
         key: String,
-        /// The one that was probably meant.
+        /// The most similar known key.
         meant: Option<String>,
     },
-    /// No operator after the key, or one we do not know.
+    /// No operator after the key, or an unknown one.
     #[error("`{expression}` needs one operator after `{key}`: {}", one_of(operators()))]
     Operator {
         /// The whole expression.
@@ -77,7 +77,7 @@ pub enum ConstraintError {
         /// The key.
         key: String,
     },
-    /// An operator that compares has nothing to compare with.
+    /// A comparison without a value.
     #[error("`{expression}` needs a value after `{operator}`")]
     ValueMissing {
         /// The whole expression.
@@ -85,15 +85,15 @@ pub enum ConstraintError {
         /// The operator.
         operator: &'static str,
     },
-    /// An operator that takes no value has one.
+    /// A value after an operator that takes none.
     #[error("`{operator}` takes no value, found `{value}`")]
     ValueNotTaken {
         /// The operator.
         operator: &'static str,
-        /// What followed.
+        /// The value.
         value: String,
     },
-    /// A value that the operator cannot use.
+    /// A value that is invalid for the operator.
     #[error("`{value}` is {reason}")]
     Value {
         /// The value.
@@ -104,7 +104,7 @@ pub enum ConstraintError {
 }
 
 impl ConstraintError {
-    /// What to do about it, where we have an idea.
+    /// What to do about it, where there is a suggestion.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
@@ -126,7 +126,7 @@ fn operators() -> impl Iterator<Item = &'static str> {
     SYMBOLS.iter().chain(&WORDS).map(|operator| operator.as_str())
 }
 
-/// Reads `key operator value`.
+/// Parses `key operator value`.
 pub fn parse(expression: &str) -> Result<Constraint, ConstraintError> {
     let (key, rest) = split_key(expression);
     if !is_key(key) {
@@ -137,13 +137,13 @@ pub fn parse(expression: &str) -> Result<Constraint, ConstraintError> {
     Ok(Constraint { attribute, operator, value })
 }
 
-/// Reads `attribute operator value` about a device. Which attributes there are is up to the nodes.
+/// Parses `attribute operator value` about a device. Attribute names are not checked, because nodes define them.
 pub fn parse_device(expression: &str) -> Result<DeviceConstraint, ConstraintError> {
     let (key, rest) = split_key(expression);
     if key.is_empty() {
         return Err(ConstraintError::DeviceKey { expression: expression.to_owned() });
     }
-    // A device knows texts under names, as labels are.
+    // A device attribute is a named text, like a label.
     let (operator, value) = parse_comparison(expression, key, rest, &Attribute::Label(key.to_owned()))?;
     Ok(DeviceConstraint { attribute: key.to_owned(), operator, value })
 }
@@ -168,7 +168,7 @@ fn parse_comparison(
     Ok((operator, value.to_owned()))
 }
 
-/// Reads a key alone, as `spread` and `distinct_property` take it.
+/// Parses a single key, for `spread` and `distinct_property`.
 pub fn parse_attribute(key: &str) -> Result<Attribute, ConstraintError> {
     let lower = key.to_ascii_lowercase();
     let label = |prefix: &str| key.get(prefix.len()..).filter(|name| lower.starts_with(prefix) && !name.is_empty());
@@ -191,7 +191,7 @@ pub fn parse_attribute(key: &str) -> Result<Attribute, ConstraintError> {
     })
 }
 
-/// The key that was probably meant; of a label only the part before its name can be wrong.
+/// The most similar known key; of a label only the prefix before its name is compared.
 fn meant(key: &str) -> Option<String> {
     let prefixes = ["node.labels", "engine.labels", "node.platform"];
     let label = key.match_indices('.').nth(1).map(|(at, _)| key.split_at(at));
@@ -200,7 +200,7 @@ fn meant(key: &str) -> Option<String> {
 }
 
 fn is_key_char(c: char) -> bool {
-    // The slash is beyond Swarm: labels such as `topology.example.com/zone` are common elsewhere.
+    // Swarm has no slash in keys; labels such as `topology.example.com/zone` are common elsewhere.
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/')
 }
 
@@ -228,7 +228,7 @@ fn check_presence(expression: &str, operator: Operator, value: &str) -> Result<(
     }
 }
 
-/// What stands after an operator.
+/// The text after an operator.
 enum Operand {
     None,
     Value,
@@ -266,10 +266,10 @@ fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result
         Operator::Regexp => {
             pattern::check(value).map_err(|error| refuse(&error.to_string()))?;
         }
-        Operator::Version if !bounds_hold(value, Pessimistic::Allowed) => {
+        Operator::Version if !bounds_hold(value, TildeBound::Allowed) => {
             return Err(refuse("not a list of version bounds such as `>= 1.2, < 2.0` or `~> 1.2`"));
         }
-        Operator::Semver if !bounds_hold(value, Pessimistic::Refused) => {
+        Operator::Semver if !bounds_hold(value, TildeBound::Refused) => {
             return Err(refuse("not a list of semantic version bounds such as `>= 1.2.0, < 2.0.0`"));
         }
         Operator::SetContains | Operator::SetContainsAny | Operator::In => {
@@ -289,7 +289,7 @@ fn check_value(attribute: &Attribute, operator: Operator, value: &str) -> Result
     Ok(())
 }
 
-/// What judging a constraint takes, in moments of some microseconds: patterns are dearer than all else in a manifest.
+/// Relative cost of checking a constraint, in units of some microseconds: patterns cost more than all else in a manifest.
 pub(crate) fn cost(constraint: &Constraint) -> usize {
     if constraint.operator == Operator::Regexp { pattern::cost(&constraint.value) } else { 0 }
 }
@@ -310,23 +310,23 @@ fn is_ip_or_network(value: &str) -> bool {
 
 /// Whether `~>` may be used; semantic versions have no such bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pessimistic {
+enum TildeBound {
     Allowed,
     Refused,
 }
 
-fn bounds_hold(value: &str, pessimistic: Pessimistic) -> bool {
+fn bounds_hold(value: &str, tilde: TildeBound) -> bool {
     value.split(',').all(|bound| {
         let bound = bound.trim();
         let end = bound.find(|c: char| !"=!<>~".contains(c)).unwrap_or(bound.len());
         let (operator, version) = bound.split_at(end);
         let known = matches!(operator, "" | "=" | "!=" | "<" | "<=" | ">" | ">=")
-            || (operator == "~>" && pessimistic == Pessimistic::Allowed);
+            || (operator == "~>" && tilde == TildeBound::Allowed);
         known && is_version(version.trim())
     })
 }
 
-/// Dotted numbers, perhaps after a `v`, perhaps with a pre-release and build part.
+/// Dotted numbers with optional `v` prefix, pre-release and build part.
 fn is_version(text: &str) -> bool {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));

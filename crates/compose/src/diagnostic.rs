@@ -1,6 +1,6 @@
-//! What is wrong with a file, and where.
+//! Problems of a manifest with their locations.
 //!
-//! Owns: places, severities, and how a problem is put before a person or a program.
+//! Owns: locations, severities, and the text and JSON form of a problem.
 //! Must not touch: what counts as a problem; the readers decide that.
 //! Invariant: a rendered diagnostic starts with `file:line:column:`, so that editors can jump to it.
 
@@ -8,15 +8,15 @@ use std::{collections::BTreeMap, fmt, fmt::Write as _, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-/// Problems kept per run. Past it a file is not being repaired line by line but is another kind of file.
+/// Most problems kept per run. A file with more is not a manifest.
 const MAX_KEPT: usize = 500;
 
-/// Longest part of a source line shown; a line of megabytes helps nobody.
+/// Longest part of a source line that is shown.
 const MAX_EXCERPT: usize = 160;
 
-/// A piece of text in a file.
+/// A location in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     /// The file's name as the user gave it.
     pub file: Arc<str>,
     /// Counted from 1.
@@ -27,31 +27,31 @@ pub struct Place {
     pub length: u32,
 }
 
-impl Place {
+impl Location {
     /// The beginning of a file.
     pub fn start_of(file: &str) -> Self {
         Self { file: file.into(), line: 1, column: 1, length: 0 }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
 }
 
-/// How bad a problem is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Nothing comes of the file.
+    /// The manifest is refused.
     Error,
-    /// Worth knowing.
+    /// The manifest is accepted.
     Warning,
 }
 
 impl Severity {
-    /// The word printed.
+    /// The name in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -63,20 +63,20 @@ impl Severity {
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Where it is.
-    pub place: Place,
-    /// What it is, without a full stop.
+    /// Its location.
+    pub location: Location,
+    /// The message, without a full stop.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// The source line, once [`Diagnostics::quote`] has seen the file.
+    /// The source line, set by [`Diagnostics::quote`].
     pub excerpt: Option<String>,
 }
 
 impl Diagnostic {
-    /// Says what to do about it.
+    /// Sets what to do about it.
     pub fn hint(&mut self, hint: impl Into<String>) {
         self.hint = Some(hint.into());
     }
@@ -84,12 +84,12 @@ impl Diagnostic {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.place, self.severity.as_str(), self.message)?;
+        write!(f, "{}: {}: {}", self.location, self.severity.as_str(), self.message)?;
         if let Some(excerpt) = &self.excerpt {
-            let number = self.place.line.to_string();
+            let number = self.location.line.to_string();
             let margin = " ".repeat(number.len());
             write!(f, "\n{margin} |\n{number} | {excerpt}")?;
-            if let Some(underline) = underline(excerpt, &self.place) {
+            if let Some(underline) = underline(excerpt, &self.location) {
                 write!(f, "\n{margin} | {underline}")?;
             }
         }
@@ -100,12 +100,12 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Carets below the offending text, or nothing where it lies past the shown part.
-fn underline(excerpt: &str, place: &Place) -> Option<String> {
+/// Carets below the text, or `None` where it lies past the shown part.
+fn underline(excerpt: &str, location: &Location) -> Option<String> {
     let width = excerpt.chars().count();
-    let before = usize::try_from(place.column).ok()?.saturating_sub(1);
+    let before = usize::try_from(location.column).ok()?.saturating_sub(1);
     let room = width.checked_sub(before).filter(|room| *room > 0)?;
-    let carets = usize::try_from(place.length).ok()?.clamp(1, room);
+    let carets = usize::try_from(location.length).ok()?.clamp(1, room);
     // Tabs are kept, so that the carets line up whatever width the terminal gives them.
     let pad: String = excerpt.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     Some(pad + &"^".repeat(carets))
@@ -115,10 +115,10 @@ impl Serialize for Diagnostic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Diagnostic", 8)?;
         out.serialize_field("severity", &self.severity)?;
-        out.serialize_field("file", &*self.place.file)?;
-        out.serialize_field("line", &self.place.line)?;
-        out.serialize_field("column", &self.place.column)?;
-        out.serialize_field("length", &self.place.length)?;
+        out.serialize_field("file", &*self.location.file)?;
+        out.serialize_field("line", &self.location.line)?;
+        out.serialize_field("column", &self.location.column)?;
+        out.serialize_field("length", &self.location.length)?;
         out.serialize_field("message", &self.message)?;
         out.serialize_field("hint", &self.hint)?;
         out.serialize_field("excerpt", &self.excerpt)?;
@@ -126,7 +126,7 @@ impl Serialize for Diagnostic {
     }
 }
 
-/// All problems found so far. Reading goes on after one, so that a file is repaired in one round.
+/// All problems found so far. Reading continues after an error, so that all of them are reported at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Diagnostics {
@@ -134,31 +134,31 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// None yet.
+    /// An empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Records an error; the result takes a hint.
-    pub fn error(&mut self, place: &Place, message: impl Into<String>) -> &mut Diagnostic {
-        self.add(Severity::Error, place, message.into())
+    /// Adds an error; a hint can be set on the result.
+    pub fn error(&mut self, location: &Location, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Error, location, message.into())
     }
 
-    /// Records a warning; the result takes a hint.
-    pub fn warn(&mut self, place: &Place, message: impl Into<String>) -> &mut Diagnostic {
-        self.add(Severity::Warning, place, message.into())
+    /// Adds a warning; a hint can be set on the result.
+    pub fn warn(&mut self, location: &Location, message: impl Into<String>) -> &mut Diagnostic {
+        self.add(Severity::Warning, location, message.into())
     }
 
-    fn add(&mut self, severity: Severity, place: &Place, message: String) -> &mut Diagnostic {
-        let diagnostic = Diagnostic { severity, place: place.clone(), message, hint: None, excerpt: None };
+    fn add(&mut self, severity: Severity, location: &Location, message: String) -> &mut Diagnostic {
+        let diagnostic = Diagnostic { severity, location: location.clone(), message, hint: None, excerpt: None };
         self.make_room(1);
         self.list.push(diagnostic);
         let last = self.list.len() - 1;
         &mut self.list[last]
     }
 
-    /// Lets go of the last warnings, and of errors only once there are no others: a file with an error must never pass
-    /// because it has many warnings as well.
+    /// Drops the last warnings, and errors only when no warnings are left: a file with an error must not pass because it
+    /// has many warnings.
     fn make_room(&mut self, wanted: usize) {
         while self.list.len() + wanted > MAX_KEPT {
             let warning = self.list.iter().rposition(|found| found.severity == Severity::Warning);
@@ -169,12 +169,12 @@ impl Diagnostics {
         }
     }
 
-    /// Whether more errors would not be kept, so that costly searching can stop.
+    /// Whether further errors would be dropped, so that costly checks can stop.
     pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_KEPT && self.error_count() >= MAX_KEPT
     }
 
-    /// Whether anything was found.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -184,46 +184,46 @@ impl Diagnostics {
         self.list.iter().any(|found| found.severity == Severity::Error)
     }
 
-    /// How many errors there are; comparing two counts tells whether a step went well.
+    /// Number of errors; equal counts before and after a step mean that it succeeded.
     pub fn error_count(&self) -> usize {
         self.list.iter().filter(|found| found.severity == Severity::Error).count()
     }
 
-    /// In the order found, or by place after [`Self::sort`].
+    /// In the order found, or by location after [`Self::sort`].
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.list.iter()
     }
 
-    /// Takes over another run's findings.
+    /// Adds the problems of another list.
     pub fn append(&mut self, other: Self) {
         self.list.extend(other.list);
         self.make_room(0);
     }
 
-    /// By file, line and column; what was said of one place stays in order, what was said twice is said once.
+    /// Sorts by file, line and column, and removes duplicates; problems of one location stay in order.
     pub fn sort(&mut self) {
-        self.list.sort_by(|a, b| a.place.cmp(&b.place).then(a.severity.cmp(&b.severity)));
+        self.list.sort_by(|a, b| a.location.cmp(&b.location).then(a.severity.cmp(&b.severity)));
         self.list.dedup();
     }
 
-    /// Adds the source line to each, from the files that were read.
+    /// Sets the excerpt of each problem from the files that were read.
     pub fn quote(&mut self, sources: &Sources) {
         let mut lines: BTreeMap<Arc<str>, Vec<&str>> = BTreeMap::new();
         for found in &mut self.list {
-            let file = found.place.file.clone();
+            let file = found.location.file.clone();
             let Some(text) = sources.texts.get(&file) else { continue };
             let lines = lines.entry(file).or_insert_with(|| text.lines().collect());
-            let at = usize::try_from(found.place.line).unwrap_or(usize::MAX).wrapping_sub(1);
+            let at = usize::try_from(found.location.line).unwrap_or(usize::MAX).wrapping_sub(1);
             found.excerpt = lines.get(at).map(|line| shown(line));
         }
     }
 
-    /// The findings alone.
+    /// The list of problems.
     pub fn into_vec(self) -> Vec<Diagnostic> {
         self.list
     }
 
-    /// `value` with the warnings, or all findings if one of them is an error.
+    /// Returns `value` with the warnings, or all problems if one of them is an error.
     pub fn judge<T>(self, value: Option<T>) -> Result<(T, Vec<Diagnostic>), Self> {
         match value {
             Some(value) if !self.has_errors() => Ok((value, self.list)),
@@ -266,14 +266,14 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
-/// The texts that were read, by the name used in places.
+/// The texts that were read, by the file name in locations.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     texts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Sources {
-    /// Remembers a file.
+    /// Adds a file.
     pub fn insert(&mut self, file: &str, text: &str) {
         self.texts.insert(file.into(), text.into());
     }
@@ -286,11 +286,11 @@ fn shown(line: &str) -> String {
     if line.chars().nth(MAX_EXCERPT).is_some() {
         shown.push('…');
     }
-    // Control characters of a hostile file must not reach a terminal.
+    // Control characters of a hostile file must not reach the terminal.
     shown.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}")
 }
 
-/// Words as a person lists them: `a`, `b` or `c`.
+/// Joins words to a list: `a`, `b` or `c`.
 pub fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<&str> = words.into_iter().collect();
     let mut out = String::new();

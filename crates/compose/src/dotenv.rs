@@ -1,26 +1,26 @@
-//! Files of variables: `.env`, `env_file`, `label_file` and the overlay's `environment`.
+//! Env files: `.env`, `env_file`, `label_file` and the overlay's `environment`.
 //!
-//! Owns: the line format Compose uses, with quotes, comments, several lines in quotes, and references to what is known.
-//! Must not touch: which file counts when; callers decide.
+//! Owns: Compose's line format with quotes, comments, multi-line quoted values, and references to variables.
+//! Must not touch: precedence among files; callers decide.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, Location},
     interpolate::Variables,
     reader::shorten,
 };
 
-/// How a file is written.
+/// Format of an env file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Quotes, comments and variables mean something.
+    /// With quotes, comments and variables.
     Dotenv,
-    /// Each line is `KEY=VALUE`, to the letter.
+    /// Each line is a verbatim `KEY=VALUE`.
     Raw,
 }
 
-/// The variables of a file, in order; one without a value is taken from what is known, or left out.
+/// The variables of a file, in order; one without a value is taken from the known variables, or left out.
 pub(crate) fn parse(
     file: &str,
     text: &str,
@@ -56,24 +56,24 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads one entry; false at the end or after something unreadable.
+    /// Reads one entry; returns false at the end or after a syntax error.
     fn entry(&mut self) -> bool {
         self.skip_blank();
         if self.rest.is_empty() {
             return false;
         }
-        let place = self.place();
+        let location = self.location();
         let end = self.rest.find(['=', ':', '\n']).unwrap_or(self.rest.len());
         let key = self.rest[..end].trim();
         let key = key.strip_prefix("export ").map_or(key, str::trim);
         let valued = !self.rest[end..].starts_with('\n') && end < self.rest.len();
         if key.is_empty() || key.contains(char::is_whitespace) || key.starts_with(['"', '\'']) {
             let message = format!("`{}` is not a variable; write `NAME=value`", shorten(self.this_line()));
-            self.problems.error(&place, message);
+            self.problems.error(&location, message);
             return false;
         }
         self.take(if valued { end + 1 } else { end });
-        let value = if valued { self.value(&place) } else { Ok(self.variables.values().get(key).cloned()) };
+        let value = if valued { self.value(&location) } else { Ok(self.variables.values().get(key).cloned()) };
         match value {
             Ok(Some(value)) => {
                 self.variables.set(key, &value);
@@ -85,19 +85,19 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn value(&mut self, place: &Place) -> Result<Option<String>, Unreadable> {
+    fn value(&mut self, location: &Location) -> Result<Option<String>, Unreadable> {
         let blanks = self.rest.len() - self.rest.trim_start_matches([' ', '\t']).len();
         self.take(blanks);
         let value = match self.rest.chars().next() {
-            Some('\'') => self.quoted('\'', place)?,
+            Some('\'') => self.quoted('\'', location)?,
             Some('"') => {
-                let text = unescape(&self.quoted('"', place)?);
-                self.expand(&text, place)?
+                let text = unescape(&self.quoted('"', location)?);
+                self.expand(&text, location)?
             }
             Some(_) | None => {
                 let line = self.this_line();
                 let text = without_comment(line).trim_end();
-                let value = self.expand(text, place)?;
+                let value = self.expand(text, location)?;
                 self.take(line.len());
                 value
             }
@@ -105,7 +105,7 @@ impl<'t> Parser<'t> {
         Ok(Some(value))
     }
 
-    fn quoted(&mut self, mark: char, place: &Place) -> Result<String, Unreadable> {
+    fn quoted(&mut self, mark: char, location: &Location) -> Result<String, Unreadable> {
         let body = &self.rest[1..];
         let mut escaped = false;
         for (at, c) in body.char_indices() {
@@ -118,13 +118,13 @@ impl<'t> Parser<'t> {
             }
             escaped = c == '\\' && !escaped && mark == '"';
         }
-        self.problems.error(place, "a quotation mark is opened and never closed");
+        self.problems.error(location, "a quotation mark is opened and never closed");
         Err(Unreadable)
     }
 
-    fn expand(&mut self, text: &str, place: &Place) -> Result<String, Unreadable> {
+    fn expand(&mut self, text: &str, location: &Location) -> Result<String, Unreadable> {
         self.variables.text(text, &mut Vec::new()).map_err(|error| {
-            self.problems.error(place, error.to_string());
+            self.problems.error(location, error.to_string());
             Unreadable
         })
     }
@@ -151,15 +151,15 @@ impl<'t> Parser<'t> {
         self.rest = &self.rest[bytes..];
     }
 
-    fn place(&self) -> Place {
-        Place { file: self.file.into(), line: self.line, column: 1, length: 0 }
+    fn location(&self) -> Location {
+        Location { file: self.file.into(), line: self.line, column: 1, length: 0 }
     }
 }
 
-/// The rest of the file cannot be trusted; the problem is recorded.
+/// The rest of the file is not read; the problem is recorded.
 struct Unreadable;
 
-/// A `#` after a blank begins a comment.
+/// A `#` after a blank starts a comment.
 fn without_comment(line: &str) -> &str {
     let mut before = ' ';
     for (at, c) in line.char_indices() {
@@ -171,7 +171,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Escapes inside double quotes; `\$` keeps a variable from being one.
+/// Resolves escapes inside double quotes; `\$` is a literal dollar sign.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_is_refused_at_its_line() {
+    fn invalid_lines_are_refused_with_their_location() {
         let mut problems = Diagnostics::new();
         parse(".env", "A=1\nnot a variable\n", Format::Dotenv, &BTreeMap::new(), &mut problems);
         assert_eq!(problems.to_string(), ".env:2:1: error: `not a variable` is not a variable; write `NAME=value`");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_files_are_taken_to_the_letter() {
+    fn raw_files_are_verbatim() {
         let mut problems = Diagnostics::new();
         let found = parse("f", "A=\"$X\" # y\n# no\nB=\n", Format::Raw, &BTreeMap::new(), &mut problems);
         assert_eq!(found, [pair("A", "\"$X\" # y"), pair("B", "")]);

@@ -1,39 +1,39 @@
-//! Where manifests come from.
+//! Reading of manifest files.
 //!
-//! Owns: the boundary to the disk, and the words for a file that cannot be had. Everything else in this room sees texts.
-//! Invariant: a file larger than a manifest can be is refused before it is in memory.
+//! Owns: the boundary to the file system, and errors of reading. Everything else in this crate works on texts.
+//! Invariant: a file above the size limit is refused before it is in memory.
 
 use std::{collections::BTreeMap, fs::File, io, io::Read};
 
 use crate::yaml::MAX_BYTES;
 
-/// Gives the text of a file.
+/// A source of files.
 pub trait Files {
-    /// The text, or why there is none.
+    /// Reads the text of a file.
     fn read(&self, path: &str) -> Result<String, ReadError>;
 }
 
-/// Why a file cannot be read. The words follow the file's name.
+/// Why a file cannot be read. The message follows the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is none.
+    /// It does not exist.
     #[error("does not exist")]
     Missing,
     /// It is a directory.
     #[error("is a directory")]
     Directory,
-    /// It has more bytes than a manifest can have.
+    /// It exceeds the size limit.
     #[error("is larger than {} MiB", MAX_BYTES >> 20)]
     Large,
-    /// It holds something that is no text.
+    /// It is not valid UTF-8.
     #[error("is not text in UTF-8")]
     NotText {
-        /// Line of the first byte that is none, counted from 1.
+        /// Line of the first invalid byte, counted from 1.
         line: u32,
         /// Column of that byte, counted from 1, in characters.
         column: u32,
     },
-    /// The system refused.
+    /// The operating system refused.
     #[error("cannot be read: {0}")]
     System(io::Error),
 }
@@ -44,7 +44,7 @@ impl ReadError {
         match self {
             Self::Missing => "check the path",
             Self::Directory => "name a file in it",
-            Self::Large => "a manifest is written by people; is this the right file?",
+            Self::Large => "a manifest is smaller; check that this is the right file",
             Self::NotText { .. } => "save the file as UTF-8",
             Self::System(_) => "check who may read the file",
         }
@@ -71,11 +71,11 @@ impl Files for Disk {
     }
 }
 
-/// All that a source has to say, if it is a text of sane size.
+/// The text of a source, if it is UTF-8 and within the size limit.
 pub fn text_of(source: impl Read) -> Result<String, ReadError> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a text of the largest size from one that is too large, whatever its metadata say:
-    // a pipe has no size, a growing file the wrong one, and a device never ends.
+    // Reading one byte more than allowed detects a text that is too large without its metadata: a pipe has no size, a
+    // growing file the wrong one, and a device never ends.
     source.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > MAX_BYTES {
         return Err(ReadError::Large);
@@ -91,7 +91,7 @@ fn not_text(error: &std::string::FromUtf8Error) -> ReadError {
     ReadError::NotText { line, column: small(String::from_utf8_lossy(&good[line_start..]).chars().count() + 1) }
 }
 
-/// Files that exist only here, for tests and for manifests that came over the wire.
+/// Files in memory, for tests and for manifests received through the API.
 #[derive(Clone, Debug, Default)]
 pub struct Memory(pub BTreeMap<String, String>);
 

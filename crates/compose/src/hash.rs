@@ -1,8 +1,8 @@
-//! The spec hash: the fingerprint of everything fixed when a container is created.
+//! The spec hash: a hash of everything that is fixed when a container is created.
 //!
-//! Owns: which parts of a service count, and the canonical form they are hashed in.
-//! Invariant: two manifests that would create the same container have the same hash, however they were written; any
-//! difference in the container is a difference in the hash. Scale, placement, update policy and routes are left out.
+//! Owns: which parts of a service are hashed, and their canonical form.
+//! Invariant: two manifests that create the same container have the same hash, whatever their syntax; any difference in
+//! the container changes the hash. Scale, placement, update policy and routes are not part of it.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use longshore_model::{
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of a resolved service.
+/// The spec hash of a resolved service.
 pub fn spec_hash(spec: &ServiceSpec) -> SpecHash {
     let mut text = String::new();
     write_canonical(&creation(spec), &mut text);
@@ -25,7 +25,7 @@ pub fn spec_hash(spec: &ServiceSpec) -> SpecHash {
     SpecHash(hex.into())
 }
 
-/// What is fixed at creation, empty parts left out so that a new field does not change old hashes.
+/// The hashed parts; empty parts are left out so that a new field does not change existing hashes.
 fn creation(spec: &ServiceSpec) -> Value {
     let mut ports = spec.ports.clone();
     ports.sort();
@@ -45,7 +45,7 @@ fn creation(spec: &ServiceSpec) -> Value {
     value
 }
 
-/// Which devices are liked is a matter of placement; the container does not change with it.
+/// Device affinities only affect placement, not the container.
 fn resources(spec: &ServiceSpec) -> Value {
     let mut resources = json!(spec.resources);
     for request in resources["device_requests"].as_array_mut().into_iter().flatten() {
@@ -56,7 +56,7 @@ fn resources(spec: &ServiceSpec) -> Value {
     resources
 }
 
-/// Who may share a volume is the scheduler's affair; the container does not change with it.
+/// Sharing of a volume only affects placement, not the container.
 fn mount(mount: &Mount) -> Value {
     let source = match &mount.source {
         MountSource::Volume { key, driver, .. } => json!({ "volume": key, "driver": driver }),
@@ -70,7 +70,7 @@ fn mount(mount: &Mount) -> Value {
 fn drop_empty(value: &mut Value) {
     if let Value::Object(map) = value {
         for (key, child) in map.iter_mut() {
-            // Inside the environment an absent value and an empty one are two things; labels and the like hold texts.
+            // In the environment an absent and an empty value differ; labels and the like have no absent values.
             if key != "environment" {
                 drop_empty(child);
             }
@@ -83,13 +83,13 @@ fn is_empty(key: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Object(map) => map.is_empty(),
-        // An empty command takes the image's away, which is not the same as not giving one.
+        // An empty command clears the image's; no command keeps it.
         Value::Array(items) => items.is_empty() && key != "command" && key != "entrypoint",
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
-/// JSON with sorted keys and no blanks. Written out here, since whether the library sorts depends on its features.
+/// JSON with sorted keys and no blanks. Implemented here because `serde_json`'s key order depends on its features.
 pub fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => write_object(map, out),

@@ -1,34 +1,34 @@
 //! `$VAR` and all forms of `${VAR…}`.
 //!
-//! Owns: the grammar, and how much text it may make.
-//! Must not touch: where values come from; a [`Variables`] is handed in.
-//! Invariant: keys are never touched, values always, whatever their style; a missing variable is empty with a warning.
+//! Owns: the grammar, and the limit on the resulting text.
+//! Must not touch: the source of values; a [`Variables`] is passed in.
+//! Invariant: values are interpolated whatever their style, keys never; a missing variable is empty with a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, Location},
     reader::shorten,
     yaml::{MAX_TEXT, Node, Scalar, Style, Value},
 };
 
-/// Nesting of `${a:-${b:-…}}` that anybody needs, with room.
+/// Deepest nesting of `${a:-${b:-…}}`, more than any real file needs.
 const MAX_NESTING: usize = 16;
 
-/// Values of variables, and what was asked for in vain.
+/// Values of variables, and the names that were missing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables {
     values: BTreeMap<String, String>,
-    /// Warned about once each, however often they are used.
+    /// Missing names; each is warned about once.
     missing: BTreeSet<String>,
-    /// Bytes made so far.
+    /// Bytes produced so far.
     made: usize,
 }
 
 /// Why a text cannot be interpolated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InterpolateError {
-    /// A `$` that begins nothing.
+    /// A `$` without a variable name.
     #[error("`{text}` has a `$` that names no variable")]
     Lone { text: String },
     /// A `${` that is malformed.
@@ -36,7 +36,7 @@ pub(crate) enum InterpolateError {
         "`{text}` is not a variable; the forms are `${{V}}`, `${{V:-default}}`, `${{V:?message}}` and `${{V:+other}}`"
     )]
     Malformed { text: String },
-    /// `${V:?message}` and the variable is not there.
+    /// `${V:?message}` and the variable is missing.
     #[error("the variable `{name}` is required: {message}")]
     Required { name: String, message: String },
     /// More text than a manifest can hold.
@@ -70,7 +70,7 @@ impl Variables {
     /// Replaces every variable below a node.
     pub(crate) fn apply(&mut self, node: &mut Node, problems: &mut Diagnostics) {
         match &mut node.value {
-            Value::Scalar(scalar) => self.scalar(scalar, &node.place, problems),
+            Value::Scalar(scalar) => self.scalar(scalar, &node.location, problems),
             Value::Sequence(items) => items.iter_mut().for_each(|item| self.apply(item, problems)),
             Value::Mapping(mapping) => {
                 mapping.entries.iter_mut().for_each(|(_, value)| self.apply(value, problems));
@@ -78,7 +78,7 @@ impl Variables {
         }
     }
 
-    fn scalar(&mut self, scalar: &mut Scalar, place: &Place, problems: &mut Diagnostics) {
+    fn scalar(&mut self, scalar: &mut Scalar, location: &Location, problems: &mut Diagnostics) {
         if !scalar.text.contains('$') {
             return;
         }
@@ -86,13 +86,13 @@ impl Variables {
         match self.text(&scalar.text, &mut missing) {
             Ok(text) => {
                 scalar.text = text.into();
-                // An empty variable is an empty text; only what is written empty says nothing.
+                // An empty variable gives an empty text, not a null; only a value that is empty in the file is null.
                 if scalar.is_null() {
                     scalar.style = Style::Quoted;
                 }
             }
             Err(error) => {
-                let problem = problems.error(place, error.to_string());
+                let problem = problems.error(location, error.to_string());
                 if let Some(hint) = error.hint() {
                     problem.hint(hint);
                 }
@@ -101,7 +101,7 @@ impl Variables {
         for name in missing {
             if self.missing.insert(name.clone()) {
                 problems
-                    .warn(place, format!("the variable `{name}` is not set; it is taken as empty"))
+                    .warn(location, format!("the variable `{name}` is not set; it is taken as empty"))
                     .hint(format!("set it, or write `${{{name}:-}}` if empty is meant"));
             }
         }
@@ -168,7 +168,7 @@ impl Expansion<'_> {
         self.push(value)
     }
 
-    /// What stands between `${` and `}`.
+    /// The expression between `${` and `}`.
     fn braced(&mut self, inside: &str, depth: usize) -> Result<(), InterpolateError> {
         let malformed = || InterpolateError::Malformed { text: shorten(&format!("${{{inside}}}")) };
         let name = name_of(inside);
@@ -177,7 +177,7 @@ impl Expansion<'_> {
         }
         let value = self.variables.get(name);
         let after = &inside[name.len()..];
-        // With a colon an empty value counts as missing.
+        // With a colon an empty value is treated as missing.
         let (after, value) = match after.strip_prefix(':') {
             Some(after) => (after, value.filter(|value| !value.is_empty())),
             None => (after, value),
@@ -205,7 +205,7 @@ impl Expansion<'_> {
     }
 }
 
-/// Where the brace that opened before `text` is closed.
+/// Position of the brace that closes the one opened before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let bytes = text.as_bytes();
@@ -226,7 +226,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// The variable name a text begins with; empty if it begins with none.
+/// The variable name at the start of a text; empty if there is none.
 fn name_of(text: &str) -> &str {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return "";
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_specification_is_taken() {
+    fn every_form_of_the_specification_is_supported() {
         for (text, expected) in [
             ("$A", "a"),
             ("${A}", "a"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_variable_is_refused() {
+    fn malformed_expressions_are_refused() {
         for text in ["$", "$1", "a $ b", "${", "${}", "${A", "${1}", "${A!}", "${A:}", "${A:x}", "${A b}", "${-x}"] {
             assert!(expand(text).is_err(), "{text}: {:?}", expand(text));
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_text_is_refused() {
+    fn excessive_output_is_refused() {
         let values = [("BIG".to_owned(), "x".repeat(1 << 20))].into_iter().collect();
         let text = "$BIG".repeat(100);
         assert_eq!(Variables::new(values).text(&text, &mut Vec::new()), Err(InterpolateError::TooLarge));

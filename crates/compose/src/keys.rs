@@ -1,7 +1,7 @@
-//! The key table: what becomes of every key of every section, in one place.
+//! The key tables: how every key of every section is treated.
 //!
-//! Owns: the shape of the table and what happens when a key is met. The rows stand beside the code that reads them.
-//! Invariant: `docs/compose.md` is printed from the same rows, so the page cannot promise what the reader does not do.
+//! Owns: the type of a table and the dispatch of keys. The rows are next to the code that reads them.
+//! Invariant: `docs/compose.md` is generated from the same rows, so it cannot differ from what the reader does.
 
 use std::fmt::Display;
 
@@ -11,27 +11,27 @@ use crate::{
     yaml::{Key, Mapping, Node},
 };
 
-/// What becomes of one key.
+/// How one key is treated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule<F> {
     /// The key.
     pub(crate) key: &'static str,
-    /// What we do with it.
+    /// Whether it is read, ignored or refused.
     pub(crate) treatment: Treatment<F>,
-    /// What that means, or what to do instead.
-    pub(crate) says: &'static str,
-    /// The version that first did so.
+    /// Its meaning, or what to write instead.
+    pub(crate) explanation: &'static str,
+    /// The first version with this treatment.
     pub(crate) since: &'static str,
 }
 
-/// What we do with a key.
+/// Whether a key is read, ignored or refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Treatment<F> {
-    /// Read, by that function.
+    /// Read by this function.
     Honoured(F),
-    /// Accepted without a word: its absence would change nothing either.
+    /// Accepted silently; it has no effect.
     Accepted,
-    /// Accepted with a warning, since somebody may count on it.
+    /// Ignored with a warning, because its author may rely on it.
     Warned,
     /// An error.
     Refused,
@@ -39,36 +39,36 @@ pub(crate) enum Treatment<F> {
 
 impl<F> Rule<F> {
     /// A key that is read.
-    pub(crate) const fn honoured(key: &'static str, read: F, says: &'static str) -> Self {
-        Self { key, treatment: Treatment::Honoured(read), says, since: "0.1" }
+    pub(crate) const fn honoured(key: &'static str, read: F, explanation: &'static str) -> Self {
+        Self { key, treatment: Treatment::Honoured(read), explanation, since: "0.1" }
     }
 
-    /// A key that may stand there and changes nothing.
-    pub(crate) const fn accepted(key: &'static str, says: &'static str) -> Self {
-        Self { key, treatment: Treatment::Accepted, says, since: "0.1" }
+    /// A key that is accepted and has no effect.
+    pub(crate) const fn accepted(key: &'static str, explanation: &'static str) -> Self {
+        Self { key, treatment: Treatment::Accepted, explanation, since: "0.1" }
     }
 
-    /// A key that cannot matter on a cluster.
-    pub(crate) const fn warned(key: &'static str, says: &'static str) -> Self {
-        Self { key, treatment: Treatment::Warned, says, since: "0.1" }
+    /// A key that has no effect on a cluster.
+    pub(crate) const fn warned(key: &'static str, explanation: &'static str) -> Self {
+        Self { key, treatment: Treatment::Warned, explanation, since: "0.1" }
     }
 
-    /// A key we do not support.
-    pub(crate) const fn refused(key: &'static str, says: &'static str) -> Self {
-        Self { key, treatment: Treatment::Refused, says, since: "0.1" }
+    /// A key that is not supported.
+    pub(crate) const fn refused(key: &'static str, explanation: &'static str) -> Self {
+        Self { key, treatment: Treatment::Refused, explanation, since: "0.1" }
     }
 }
 
-/// A row for the page: key, treatment, meaning, version.
+/// A row of `docs/compose.md`: key, treatment, explanation, version.
 pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str);
 
-/// The rows of a table as the page prints them.
+/// The rows of a table for `docs/compose.md`.
 pub(crate) fn rows<F>(table: &[Rule<F>]) -> Vec<Row> {
-    table.iter().map(|rule| (rule.key, rule.treatment.as_str(), rule.says, rule.since)).collect()
+    table.iter().map(|rule| (rule.key, rule.treatment.as_str(), rule.explanation, rule.since)).collect()
 }
 
 impl<F> Treatment<F> {
-    /// The word on the page.
+    /// The name in `docs/compose.md`.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Honoured(_) => "honoured",
@@ -79,8 +79,8 @@ impl<F> Treatment<F> {
     }
 }
 
-/// Meets every key of a mapping: the honoured ones come back with their readers, the others are dealt with here.
-pub(crate) fn meet<'n, F: Copy>(
+/// Looks up every key of a mapping: returns the honoured ones with their readers, and reports the others.
+pub(crate) fn dispatch<'n, F: Copy>(
     table: &'static [Rule<F>],
     mapping: &'n Mapping,
     what: impl Display,
@@ -93,11 +93,12 @@ pub(crate) fn meet<'n, F: Copy>(
                 Treatment::Honoured(reader) => read.push((reader, key, node)),
                 Treatment::Accepted => {}
                 Treatment::Warned => {
-                    problems.warn(&key.place, format!("`{}` in {what} has no effect: {}", key.name, rule.says));
+                    problems
+                        .warn(&key.location, format!("`{}` in {what} has no effect: {}", key.name, rule.explanation));
                 }
                 Treatment::Refused => {
                     let message = format!("`{}` in {what} is not supported", key.name);
-                    problems.error(&key.place, message).hint(rule.says);
+                    problems.error(&key.location, message).hint(rule.explanation);
                 }
             },
             None if key.name.starts_with("x-") => {}
@@ -108,7 +109,7 @@ pub(crate) fn meet<'n, F: Copy>(
 }
 
 fn unknown<F>(table: &[Rule<F>], key: &Key, what: impl Display, problems: &mut Diagnostics) {
-    // Looking for what was meant costs more than the complaint; a full list takes neither.
+    // The search for a suggestion is costly, and a full list takes no more problems.
     if problems.is_full() {
         return;
     }
@@ -117,7 +118,7 @@ fn unknown<F>(table: &[Rule<F>], key: &Key, what: impl Display, problems: &mut D
         .filter(|rule| matches!(rule.treatment, Treatment::Honoured(_)) && !rule.key.starts_with("x-"))
         .map(|rule| rule.key)
         .collect();
-    // A known but refused key is a worse suggestion than none.
+    // Prefer honoured keys as suggestions over refused ones.
     let known = if suggest::nearest(&key.name, honoured.iter().copied()).is_some() || honoured.len() <= 12 {
         honoured
     } else {

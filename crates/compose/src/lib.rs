@@ -1,7 +1,7 @@
 //! Compose files in, a resolved deployment or precise diagnostics out.
 //!
-//! Owns: everything about how a deployment is written down.
-//! Must not touch: the cluster. What can only be known there (nodes, secrets, other deployments) is not judged here.
+//! Owns: the syntax of manifests: files, merging, variables, keys, and printing a resolved manifest.
+//! Must not touch: the cluster. What depends on its nodes, secrets or other deployments is not checked here.
 //! Invariant: no input panics, and every problem names its file, line and column.
 
 #![expect(
@@ -12,35 +12,34 @@
 
 mod command;
 pub mod constraint;
+pub mod declarations;
 mod deployment;
 pub mod diagnostic;
 mod dotenv;
 pub mod files;
 pub mod hash;
 mod interpolate;
+mod key_table_doc;
 mod keys;
 mod load;
 mod merge;
 mod overlay;
-mod page;
 mod paths;
 mod project;
 pub mod reader;
 mod render;
-pub mod scope;
 mod service;
-pub mod settings;
-pub mod suggest;
-pub mod units;
-mod whole;
-mod words;
+mod shell_words;
+mod validate;
 pub mod yaml;
 
 pub use command::{Output, Report, config, print};
-pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity, Sources};
+pub use diagnostic::{Diagnostic, Diagnostics, Location, Severity, Sources};
 pub use files::{Disk, Files, Memory};
+pub use key_table_doc::key_table_doc;
 pub use load::{Loaded, Request, load, load_embedded, load_text};
-pub use page::page;
 pub use reader::Extensions;
 pub use render::Secrets;
-pub use service::Recipe;
+pub use service::BuildSpec;
+
+pub use longshore_model::{suggest, units};

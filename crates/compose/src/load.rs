@@ -1,6 +1,6 @@
-//! The ways in: files, one text, or a text inside another file.
+//! Entry points: load from files, from one text, or from a text inside another file.
 //!
-//! Owns: what callers ask for and get back, which files and which name are used when none is given.
+//! Owns: the request and the result, and the default files and name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,100 +9,101 @@ use longshore_model::{
 };
 
 use crate::{
+    declarations::{Content, Declarations, FileDeclaration, VolumeDeclaration},
     deployment::{self, Decoded},
-    diagnostic::{Diagnostic, Diagnostics, Place, Sources},
+    diagnostic::{Diagnostic, Diagnostics, Location, Sources},
     files::{Files, Memory},
     interpolate::Variables,
     overlay::{self, Overlay},
     paths,
     project::{self, Loader},
-    scope::{Content, FileDeclaration, Scope, VolumeDeclaration},
-    service::Recipe,
+    service::BuildSpec,
     yaml::{self, Node, Origin},
 };
 
-/// Names looked for where no file is given, the first found wins.
+/// Default file names; the first that exists is used.
 const DEFAULT_FILES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
-/// Laid over a default file when it is there.
+/// Merged onto a default file if one exists.
 const DEFAULT_OVERRIDES: [&str; 4] =
     ["compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"];
 const DEFAULT_OVERLAYS: [&str; 4] = ["longshore.yaml", "longshore.yml", "jaco.yaml", "jaco.yml"];
 
-/// What is to be resolved.
+/// What to load.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Compose files in order, each laid over those before; an overlay among them is known by its name.
+    /// Compose files in order, each merged onto those before; an overlay among them is recognised by its name.
     pub files: Vec<String>,
     /// The overlay, whatever its name.
     pub overlay: Option<String>,
-    /// Where the user is, absolute; files are named from there.
+    /// The caller's absolute working directory; file names are relative to it.
     pub working_directory: String,
-    /// What relative paths are relative to; the first file's directory unless given.
+    /// The base of relative paths; by default the first file's directory.
     pub project_directory: Option<String>,
-    /// Variables of the caller.
+    /// The caller's environment.
     pub environment: BTreeMap<String, String>,
-    /// Files of variables instead of `.env`.
+    /// Env files instead of `.env`.
     pub env_files: Vec<String>,
-    /// Profiles asked for.
+    /// Active profiles.
     pub profiles: BTreeSet<String>,
-    /// Name of the deployment, over everything that is written.
+    /// Name of the deployment; wins over names in files.
     pub name: Option<String>,
-    /// The cluster's nodes, where they are known; a pinned host that is not among them is worth a warning.
+    /// The cluster's nodes, where known; a pinned host that is not among them gives a warning.
     pub nodes: Option<BTreeSet<NodeName>>,
-    /// Namespace of the deployment; `default` unless given.
+    /// Namespace of the deployment; `None` is `default`.
     pub namespace: Option<String>,
 }
 
-/// What came of it.
+/// A loaded deployment.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Name of the deployment.
     pub deployment: DeploymentName,
     /// Its namespace.
     pub namespace: NamespaceName,
-    /// What is to run.
+    /// The resolved spec.
     pub spec: DeploymentSpec,
     /// Volumes that services use, by key.
     pub volumes: BTreeMap<String, VolumeDeclaration>,
-    /// Secrets that services use, by key; where their contents come from.
+    /// Secrets that services use, by key, with the source of their contents.
     pub secrets: BTreeMap<String, FileDeclaration>,
     /// The same for configs.
     pub configs: BTreeMap<String, FileDeclaration>,
-    /// How images are made, by the service that runs them.
-    pub builds: BTreeMap<ServiceName, Recipe>,
-    /// Variables that were known, for contents that come from one.
+    /// How images are built, by service.
+    pub builds: BTreeMap<ServiceName, BuildSpec>,
+    /// The variables, for contents that come from one.
     pub environment: BTreeMap<String, String>,
-    /// Worth knowing.
+    /// Problems that are no errors.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Resolves files.
+/// Loads and resolves the files of a request.
 pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics> {
     let (named, mut composes): (Vec<String>, Vec<String>) =
         request.files.iter().cloned().partition(|path| overlay::is_overlay(path));
     let overlays: Vec<String> = request.overlay.iter().cloned().chain(named).collect();
-    let beside = overlays.first().or(composes.first()).map(|file| paths::parent(file).to_owned()).unwrap_or_default();
+    let search_directory =
+        overlays.first().or(composes.first()).map(|file| paths::parent(file).to_owned()).unwrap_or_default();
     let mut loader = Loader::new(files, &request.working_directory, String::new());
     let mut overlay_file = overlays.first().cloned();
     if composes.is_empty() {
         composes = match request.environment.get("COMPOSE_FILE").filter(|_| overlay_file.is_none()) {
             Some(listed) => listed.split(':').filter(|file| !file.is_empty()).map(str::to_owned).collect(),
-            None => default_files(&loader, &beside),
+            None => default_files(&loader, &search_directory),
         };
-        overlay_file = overlay_file.or_else(|| first_existing(&loader, &beside, &DEFAULT_OVERLAYS));
+        overlay_file = overlay_file.or_else(|| first_existing(&loader, &search_directory, &DEFAULT_OVERLAYS));
     }
     let directory = match (&request.project_directory, composes.first()) {
         (Some(directory), _) => directory.clone(),
         (None, Some(file)) => paths::parent(file).to_owned(),
-        (None, None) => beside.clone(),
+        (None, None) => search_directory.clone(),
     };
     loader.directory = paths::join(&request.working_directory, &directory);
     if let Some(second) = overlays.get(1) {
-        loader.problems.error(&Place::start_of(second), "only one overlay can be given");
+        loader.problems.error(&Location::start_of(second), "only one overlay can be given");
     }
     if composes.is_empty() {
         let message = format!("no Compose file; looked for {}", crate::diagnostic::one_of(DEFAULT_FILES));
-        loader.problems.error(&Place::start_of("compose.yaml"), message).hint("name it with `-f FILE`");
+        loader.problems.error(&Location::start_of("compose.yaml"), message).hint("name it with `-f FILE`");
         return Err(loader.problems);
     }
     let outcome = run(&mut loader, request, &composes, overlay_file.as_deref());
@@ -115,15 +116,15 @@ pub fn load(request: &Request, files: &dyn Files) -> Result<Loaded, Diagnostics>
     })
 }
 
-fn default_files(loader: &Loader<'_>, beside: &str) -> Vec<String> {
-    let Some(first) = first_existing(loader, beside, &DEFAULT_FILES) else { return Vec::new() };
+fn default_files(loader: &Loader<'_>, search_directory: &str) -> Vec<String> {
+    let Some(first) = first_existing(loader, search_directory, &DEFAULT_FILES) else { return Vec::new() };
     let mut found = vec![first];
-    found.extend(first_existing(loader, beside, &DEFAULT_OVERRIDES));
+    found.extend(first_existing(loader, search_directory, &DEFAULT_OVERRIDES));
     found
 }
 
-fn first_existing(loader: &Loader<'_>, beside: &str, names: &[&str]) -> Option<String> {
-    names.iter().map(|name| paths::join(beside, name)).find(|path| loader.exists(path))
+fn first_existing(loader: &Loader<'_>, search_directory: &str, names: &[&str]) -> Option<String> {
+    names.iter().map(|name| paths::join(search_directory, name)).find(|path| loader.exists(path))
 }
 
 fn run(loader: &mut Loader<'_>, request: &Request, composes: &[String], overlay_file: Option<&str>) -> Option<Loaded> {
@@ -138,7 +139,7 @@ fn run(loader: &mut Loader<'_>, request: &Request, composes: &[String], overlay_
     resolve(loader, root, request, overlay, &name, &variables)
 }
 
-/// From the merged tree to the deployment.
+/// Resolves the merged tree into a deployment.
 fn resolve(
     loader: &mut Loader<'_>,
     mut root: Node,
@@ -153,22 +154,22 @@ fn resolve(
     }
     let inactive = project::choose_profiles(&mut root, &profiles, &mut loader.problems);
     loader.fold_env_files(&mut root, variables.values());
-    let scope = Scope {
+    let declarations = Declarations {
         deployment: DeploymentName::from(name),
         namespace: NamespaceName::from(request.namespace.as_deref().unwrap_or("default")),
         directory: loader.directory.clone(),
         environment: variables.values().clone(),
         inactive,
         nodes: request.nodes.clone(),
-        ..Scope::default()
+        ..Declarations::default()
     };
-    let mut decoded = deployment::decode(&root, scope, overlay.overrides(), &mut loader.problems)?;
+    let mut decoded = deployment::decode(&root, declarations, overlay.overrides(), &mut loader.problems)?;
     overlay.finish(&mut decoded, &mut loader.problems);
     Some(loaded(decoded))
 }
 
 fn loaded(decoded: Decoded) -> Loaded {
-    let Decoded { spec, scope, builds } = decoded;
+    let Decoded { spec, declarations, builds } = decoded;
     let mounted: BTreeSet<(SecretName, FileKind)> = spec
         .services
         .values()
@@ -177,24 +178,24 @@ fn loaded(decoded: Decoded) -> Loaded {
     let used = |declared: BTreeMap<String, FileDeclaration>| -> BTreeMap<String, FileDeclaration> {
         declared.into_iter().filter(|(_, file)| mounted.contains(&(file.name.clone(), file.kind))).collect()
     };
-    let (secrets, configs) = (used(scope.secrets), used(scope.configs));
+    let (secrets, configs) = (used(declarations.secrets), used(declarations.configs));
     let mounted = |volume: &VolumeDeclaration| spec.volumes.contains_key(volume.key.name.as_str());
-    let volumes = scope.volumes.into_iter().filter(|(_, volume)| mounted(volume)).collect();
+    let volumes = declarations.volumes.into_iter().filter(|(_, volume)| mounted(volume)).collect();
     Loaded {
-        deployment: scope.deployment,
-        namespace: scope.namespace,
+        deployment: declarations.deployment,
+        namespace: declarations.namespace,
         spec,
         volumes,
         secrets,
         configs,
         builds,
-        environment: scope.environment,
+        environment: declarations.environment,
         warnings: Vec::new(),
     }
 }
 
 fn read_overlay(loader: &mut Loader<'_>, path: &str) -> Overlay {
-    let Some(text) = loader.text(path, &Place::start_of(path)) else { return Overlay::default() };
+    let Some(text) = loader.text(path, &Location::start_of(path)) else { return Overlay::default() };
     match yaml::parse(path, &text) {
         Ok(node) => overlay::read(&node, &mut loader.problems),
         Err(problems) => {
@@ -204,8 +205,8 @@ fn read_overlay(loader: &mut Loader<'_>, path: &str) -> Overlay {
     }
 }
 
-/// The caller's variables win over files of them; an overlay's file is the only source, so that an apply means the same
-/// from any machine.
+/// The caller's variables win over env files. If the overlay names an env file, that is the only source, so that an
+/// apply has the same result from any machine.
 fn environment(
     loader: &mut Loader<'_>,
     request: &Request,
@@ -214,7 +215,7 @@ fn environment(
 ) -> BTreeMap<String, String> {
     if let Some(given) = &overlay.environment {
         let path = paths::join(paths::parent(overlay_file.unwrap_or_default()), &given.value);
-        return loader.variables(&path, &given.place, &BTreeMap::new());
+        return loader.variables(&path, &given.location, &BTreeMap::new());
     }
     let files: Vec<String> = if request.env_files.is_empty() {
         let default = paths::join(&loader.directory, ".env");
@@ -226,13 +227,14 @@ fn environment(
     for file in files {
         let mut known = values.clone();
         known.extend(request.environment.clone());
-        values.extend(loader.variables(&file, &Place::start_of(&file), &known));
+        values.extend(loader.variables(&file, &Location::start_of(&file), &known));
     }
     values.extend(request.environment.clone());
     values
 }
 
-/// Given name, overlay, `COMPOSE_PROJECT_NAME`, `name:` of the last file that has one, directory.
+/// In order of precedence: the request, the overlay, `COMPOSE_PROJECT_NAME`, `name:` of the last file that has one, the
+/// directory.
 fn deployment_name(
     loader: &mut Loader<'_>,
     request: &Request,
@@ -240,19 +242,19 @@ fn deployment_name(
     composes: &[String],
     variables: &mut Variables,
 ) -> String {
-    let start = Place::start_of(composes.first().map_or("compose.yaml", String::as_str));
-    let (name, place) = if let Some(name) = &request.name {
+    let start = Location::start_of(composes.first().map_or("compose.yaml", String::as_str));
+    let (name, location) = if let Some(name) = &request.name {
         (name.clone(), start)
     } else if let Some(given) = overlay.deployment.as_ref().filter(|given| !given.value.is_empty()) {
-        (given.value.clone(), given.place.clone())
+        (given.value.clone(), given.location.clone())
     } else if let Some(name) = variables.values().get("COMPOSE_PROJECT_NAME") {
         (name.clone(), start)
-    } else if let Some((name, place)) = composes.iter().rev().find_map(|path| loader.name_in(path, variables)) {
-        (name, place)
+    } else if let Some((name, location)) = composes.iter().rev().find_map(|path| loader.name_in(path, variables)) {
+        (name, location)
     } else {
         return name_of_directory(&loader.directory);
     };
-    check_deployment_name(&name, &place, &mut loader.problems);
+    check_deployment_name(&name, &location, &mut loader.problems);
     name
 }
 
@@ -263,16 +265,18 @@ fn name_of_directory(directory: &str) -> String {
     if kept.is_empty() { "default".to_owned() } else { kept.to_owned() }
 }
 
-fn check_deployment_name(name: &str, place: &Place, problems: &mut Diagnostics) {
+fn check_deployment_name(name: &str, location: &Location, problems: &mut Diagnostics) {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
     if !begins || !name.chars().all(allowed) || name.len() > 63 {
         let message = format!("`{}` is not a name for a deployment", crate::reader::shorten(name));
-        problems.error(place, message).hint("use up to 63 small letters, digits, `-` and `_`, a letter or digit first");
+        problems
+            .error(location, message)
+            .hint("use up to 63 small letters, digits, `-` and `_`, a letter or digit first");
     }
 }
 
-/// Resolves one Compose text that needs nothing from outside: no other file, no variable.
+/// Resolves one Compose text that refers to no other file and no variable.
 pub fn load_text(
     file: &str,
     text: &str,
@@ -287,7 +291,7 @@ pub fn load_text(
     })
 }
 
-/// Resolves a Compose text that is a scalar of another file, as scenarios hold it; places are those of that file.
+/// Resolves a Compose text that is a scalar of another file, as in scenarios; locations are those of that file.
 pub fn load_embedded(
     node: &Node,
     deployment: &str,
@@ -311,11 +315,11 @@ fn load_at(
     let mut loader = Loader::new(&files, "/", "/".to_owned());
     let mut variables = Variables::default();
     variables.set("COMPOSE_PROJECT_NAME", deployment);
-    check_deployment_name(deployment, &root.place, &mut loader.problems);
+    check_deployment_name(deployment, &root.location, &mut loader.problems);
     variables.apply(&mut root, &mut loader.problems);
     let request = Request { namespace: Some(namespace.to_owned()), ..Request::default() };
     let outcome = loader.resolve(root, &origin.file, &mut variables, &mut Vec::new()).and_then(|mut root| {
-        crate::merge::settle_tags(&mut root);
+        crate::merge::apply_tags(&mut root);
         resolve(&mut loader, root, &request, Overlay::default(), deployment, &variables)
     });
     loader.problems.sort();
@@ -323,7 +327,7 @@ fn load_at(
 }
 
 impl FileDeclaration {
-    /// The content, where it is to be had without the cluster. It is a secret's value if the file is a secret.
+    /// The content, unless only the cluster has it. For a secret this is the secret value.
     pub fn content(&self, files: &dyn Files, environment: &BTreeMap<String, String>) -> Option<String> {
         match &self.content {
             Content::Cluster => None,

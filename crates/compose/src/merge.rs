@@ -1,8 +1,8 @@
-//! Laying one file over another, as the Compose specification lays down.
+//! Merging of Compose files, as the Compose specification defines it.
 //!
-//! Owns: which keys are replaced, joined or appended; `!reset` and `!override`.
-//! Must not touch: meaning. Mixed short forms are only brought to one shape so that they can be joined.
-//! Invariant: what was written later wins, key by key, and keeps its place for diagnostics.
+//! Owns: which keys are replaced, merged or appended; `!reset` and `!override`.
+//! Must not touch: meaning. Short forms are only converted so that both sides have the same shape.
+//! Invariant: the later value wins, key by key, and keeps its location for diagnostics.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,26 +11,26 @@ use crate::{
     yaml::{Key, Mapping, Node, Value},
 };
 
-/// How two values of one key come together.
+/// How two values of one key are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Mappings key by key, lists one after the other, texts by the later one.
+    /// Mappings key by key, lists appended, texts replaced.
     Plain,
-    /// The later one alone.
+    /// Replaced by the later value.
     Replace,
-    /// Both are keys with texts, as a mapping or as `key=value`.
+    /// Keys with texts, as a mapping or as a list of `key=value`.
     Pairs,
-    /// Both are names, as a list or as a mapping.
+    /// Names, as a list or as a mapping.
     Names,
-    /// Both are lists, or one text that stands for a list.
+    /// Lists, or a single text as a list of one.
     List,
-    /// Lists whose entries are known by what they are mounted at.
+    /// Lists whose entries are identified by their mount target.
     ByTarget,
-    /// Joined only while the driver stays the same.
+    /// Merged only if the driver is the same.
     Logging,
-    /// A text is the context.
+    /// A text is the build context.
     Build,
-    /// A number replaces, a mapping joins.
+    /// A number replaces, a mapping is merged.
     Ulimit,
 }
 
@@ -53,28 +53,28 @@ fn rule(path: &[&str]) -> Rule {
     }
 }
 
-/// `base` with `over` laid on top.
+/// Merges `over` onto `base`.
 pub(crate) fn merge(base: Node, over: Node, problems: &mut Diagnostics) -> Node {
     join(base, over, &mut Vec::new(), problems)
 }
 
-/// A service with another laid on top.
+/// Merges one service onto another.
 pub(crate) fn merge_service(base: Node, over: Node, problems: &mut Diagnostics) -> Node {
     join(base, over, &mut vec!["services".into(), "".into()], problems)
 }
 
-/// Obeys tags where there is nothing below: `!reset` keys go, `!override` is what it would be anyway.
-pub(crate) fn settle_tags(node: &mut Node) {
+/// Applies tags where there is no base: removes keys with `!reset`, ignores `!override`.
+pub(crate) fn apply_tags(node: &mut Node) {
     node.tag = None;
     match &mut node.value {
         Value::Scalar(_) => {}
         Value::Sequence(items) => {
             items.retain(|item| !is_tagged(item, "!reset"));
-            items.iter_mut().for_each(settle_tags);
+            items.iter_mut().for_each(apply_tags);
         }
         Value::Mapping(mapping) => {
             mapping.entries.retain(|(_, value)| !is_tagged(value, "!reset"));
-            mapping.entries.iter_mut().for_each(|(_, value)| settle_tags(value));
+            mapping.entries.iter_mut().for_each(|(_, value)| apply_tags(value));
         }
     }
 }
@@ -85,22 +85,22 @@ fn is_tagged(node: &Node, tag: &str) -> bool {
 
 fn join(base: Node, mut over: Node, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Node {
     if is_tagged(&over, "!override") {
-        settle_tags(&mut over);
+        apply_tags(&mut over);
         return over;
     }
     if over.is_null() {
         return base;
     }
     if base.is_null() {
-        settle_tags(&mut over);
+        apply_tags(&mut over);
         return over;
     }
     let names: Vec<&str> = path.iter().map(|name| &**name).collect();
     match rule(&names) {
-        Rule::Logging if driver_differs(&base, &over) => settled(over),
-        Rule::Ulimit if over.as_mapping().is_none() || base.as_mapping().is_none() => settled(over),
+        Rule::Logging if driver_differs(&base, &over) => with_tags_applied(over),
+        Rule::Ulimit if over.as_mapping().is_none() || base.as_mapping().is_none() => with_tags_applied(over),
         Rule::Plain | Rule::Logging | Rule::Ulimit => join_plain(base, over, path, problems),
-        Rule::Replace => settled(over),
+        Rule::Replace => with_tags_applied(over),
         Rule::Pairs => join_plain(pairs(base), pairs(over), path, problems),
         Rule::Names => join_plain(names_of(base), names_of(over), path, problems),
         Rule::List => join_plain(list(base), list(over), path, problems),
@@ -109,35 +109,37 @@ fn join(base: Node, mut over: Node, path: &mut Vec<Arc<str>>, problems: &mut Dia
     }
 }
 
-fn settled(mut node: Node) -> Node {
-    settle_tags(&mut node);
+fn with_tags_applied(mut node: Node) -> Node {
+    apply_tags(&mut node);
     node
 }
 
 fn join_plain(base: Node, over: Node, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Node {
-    let place = over.place.clone();
+    let location = over.location.clone();
     let value = match (base.value, over.value) {
         (Value::Mapping(base), Value::Mapping(over)) => Value::Mapping(join_mappings(base, over, path, problems)),
         (Value::Sequence(mut base), Value::Sequence(over)) => {
-            base.extend(over.into_iter().map(settled));
+            base.extend(over.into_iter().map(with_tags_applied));
             Value::Sequence(base)
         }
         (Value::Scalar(_), over) => over,
         (base @ (Value::Mapping(_) | Value::Sequence(_)), over) => {
             let name = path.last().map_or("the file", |name| &**name);
-            let (was, is) =
-                (Node { place: place.clone(), tag: None, value: base }, Node { place, tag: None, value: over });
+            let (was, is) = (
+                Node { location: location.clone(), tag: None, value: base },
+                Node { location, tag: None, value: over },
+            );
             problems
-                .error(&is.place, format!("`{name}` is {} here and {} in an earlier file", is.shape(), was.shape()))
+                .error(&is.location, format!("`{name}` is {} here and {} in an earlier file", is.shape(), was.shape()))
                 .hint("write it the same way, or mark it `!override`");
             return was;
         }
     };
-    Node { place, tag: None, value }
+    Node { location, tag: None, value }
 }
 
 fn join_mappings(mut base: Mapping, over: Mapping, path: &mut Vec<Arc<str>>, problems: &mut Diagnostics) -> Mapping {
-    // Positions are looked up by name, so that two files of thousands of services join in a moment.
+    // Positions are looked up by name, so that files of thousands of services are merged in linear time.
     let mut at: HashMap<Arc<str>, usize> =
         base.entries.iter().enumerate().map(|(at, (key, _))| (key.name.clone(), at)).collect();
     let mut gone = false;
@@ -156,7 +158,7 @@ fn join_mappings(mut base: Mapping, over: Mapping, path: &mut Vec<Arc<str>>, pro
             None if is_tagged(&value, "!reset") => {}
             None => {
                 at.insert(key.name.clone(), base.entries.len());
-                base.entries.push((key, settled(value)));
+                base.entries.push((key, with_tags_applied(value)));
             }
         }
     }
@@ -166,9 +168,9 @@ fn join_mappings(mut base: Mapping, over: Mapping, path: &mut Vec<Arc<str>>, pro
     base
 }
 
-/// A stand-in that is taken out, or overwritten, before anybody sees it.
+/// A placeholder that is removed or overwritten before the merge returns.
 fn reset_mark(like: &Node) -> Node {
-    let mut mark = Node::text_at(&like.place, "");
+    let mut mark = Node::text_at(&like.location, "");
     mark.tag = Some("!reset".into());
     mark
 }
@@ -176,7 +178,7 @@ fn reset_mark(like: &Node) -> Node {
 /// `[A=1, B]` as `{A: 1, B: }`.
 pub(crate) fn pairs(node: Node) -> Node {
     keyed(node, |item, text| match text.split_once('=') {
-        Some((name, value)) => (name.into(), Node::text_at(&item.place, value)),
+        Some((name, value)) => (name.into(), Node::text_at(&item.location, value)),
         None => (text.into(), null_at(item)),
     })
 }
@@ -186,7 +188,7 @@ fn names_of(node: Node) -> Node {
     keyed(node, |item, text| (text.into(), null_at(item)))
 }
 
-/// A list of texts as a mapping, the last of equal keys winning.
+/// A list of texts as a mapping; the last of equal keys wins.
 fn keyed(node: Node, split: impl Fn(&Node, &str) -> (Arc<str>, Node)) -> Node {
     let Value::Sequence(items) = node.value else { return node };
     let mut entries: Vec<(Key, Node)> = Vec::with_capacity(items.len());
@@ -194,7 +196,7 @@ fn keyed(node: Node, split: impl Fn(&Node, &str) -> (Arc<str>, Node)) -> Node {
     for item in items {
         let Some(text) = item.as_text() else { continue };
         let (name, value) = split(&item, text);
-        let entry = (Key { name: name.clone(), place: item.place.clone() }, value);
+        let entry = (Key { name: name.clone(), location: item.location.clone() }, value);
         let next = entries.len();
         let found = *at.entry(name).or_insert(next);
         if found < next {
@@ -203,30 +205,32 @@ fn keyed(node: Node, split: impl Fn(&Node, &str) -> (Arc<str>, Node)) -> Node {
             entries.push(entry);
         }
     }
-    Node { place: node.place, tag: None, value: Value::Mapping(Mapping { entries }) }
+    Node { location: node.location, tag: None, value: Value::Mapping(Mapping { entries }) }
 }
 
 /// `a` as `[a]`, and `{a: b}` as `[a=b]`.
 fn list(node: Node) -> Node {
-    let place = node.place.clone();
+    let location = node.location.clone();
     let items = match node.value {
         Value::Sequence(items) => items,
         Value::Scalar(_) => vec![Node { tag: None, ..node }],
         Value::Mapping(mapping) => mapping
             .entries
             .iter()
-            .filter_map(|(key, value)| Some(Node::text_at(&key.place, &format!("{}={}", key.name, value.as_text()?))))
+            .filter_map(|(key, value)| {
+                Some(Node::text_at(&key.location, &format!("{}={}", key.name, value.as_text()?)))
+            })
             .collect(),
     };
-    Node { place, tag: None, value: Value::Sequence(items) }
+    Node { location, tag: None, value: Value::Sequence(items) }
 }
 
 fn null_at(item: &Node) -> Node {
     let value = Value::Scalar(crate::yaml::Scalar { text: "".into(), style: crate::yaml::Style::Plain });
-    Node { place: item.place.clone(), tag: None, value }
+    Node { location: item.location.clone(), tag: None, value }
 }
 
-/// A later entry takes the place of an earlier one with the same target.
+/// A later entry replaces an earlier one with the same target.
 fn by_target(node: Node) -> Node {
     let Value::Sequence(items) = node.value else { return node };
     let mut kept: Vec<Node> = Vec::with_capacity(items.len());
@@ -263,8 +267,8 @@ fn build(node: Node) -> Node {
         return node;
     }
     let mut mapping = Mapping::default();
-    mapping.set(Key { name: "context".into(), place: node.place.clone() }, node.clone());
-    Node { place: node.place, tag: None, value: Value::Mapping(mapping) }
+    mapping.set(Key { name: "context".into(), location: node.location.clone() }, node.clone());
+    Node { location: node.location, tag: None, value: Value::Mapping(mapping) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The overlay: `longshore.yaml`, accepted too as `jaco.yaml`.
 //!
-//! Owns: its closed schema and its refusals. What it says of a service is settled with the service.
-//! Invariant: a key that is not known is an error; nothing in an overlay is ever ignored silently.
+//! Owns: its closed schema and its errors. Its settings of a service are resolved with the service.
+//! Invariant: an unknown key is an error; nothing in an overlay is ignored silently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,32 +12,32 @@ use longshore_model::{
 
 use crate::{
     deployment::Decoded,
-    diagnostic::{Diagnostics, Place},
+    diagnostic::{Diagnostics, Location},
     keys::{self, Rule},
     paths,
-    service::{Given, Override, longshore::STRATEGIES},
+    service::{Located, Override, longshore::read_strategy},
     suggest,
     yaml::{Key, Node},
 };
 
-/// An overlay, read.
+/// A parsed overlay.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     /// Name of the deployment.
-    pub(crate) deployment: Option<Given<String>>,
-    /// File of variables, and the only source of them.
-    pub(crate) environment: Option<Given<String>>,
-    /// What it says of services.
-    pub(crate) services: BTreeMap<String, (Override, Place)>,
+    pub(crate) deployment: Option<Located<String>>,
+    /// Its env file, then the only source of variables.
+    pub(crate) environment: Option<Located<String>>,
+    /// Overrides by service.
+    pub(crate) services: BTreeMap<String, (Override, Location)>,
     routes: Vec<RawRoute>,
     plain: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct RawRoute {
-    domain: Option<Given<String>>,
-    path: Option<Given<String>>,
-    service: Option<Given<String>>,
+    domain: Option<Located<String>>,
+    path: Option<Located<String>>,
+    service: Option<Located<String>>,
     port: Option<u16>,
     tls: Option<RouteTls>,
     strip_path: bool,
@@ -85,7 +85,7 @@ type RouteRead = fn(&mut RawRoute, &mut OverlayReader<'_>, &Key, &Node);
 
 /// Keys of a route.
 pub(crate) static ROUTE_KEYS: &[Rule<RouteRead>] = &[
-    Rule::honoured("domain", |o, r, k, n| o.domain = r.text(k, n), "host name asked for; required"),
+    Rule::honoured("domain", |o, r, k, n| o.domain = r.text(k, n), "host name raw for; required"),
     Rule::honoured("path", |o, r, k, n| o.path = r.text(k, n), "prefix; the longest wins, none is all"),
     Rule::honoured("port", |o, r, k, n| o.port = r.port(k, n), "port of the service; required"),
     Rule::honoured("service", |o, r, k, n| o.service = r.text(k, n), "service that answers; required"),
@@ -98,11 +98,11 @@ pub(crate) fn read(root: &Node, problems: &mut Diagnostics) -> Overlay {
     let mut reader = OverlayReader { overlay: Overlay::default(), problems };
     let Some(mapping) = reader.problems.mapping(root, "an overlay") else { return reader.overlay };
     reader.refuse_extensions(root, "the overlay");
-    for (read, key, node) in keys::meet(OVERLAY_KEYS, mapping, "the overlay", reader.problems) {
+    for (read, key, node) in keys::dispatch(OVERLAY_KEYS, mapping, "the overlay", reader.problems) {
         read(&mut reader, key, node);
     }
     if reader.overlay.deployment.as_ref().is_none_or(|given| given.value.is_empty()) {
-        reader.problems.error(&root.place, "the overlay needs the key `deployment`").hint("name the deployment");
+        reader.problems.error(&root.location, "the overlay needs the key `deployment`").hint("name the deployment");
     }
     reader.overlay
 }
@@ -111,13 +111,13 @@ impl OverlayReader<'_> {
     fn refuse_extensions(&mut self, node: &Node, what: &str) {
         let Some(mapping) = node.as_mapping() else { return };
         for (key, _) in mapping.iter().filter(|(key, _)| key.name.starts_with("x-")) {
-            self.problems.error(&key.place, format!("unknown key `{}` in {what}", key.name));
+            self.problems.error(&key.location, format!("unknown key `{}` in {what}", key.name));
         }
     }
 
-    fn text(&mut self, key: &Key, node: &Node) -> Option<Given<String>> {
+    fn text(&mut self, key: &Key, node: &Node) -> Option<Located<String>> {
         let value = self.problems.text(node, format_args!("`{}`", key.name))?.to_owned();
-        Some(Given { value, place: node.place.clone() })
+        Some(Located { value, location: node.location.clone() })
     }
 
     fn flag(&mut self, key: &Key, node: &Node) -> bool {
@@ -135,35 +135,35 @@ impl OverlayReader<'_> {
             let Some(mapping) = self.problems.mapping(item, what) else { continue };
             self.refuse_extensions(item, what);
             let mut over = Override::default();
-            for (read, key, node) in keys::meet(OVERRIDE_KEYS, mapping, what, self.problems) {
+            for (read, key, node) in keys::dispatch(OVERRIDE_KEYS, mapping, what, self.problems) {
                 read(&mut over, self, key, node);
             }
             let Some(name) = self.problems.required(item, "name", what) else { continue };
             let Some(text) = self.problems.text(name, "`name`") else { continue };
-            if self.overlay.services.insert(text.to_owned(), (over, name.place.clone())).is_some() {
+            if self.overlay.services.insert(text.to_owned(), (over, name.location.clone())).is_some() {
                 self.problems
-                    .error(&name.place, format!("service `{text}` is given twice"))
+                    .error(&name.location, format!("service `{text}` is given twice"))
                     .hint("put all of it into one entry");
             }
         }
     }
 
-    fn replicas(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
+    fn replicas(&mut self, key: &Key, node: &Node) -> Option<Located<u32>> {
         let value = self.problems.replicas(node, format_args!("`{}`", key.name))?;
-        Some(Given { value, place: node.place.clone() })
+        Some(Located { value, location: node.location.clone() })
     }
 
-    fn strategy(&mut self, key: &Key, node: &Node) -> Option<Given<longshore_model::Strategy>> {
-        let value = self.problems.choice(node, format_args!("`{}`", key.name), &STRATEGIES)?;
-        Some(Given { value, place: node.place.clone() })
+    fn strategy(&mut self, key: &Key, node: &Node) -> Option<Located<longshore_model::Strategy>> {
+        let value = read_strategy(self.problems, node, format_args!("`{}`", key.name))?;
+        Some(Located { value, location: node.location.clone() })
     }
 
-    fn hosts(&mut self, key: &Key, node: &Node) -> Given<BTreeSet<NodeName>> {
+    fn hosts(&mut self, key: &Key, node: &Node) -> Located<BTreeSet<NodeName>> {
         let names = self.problems.texts(node, format_args!("`{}`", key.name));
-        Given { value: names.into_iter().map(NodeName::new).collect(), place: node.place.clone() }
+        Located { value: names.into_iter().map(NodeName::new).collect(), location: node.location.clone() }
     }
 
-    fn networks(&mut self, key: &Key, node: &Node) -> Vec<Given<String>> {
+    fn networks(&mut self, key: &Key, node: &Node) -> Vec<Located<String>> {
         let Some(items) = self.problems.sequence(node, format_args!("`{}`", key.name)) else { return Vec::new() };
         items.iter().filter_map(|item| self.text(key, item)).collect()
     }
@@ -174,7 +174,7 @@ impl OverlayReader<'_> {
             let Some(mapping) = self.problems.mapping(item, "a route") else { continue };
             self.refuse_extensions(item, "a route");
             let mut route = RawRoute::default();
-            for (read, key, node) in keys::meet(ROUTE_KEYS, mapping, "a route", self.problems) {
+            for (read, key, node) in keys::dispatch(ROUTE_KEYS, mapping, "a route", self.problems) {
                 read(&mut route, self, key, node);
             }
             for required in ["domain", "service", "port"] {
@@ -188,13 +188,13 @@ impl OverlayReader<'_> {
         let port = self.problems.signed(node, "`port` of a route")?;
         let fits = u16::try_from(port).ok().filter(|port| *port > 0);
         if fits.is_none() {
-            self.problems.error(&node.place, format!("`port` of a route must be from 1 to 65535, not {port}"));
+            self.problems.error(&node.location, format!("`port` of a route must be from 1 to 65535, not {port}"));
         }
         fits
     }
 
     fn tls(&mut self, _: &Key, node: &Node) -> Option<RouteTls> {
-        // Readers of YAML 1.1 turn `off` into a truth value before we see it.
+        // YAML 1.1 tools turn `off` into a boolean.
         if node.as_text() == Some("false") {
             return Some(RouteTls::Off);
         }
@@ -203,28 +203,28 @@ impl OverlayReader<'_> {
 }
 
 impl Overlay {
-    /// What it says of services, apart from the rest.
+    /// Overrides by service, without locations.
     pub(crate) fn overrides(&self) -> BTreeMap<String, Override> {
         self.services.iter().map(|(name, (over, _))| (name.clone(), over.clone())).collect()
     }
 
-    /// Lays the routes over the deployment, and refuses what does not fit it.
+    /// Adds the routes to the deployment, and refuses references to services that do not exist.
     pub(crate) fn finish(self, decoded: &mut Decoded, problems: &mut Diagnostics) {
-        for (name, (_, place)) in &self.services {
-            unknown_service(name, place, "the overlay", decoded, problems);
+        for (name, (_, location)) in &self.services {
+            unknown_service(name, location, "the overlay", decoded, problems);
         }
         let default = if self.plain { RouteTls::Off } else { RouteTls::Auto };
         let mut modes: BTreeMap<String, RouteTls> = BTreeMap::new();
         let mut known = BTreeSet::new();
         for raw in self.routes {
-            let Some((route, place)) = settle_route(raw, default, decoded, problems) else { continue };
+            let Some((route, location)) = resolve_route(raw, default, decoded, problems) else { continue };
             if *modes.entry(route.domain.clone()).or_insert(route.tls) != route.tls {
                 problems
-                    .error(&place, format!("the routes of `{}` mix `tls: auto` and `tls: off`", route.domain))
+                    .error(&location, format!("the routes of `{}` mix `tls: auto` and `tls: off`", route.domain))
                     .hint("a domain is served in one way; give all of its routes the same `tls`");
             }
             if !known.insert((route.domain.clone(), route.path.clone())) {
-                problems.error(&place, format!("the route `{}{}` is given twice", route.domain, route.path));
+                problems.error(&location, format!("the route `{}{}` is given twice", route.domain, route.path));
             }
             decoded.spec.routes.push(route);
         }
@@ -232,25 +232,28 @@ impl Overlay {
     }
 }
 
-fn settle_route(
+fn resolve_route(
     raw: RawRoute,
     default: RouteTls,
     decoded: &Decoded,
     problems: &mut Diagnostics,
-) -> Option<(Route, Place)> {
+) -> Option<(Route, Location)> {
     let (domain, service, port) = (raw.domain?, raw.service?, raw.port?);
     if domain.value.is_empty() || domain.value.contains(['/', ' ', ':']) {
-        problems.error(&domain.place, format!("`{}` is not a host name", domain.value));
+        problems.error(&domain.location, format!("`{}` is not a host name", domain.value));
     }
     if let Some(path) = raw.path.as_ref().filter(|path| !path.value.starts_with('/')) {
-        problems.error(&path.place, format!("the path `{}` of a route must begin with `/`", path.value));
+        problems.error(&path.location, format!("the path `{}` of a route must begin with `/`", path.value));
     }
-    unknown_service(&service.value, &service.place, "a route", decoded, problems);
+    unknown_service(&service.value, &service.location, "a route", decoded, problems);
     let name = ServiceName::from(service.value.as_str());
     let mode = decoded.spec.services.get(&name).and_then(|spec| spec.container.namespaces.network.as_deref());
     if let Some(mode) = mode.filter(|mode| *mode == "none" || mode.starts_with("service:")) {
         problems
-            .error(&service.place, format!("a route cannot reach service `{name}`, which has `network_mode: {mode}`"))
+            .error(
+                &service.location,
+                format!("a route cannot reach service `{name}`, which has `network_mode: {mode}`"),
+            )
             .hint("remove `network_mode`, or route to the service whose network it shares");
     }
     let path = raw.path.map(|path| path.value).unwrap_or_default();
@@ -263,15 +266,15 @@ fn settle_route(
         tls: raw.tls.unwrap_or(default),
         strip_path: raw.strip_path,
     };
-    Some((route, domain.place))
+    Some((route, domain.location))
 }
 
-fn unknown_service(name: &str, place: &Place, what: &str, decoded: &Decoded, problems: &mut Diagnostics) {
+fn unknown_service(name: &str, location: &Location, what: &str, decoded: &Decoded, problems: &mut Diagnostics) {
     if decoded.spec.services.contains_key(name) {
         return;
     }
     let problem =
-        problems.error(place, format!("{what} names the service `{name}`, which the Compose file does not have"));
+        problems.error(location, format!("{what} names the service `{name}`, which the Compose file does not have"));
     if let Some(near) = suggest::nearest(name, decoded.spec.services.keys().map(ServiceName::as_str)) {
         problem.hint(format!("did you mean `{near}`?"));
     }

@@ -1,10 +1,14 @@
-//! Paths as texts: manifests are resolved before any file system is looked at.
+//! Paths as texts, without access to a file system.
 //!
-//! Owns: joining and tidying. Must not touch: the disk.
+//! Owns: joining and normalising. Must not touch: the disk.
 
-/// `path` seen from `directory`, without `.` and `..`.
+/// `path` relative to `directory`, normalised without `.` and `..`.
 pub(crate) fn join(directory: &str, path: &str) -> String {
-    if path.starts_with('/') || directory.is_empty() { tidy(path) } else { tidy(&format!("{directory}/{path}")) }
+    if path.starts_with('/') || directory.is_empty() {
+        normalise(path)
+    } else {
+        normalise(&format!("{directory}/{path}"))
+    }
 }
 
 /// The directory a file is in; empty for a bare name.
@@ -16,12 +20,12 @@ pub(crate) fn parent(path: &str) -> &str {
     }
 }
 
-/// The last part of a path.
+/// The last segment of a path.
 pub(crate) fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-fn tidy(path: &str) -> String {
+fn normalise(path: &str) -> String {
     let absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -47,7 +51,7 @@ mod tests {
     use super::{join, last, parent};
 
     #[test]
-    fn paths_are_joined_and_tidied() {
+    fn paths_are_joined_and_normalised() {
         assert_eq!(join("/srv/app", "./data"), "/srv/app/data");
         assert_eq!(join("/srv/app", "../x/./y"), "/srv/x/y");
         assert_eq!(join("/srv/app", "/etc//hosts"), "/etc/hosts");
@@ -58,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_and_last_parts_are_found() {
+    fn parents_and_last_segments_are_found() {
         assert_eq!((parent("a/b/c.yaml"), last("a/b/")), ("a/b", "b"));
         assert_eq!((parent("c.yaml"), parent("/c.yaml")), ("", "/"));
     }

@@ -1,14 +1,14 @@
-//! From the files a user names to one tree.
+//! Loads the requested files into one merged tree.
 //!
-//! Owns: the order of things: variables, then per file interpolation, `extends` and `include`, then files over files,
-//! then profiles, then files of variables folded in.
-//! Must not touch: meaning; the tree that comes out is decoded elsewhere.
-//! Invariant: whatever files refer to, only so many are opened and only so much is made of them.
+//! Owns: the order of steps: variables; per file interpolation, `extends` and `include`; merging of files; profiles; env
+//! files.
+//! Must not touch: meaning; [`crate::deployment`] decodes the tree.
+//! Invariant: the number of files opened and the size of the tree are bounded, whatever files refer to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
-    diagnostic::{Diagnostics, Place, Sources},
+    diagnostic::{Diagnostics, Location, Sources},
     dotenv::{self, Format},
     files::{Files, ReadError},
     interpolate::Variables,
@@ -21,25 +21,25 @@ mod extends;
 mod include;
 mod relocate;
 
-/// Most files one deployment is read from: `include` and `extends` may name each other in ever new ways.
+/// Most files of one deployment; bounds chains of `include` and `extends`.
 const MAX_FILES: usize = 256;
 
-/// Reads files and remembers what went wrong.
+/// Reads files and collects problems.
 pub(crate) struct Loader<'f> {
     files: &'f dyn Files,
-    /// What was read, to quote from.
+    /// Texts of the files, for excerpts.
     pub(crate) sources: Sources,
-    /// What is wrong so far.
+    /// Problems so far.
     pub(crate) problems: Diagnostics,
-    /// Where the user is; files are named from there.
+    /// The caller's working directory; file names are relative to it.
     pub(crate) working_directory: String,
-    /// What relative paths of the deployment are relative to.
+    /// The base of relative paths in the manifest.
     pub(crate) directory: String,
     opened: usize,
     bytes: usize,
     nodes: usize,
     trees: HashMap<String, Option<Node>>,
-    extended: extends::Memory,
+    extended: extends::Cache,
 }
 
 impl<'f> Loader<'f> {
@@ -54,21 +54,21 @@ impl<'f> Loader<'f> {
             bytes: 0,
             nodes: 0,
             trees: HashMap::new(),
-            extended: extends::Memory::default(),
+            extended: extends::Cache::default(),
         }
     }
 
-    /// The text of a file; why there is none is said at `place`.
-    pub(crate) fn text(&mut self, path: &str, place: &Place) -> Option<String> {
+    /// The text of a file; a failure is reported at `location`.
+    pub(crate) fn text(&mut self, path: &str, location: &Location) -> Option<String> {
         self.opened += 1;
         if self.opened > MAX_FILES {
-            self.problems.error(place, format!("more than {MAX_FILES} files are read for one deployment"));
+            self.problems.error(location, format!("more than {MAX_FILES} files are read for one deployment"));
             return None;
         }
         match self.files.read(&paths::join(&self.working_directory, path)) {
             Ok(text) if self.bytes + text.len() > yaml::MAX_BYTES => {
                 let message = format!("the files of one deployment have more than {} bytes", yaml::MAX_BYTES);
-                self.problems.error(place, message);
+                self.problems.error(location, message);
                 None
             }
             Ok(text) => {
@@ -77,53 +77,53 @@ impl<'f> Loader<'f> {
                 Some(text)
             }
             Err(error) => {
-                let place = match error {
-                    ReadError::NotText { line, column } => &Place { file: path.into(), line, column, length: 0 },
-                    ReadError::Missing | ReadError::Directory | ReadError::Large | ReadError::System(_) => place,
+                let location = match error {
+                    ReadError::NotText { line, column } => &Location { file: path.into(), line, column, length: 0 },
+                    ReadError::Missing | ReadError::Directory | ReadError::Large | ReadError::System(_) => location,
                 };
-                self.problems.error(place, format!("the file `{path}` {error}")).hint(error.hint());
+                self.problems.error(location, format!("the file `{path}` {error}")).hint(error.hint());
                 None
             }
         }
     }
 
-    /// Whether a file is there, readable or not. It is read to find out: the boundary has one question only.
+    /// Whether a file exists, readable or not. It is read to find out, because [`Files`] has no other method.
     pub(crate) fn exists(&self, path: &str) -> bool {
         match self.files.read(&paths::join(&self.working_directory, path)) {
-            // A directory called `.env` is somebody's Python, as Compose knows too.
+            // A directory named `.env` is usually a Python environment; Compose ignores it, too.
             Err(ReadError::Missing | ReadError::Directory) => false,
             Ok(_) | Err(ReadError::Large | ReadError::NotText { .. } | ReadError::System(_)) => true,
         }
     }
 
-    /// The tree of a file as it is written, variables replaced.
-    fn tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
+    /// The tree of a file with variables replaced.
+    fn tree(&mut self, path: &str, location: &Location, variables: &mut Variables) -> Option<Node> {
         if let Some(known) = self.trees.get(path) {
             return known.clone();
         }
-        let tree = self.fresh_tree(path, place, variables);
+        let tree = self.fresh_tree(path, location, variables);
         self.trees.insert(path.to_owned(), tree.clone());
         tree
     }
 
-    fn fresh_tree(&mut self, path: &str, place: &Place, variables: &mut Variables) -> Option<Node> {
+    fn fresh_tree(&mut self, path: &str, location: &Location, variables: &mut Variables) -> Option<Node> {
         if self.nodes > yaml::MAX_NODES {
             return None;
         }
-        let text = self.text(path, place)?;
+        let text = self.text(path, location)?;
         match yaml::parse(path, &text) {
             Ok(mut node) => {
                 self.nodes += extends::size(&node);
                 if self.nodes > yaml::MAX_NODES {
                     let message = format!("the files of one deployment have more than {} values", yaml::MAX_NODES);
-                    self.problems.error(place, message);
+                    self.problems.error(location, message);
                     return None;
                 }
                 variables.apply(&mut node, &mut self.problems);
                 Some(node)
             }
             Err(problems) => {
-                // How much was read before it broke is not known, and many files may be made to break late.
+                // The size read before the error is unknown, and many files may be made to fail late.
                 self.nodes += yaml::MAX_NODES / 8;
                 self.problems.append(problems);
                 None
@@ -131,19 +131,19 @@ impl<'f> Loader<'f> {
         }
     }
 
-    /// One file with everything it takes in from others.
+    /// One file with its `extends` and `include` resolved.
     pub(crate) fn file(
         &mut self,
         path: &str,
-        place: &Place,
+        location: &Location,
         variables: &mut Variables,
         including: &mut Vec<String>,
     ) -> Option<Node> {
-        let tree = self.tree(path, place, variables)?;
+        let tree = self.tree(path, location, variables)?;
         self.resolve(tree, path, variables, including)
     }
 
-    /// A tree with everything it takes in from other files.
+    /// A tree with its `extends` and `include` resolved.
     pub(crate) fn resolve(
         &mut self,
         mut tree: Node,
@@ -152,7 +152,7 @@ impl<'f> Loader<'f> {
         including: &mut Vec<String>,
     ) -> Option<Node> {
         if tree.is_null() {
-            self.problems.error(&Place::start_of(path), "the file is empty");
+            self.problems.error(&Location::start_of(path), "the file is empty");
             return None;
         }
         self.problems.mapping(&tree, "a Compose file")?;
@@ -161,9 +161,9 @@ impl<'f> Loader<'f> {
         Some(tree)
     }
 
-    /// The `name` a file gives the deployment, and where.
-    pub(crate) fn name_in(&mut self, path: &str, variables: &mut Variables) -> Option<(String, Place)> {
-        // Read without remembering: other variables may follow from the name, so the tree is made again later.
+    /// The top-level `name` of a file, and its location.
+    pub(crate) fn name_in(&mut self, path: &str, variables: &mut Variables) -> Option<(String, Location)> {
+        // Not cached: variables may depend on the name, so the tree is built again later.
         let text = self.files.read(&paths::join(&self.working_directory, path)).ok()?;
         let flow = text.trim_start().starts_with('{');
         if !flow && !text.lines().any(|line| line.trim_start_matches(['"', '\'']).starts_with("name")) {
@@ -171,18 +171,18 @@ impl<'f> Loader<'f> {
         }
         let mut name = yaml::parse(path, &text).ok()?.get("name").filter(|node| !node.is_null())?.clone();
         variables.apply(&mut name, &mut self.problems);
-        Some((name.as_text()?.to_owned(), name.place))
+        Some((name.as_text()?.to_owned(), name.location))
     }
 
-    /// Several files, each laid over those before it.
+    /// Several files, each merged onto those before it.
     pub(crate) fn all(&mut self, files: &[String], variables: &mut Variables) -> Option<Node> {
         let mut merged: Option<Node> = None;
         for path in files {
-            let node = self.file(path, &Place::start_of(path), variables, &mut Vec::new());
+            let node = self.file(path, &Location::start_of(path), variables, &mut Vec::new());
             merged = match (merged, node) {
                 (Some(base), Some(over)) => Some(merge::merge(base, over, &mut self.problems)),
                 (None, Some(mut first)) => {
-                    merge::settle_tags(&mut first);
+                    merge::apply_tags(&mut first);
                     Some(first)
                 }
                 (base, None) => base,
@@ -191,31 +191,31 @@ impl<'f> Loader<'f> {
         merged
     }
 
-    /// A path of the deployment, named from where the user is.
+    /// A path of the manifest, relative to the working directory.
     fn named(&self, path: &str) -> String {
         let absolute = paths::join(&self.directory, path);
         let short = absolute.strip_prefix(&self.working_directory).and_then(|rest| rest.strip_prefix('/'));
         short.map_or(absolute.clone(), str::to_owned)
     }
 
-    /// The absolute directory of a file named from where the user is.
+    /// The absolute directory of a file name relative to the working directory.
     fn directory_of(&self, file: &str) -> String {
         paths::join(&self.working_directory, paths::parent(file))
     }
 
-    /// The variables of an env file, later ones winning.
+    /// The variables of an env file; later ones win.
     pub(crate) fn variables(
         &mut self,
         path: &str,
-        place: &Place,
+        location: &Location,
         known: &BTreeMap<String, String>,
     ) -> BTreeMap<String, String> {
-        let Some(text) = self.text(path, place) else { return BTreeMap::new() };
+        let Some(text) = self.text(path, location) else { return BTreeMap::new() };
         dotenv::parse(path, &text, Format::Dotenv, known, &mut self.problems).into_iter().collect()
     }
 }
 
-/// Takes out services whose profiles are not asked for, and says which.
+/// Removes services whose profiles are not active, and returns their names.
 pub(crate) fn choose_profiles(
     root: &mut Node,
     active: &BTreeSet<String>,

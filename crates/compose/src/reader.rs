@@ -1,8 +1,8 @@
-//! Typed reading of the tree: each reader gives the value, or records what is wrong and gives nothing.
+//! Typed reading of the tree: each method returns the value, or adds a problem and returns `None`.
 //!
-//! Owns: the wording of type errors, so that every manifest of ours complains alike.
-//! Must not touch: what the value is for. Callers pass `what`, the thing being read, ready for a sentence.
-//! Invariant: nothing is returned without a problem having been recorded, except where a null means "not given".
+//! Owns: the wording of type errors, equal for manifests, overlays and scenarios.
+//! Must not touch: what the value is for. Callers pass `what`, the name of the value in messages.
+//! Invariant: `None` is returned only after a problem was added, except where a null means "not given".
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     yaml::{Key, Mapping, Node, Value},
 };
 
-/// Whether keys beginning with `x-` are let through.
+/// Whether keys that begin with `x-` are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extensions {
-    /// They are the user's own.
+    /// They are extensions of the user.
     Allowed,
     /// The schema is closed.
     Refused,
@@ -44,15 +44,15 @@ impl Diagnostics {
         node.as_sequence()
     }
 
-    /// A list that people keep short; a longer one is an attack, and each entry costs a moment.
+    /// A list of at most `most` entries, for entries that are costly to check.
     pub fn short_sequence<'n>(&mut self, node: &'n Node, what: impl Display, most: usize) -> Option<&'n [Node]> {
         let items = self.sequence(node, &what)?;
         let Some(first_too_many) = items.get(most) else { return Some(items) };
-        self.error(&first_too_many.place, format!("{what} has more than {most} entries"));
+        self.error(&first_too_many.location, format!("{what} has more than {most} entries"));
         None
     }
 
-    /// A text, as it was written: `1.10` stays `1.10`.
+    /// A text, unchanged: `1.10` stays `1.10`.
     pub fn text<'n>(&mut self, node: &'n Node, what: impl Display) -> Option<&'n str> {
         if node.as_text().is_none() {
             self.wrong_shape(node, what, "a text");
@@ -62,12 +62,12 @@ impl Diagnostics {
 
     /// A whole number that is not negative.
     pub fn unsigned(&mut self, node: &Node, what: impl Display) -> Option<u64> {
-        self.parsed(node, what, "a whole number, zero or more", |text| whole(text)?.try_into().ok())
+        self.parsed(node, what, "a whole number, zero or more", |text| whole_number(text)?.try_into().ok())
     }
 
     /// A whole number that fits 32 bits.
     pub fn count(&mut self, node: &Node, what: impl Display) -> Option<u32> {
-        self.parsed(node, what, "a whole number, zero or more", |text| whole(text)?.try_into().ok())
+        self.parsed(node, what, "a whole number, zero or more", |text| whole_number(text)?.try_into().ok())
     }
 
     /// A number of replicas.
@@ -75,7 +75,7 @@ impl Diagnostics {
         let what = what.to_string();
         let count = self.count(node, &what)?;
         if count > MAX_REPLICAS {
-            self.error(&node.place, format!("{what} is {count}, at most {MAX_REPLICAS} are allowed"))
+            self.error(&node.location, format!("{what} is {count}, at most {MAX_REPLICAS} are allowed"))
                 .hint("split the service, or check the number");
             return None;
         }
@@ -84,10 +84,10 @@ impl Diagnostics {
 
     /// A whole number.
     pub fn signed(&mut self, node: &Node, what: impl Display) -> Option<i64> {
-        self.parsed(node, what, "a whole number", |text| whole(text)?.try_into().ok())
+        self.parsed(node, what, "a whole number", |text| whole_number(text)?.try_into().ok())
     }
 
-    /// `true` or `false`, and the older words for them.
+    /// `true` or `false`, or YAML 1.1's words for them.
     pub fn boolean(&mut self, node: &Node, what: impl Display) -> Option<bool> {
         self.parsed(node, what, "`true` or `false`", |text| match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "y" => Some(true),
@@ -98,16 +98,7 @@ impl Diagnostics {
 
     /// A number from 0 to 1 or more, in millionths.
     pub fn millionths(&mut self, node: &Node, what: impl Display) -> Option<u64> {
-        self.parsed(node, what, "a number such as `0.5`", |text| {
-            let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-            let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-            if !digits(whole) || !digits(part) || (whole.is_empty() && part.is_empty()) {
-                return None;
-            }
-            let part: String = part.chars().chain("000000".chars()).take(6).collect();
-            let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-            whole.checked_mul(1_000_000)?.checked_add(part.parse().ok()?)
-        })
+        self.parsed(node, what, "a number such as `0.5`", units::parse_millionths)
     }
 
     /// An amount of memory or disk.
@@ -125,14 +116,14 @@ impl Diagnostics {
         self.unit(node, what, units::parse_duration)
     }
 
-    /// One of a few words.
+    /// One of a fixed set of words.
     pub fn choice<T: Copy>(&mut self, node: &Node, what: impl Display, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(node, &what)?;
         let found = words.iter().find(|(word, _)| *word == text);
         if found.is_none() {
             let known = || words.iter().map(|(word, _)| *word);
             let message = format!("{what} must be {}, not `{}`", one_of(known()), shorten(text));
-            let problem = self.error(&node.place, message);
+            let problem = self.error(&node.location, message);
             if let Some(near) = suggest::nearest(text, known()) {
                 problem.hint(format!("did you mean `{near}`?"));
             }
@@ -196,7 +187,7 @@ impl Diagnostics {
         self.text(item, format_args!("an entry of {what}"))
     }
 
-    /// Refuses every key that is not known, each with the one that was probably meant.
+    /// Refuses every unknown key, each with a suggestion.
     pub fn known_keys(&mut self, mapping: &Mapping, what: impl Display, known: &[&str], extensions: Extensions) {
         for (key, _) in mapping.iter() {
             let extension = extensions == Extensions::Allowed && key.name.starts_with("x-");
@@ -206,12 +197,12 @@ impl Diagnostics {
         }
     }
 
-    /// Refuses one key.
+    /// Refuses one unknown key.
     pub fn unknown_key(&mut self, key: &Key, what: impl Display, known: &[&str]) {
         if self.is_full() {
             return;
         }
-        let problem = self.error(&key.place, format!("unknown key `{}` in {what}", shorten(&key.name)));
+        let problem = self.error(&key.location, format!("unknown key `{}` in {what}", shorten(&key.name)));
         match suggest::nearest(&key.name, known.iter().copied()) {
             Some(near) => problem.hint(format!("did you mean `{near}`?")),
             None if known.len() <= 12 => problem.hint(format!("known are {}", one_of(known.iter().copied()))),
@@ -219,23 +210,23 @@ impl Diagnostics {
         }
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub fn required<'n>(&mut self, node: &'n Node, key: &str, what: impl Display) -> Option<&'n Node> {
         let found = node.get(key).filter(|value| !value.is_null());
         if found.is_none() {
-            self.error(&node.place, format!("{what} needs the key `{key}`"));
+            self.error(&node.location, format!("{what} needs the key `{key}`"));
         }
         found
     }
 
-    /// Says that a node is not of the shape wanted.
+    /// Reports that a node has another shape than `wanted`.
     pub fn wrong_shape(&mut self, node: &Node, what: impl Display, wanted: &str) {
         self.misshapen(node, what, wanted);
     }
 
-    /// The same; the result takes a hint.
+    /// The same; a hint can be set on the result.
     fn misshapen(&mut self, node: &Node, what: impl Display, wanted: &str) -> &mut Diagnostic {
-        self.error(&node.place, format!("{what} must be {wanted}, not {}", node.shape()))
+        self.error(&node.location, format!("{what} must be {wanted}, not {}", node.shape()))
     }
 
     fn parsed<T>(
@@ -251,7 +242,7 @@ impl Diagnostics {
         };
         let found = parse(text.trim());
         if found.is_none() {
-            self.error(&node.place, format!("{what} must be {wanted}, not `{}`", shorten(text)));
+            self.error(&node.location, format!("{what} must be {wanted}, not `{}`", shorten(text)));
         }
         found
     }
@@ -261,18 +252,18 @@ impl Diagnostics {
         match parse(text) {
             Ok(value) => Some(value),
             Err(_) if text.len() > 64 => {
-                self.error(&node.place, format!("{what} is not an amount"));
+                self.error(&node.location, format!("{what} is not an amount"));
                 None
             }
             Err(error) => {
-                self.error(&node.place, format!("{what}: {error}"));
+                self.error(&node.location, format!("{what}: {error}"));
                 None
             }
         }
     }
 }
 
-/// A text short enough for a sentence.
+/// A text shortened for messages, without control characters.
 pub fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(60).is_some() {
@@ -281,8 +272,8 @@ pub fn shorten(text: &str) -> String {
     short
 }
 
-/// Decimal, and `0o` or `0x` as YAML 1.2 writes them.
-fn whole(text: &str) -> Option<i128> {
+/// Parses a decimal number, or `0o` or `0x` of YAML 1.2.
+fn whole_number(text: &str) -> Option<i128> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
         None => (1, text.strip_prefix('+').unwrap_or(text)),

@@ -1,8 +1,8 @@
-//! A resolved deployment in Compose's own words, long syntax throughout.
+//! A resolved deployment as a Compose file in long syntax.
 //!
 //! Owns: what `longshore config` prints.
-//! Must not touch: secret values, unless asked. The contents of configs are no secret.
-//! Invariant: what is printed, read again, is the same deployment with the same hashes.
+//! Must not touch: secret values, unless requested. The contents of configs are not secret.
+//! Invariant: the printed file resolves to the same deployment with the same hashes.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    declarations::{Content, FileDeclaration, VolumeDeclaration},
     files::Files,
     load::Loaded,
-    scope::{Content, FileDeclaration, VolumeDeclaration},
 };
 
 mod service;
@@ -24,14 +24,14 @@ mod service;
 /// Whether values of secrets are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Secrets {
-    /// Only where they come from.
+    /// Only their source.
     #[default]
     Hidden,
-    /// In full, for somebody who asked.
+    /// Their values.
     Shown,
 }
 
-/// A mapping that leaves out what says nothing.
+/// A mapping without null and empty values.
 #[derive(Default)]
 pub(crate) struct Section(Map<String, Value>);
 
@@ -87,7 +87,7 @@ pub(crate) fn render(loaded: &Loaded, secrets: Secrets, files: &dyn Files) -> Va
     out.done()
 }
 
-/// A dollar sign that is left has no variable behind it any more.
+/// Escapes dollar signs, which are literal after interpolation.
 fn escape(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(text.replace('$', "$$")),

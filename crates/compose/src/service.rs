@@ -1,8 +1,8 @@
 //! One service, from its mapping to a [`ServiceSpec`].
 //!
-//! Owns: the table of service keys, and settling what several keys say together.
-//! Must not touch: other services; the whole is looked at in [`crate::whole`].
-//! Invariant: the order of keys in the file never matters. Readers only note what was asked; `settle` decides.
+//! Owns: the table of service keys, and resolving values that several keys set.
+//! Must not touch: other services; [`crate::validate`] checks them together.
+//! Invariant: the order of keys in the file never matters. Readers only record values; `resolve` decides.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,10 +17,10 @@ use longshore_model::{
 };
 
 use crate::{
-    diagnostic::{Diagnostics, Place},
+    declarations::Declarations,
+    diagnostic::{Diagnostics, Location},
     hash,
     keys::{self, Rule},
-    scope::Scope,
     yaml::{Key, Node},
 };
 
@@ -36,76 +36,76 @@ pub(crate) mod longshore;
 pub(crate) mod mounts;
 pub(crate) mod networks;
 pub(crate) mod ports;
-mod settle;
+mod resolve;
 
-pub use build::Recipe;
+pub use build::BuildSpec;
 
 pub(crate) use devices::counted;
-pub(crate) use settle::{Asked, Given};
+pub(crate) use resolve::{Located, RawKeys};
 
-/// What is known while a service is read.
+/// State while a service is read.
 pub(crate) struct ServiceReader<'a> {
     /// The service's name.
     pub(crate) name: &'a str,
-    /// The service, ready for a sentence.
+    /// The service, for messages.
     pub(crate) what: String,
-    /// Where it is named.
-    pub(crate) place: &'a Place,
-    /// What it can refer to.
-    pub(crate) scope: &'a Scope,
-    /// What is wrong so far.
+    /// Location of its key.
+    pub(crate) location: &'a Location,
+    /// Declarations it can refer to.
+    pub(crate) declarations: &'a Declarations,
+    /// Problems so far.
     pub(crate) problems: &'a mut Diagnostics,
-    /// What is read so far.
+    /// The spec so far.
     pub(crate) spec: ServiceSpec,
-    /// What is asked by more than one key.
-    pub(crate) asked: Asked,
-    /// What is said of others.
+    /// Values that depend on other keys.
+    pub(crate) raw: RawKeys,
+    /// References to other services, checked later.
     pub(crate) notes: Notes,
 }
 
 /// A function that reads one key of a service.
 pub(crate) type ServiceRead = fn(&mut ServiceReader<'_>, &Key, &Node);
 
-/// What overlays may say of a service; it wins over everything in the Compose file.
+/// Settings of a service in the overlay; they win over the Compose file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Override {
     /// `replicas`.
-    pub(crate) replicas: Option<Given<u32>>,
+    pub(crate) replicas: Option<Located<u32>>,
     /// `placement`.
-    pub(crate) strategy: Option<Given<longshore_model::Strategy>>,
+    pub(crate) strategy: Option<Located<longshore_model::Strategy>>,
     /// `hosts`.
-    pub(crate) hosts: Option<Given<BTreeSet<longshore_model::NodeName>>>,
-    /// `networks`; they replace, not extend.
-    pub(crate) networks: Option<Vec<Given<String>>>,
+    pub(crate) hosts: Option<Located<BTreeSet<longshore_model::NodeName>>>,
+    /// `networks`; replaces those of the Compose file.
+    pub(crate) networks: Option<Vec<Located<String>>>,
 }
 
-/// What a service says of others, and where, to be judged with all of them in view.
+/// What is checked later, together with the other services.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
-    /// Services it names.
+    /// References to other services.
     pub(crate) references: Vec<Reference>,
-    /// Where each published port is written.
-    pub(crate) ports: Vec<(Port, Place)>,
-    /// How its image is made.
-    pub(crate) build: Option<Recipe>,
+    /// Published ports with their locations.
+    pub(crate) ports: Vec<(Port, Location)>,
+    /// How its image is built.
+    pub(crate) build: Option<BuildSpec>,
 }
 
-/// A service named by another.
+/// A reference from one service to another.
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
-    /// The key it stands under.
+    /// The key that contains it.
     pub(crate) key: &'static str,
-    /// The service named.
+    /// The referenced service.
     pub(crate) service: ServiceName,
-    /// Where.
-    pub(crate) place: Place,
+    /// Its location.
+    pub(crate) location: Location,
 }
 
-/// Reads a service. What is wrong is in `problems`; the result is only good when nothing is.
+/// Reads a service. The result is valid only if no error was added to `problems`.
 pub(crate) fn read(
     key: &Key,
     node: &Node,
-    scope: &Scope,
+    declarations: &Declarations,
     over: Override,
     problems: &mut Diagnostics,
 ) -> (Arc<ServiceSpec>, Notes) {
@@ -113,39 +113,39 @@ pub(crate) fn read(
     let mut reader = ServiceReader {
         name: &key.name,
         what,
-        place: &key.place,
-        scope,
+        location: &key.location,
+        declarations,
         problems,
         spec: ServiceSpec::default(),
-        asked: Asked::default(),
+        raw: RawKeys::default(),
         notes: Notes::default(),
     };
     match node.as_mapping() {
         Some(mapping) => {
-            for (read, key, node) in keys::meet(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
+            for (read, key, node) in keys::dispatch(SERVICE_KEYS, mapping, &reader.what, reader.problems) {
                 read(&mut reader, key, node);
             }
         }
-        // That it says nothing of what to run is complained about where all of it is settled.
+        // `resolve` reports the missing image.
         None if node.is_null() => {}
         None => {
             let _ = reader.problems.mapping(node, &reader.what);
             return (Arc::new(reader.spec), reader.notes);
         }
     }
-    reader.settle(over);
+    reader.resolve(over);
     let (mut spec, notes) = (reader.spec, reader.notes);
     spec.spec_hash = hash::spec_hash(&spec);
     (Arc::new(spec), notes)
 }
 
 impl ServiceReader<'_> {
-    /// Notes that another service is named.
-    fn refer(&mut self, key: &'static str, service: &str, place: &Place) {
-        self.notes.references.push(Reference { key, service: service.into(), place: place.clone() });
+    /// Records a reference to another service.
+    fn refer(&mut self, key: &'static str, service: &str, location: &Location) {
+        self.notes.references.push(Reference { key, service: service.into(), location: location.clone() });
     }
 
-    /// The key, ready for a sentence.
+    /// The key, for messages.
     pub(crate) fn of(&self, key: &Key) -> String {
         format!("`{}` of {}", key.name, self.what)
     }
@@ -189,7 +189,7 @@ impl ServiceReader<'_> {
     }
 }
 
-/// What becomes of every key of a service.
+/// Keys of a service.
 pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "annotations",
@@ -213,10 +213,10 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "cgroup_parent",
         |r, k, n| r.spec.container.namespaces.cgroup_parent = r.text(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured("command", |r, k, n| r.spec.container.command = r.command(k, n), "replaces the image's"),
-    Rule::honoured("configs", |r, k, n| r.configs(k, n), "shown as files; short and long syntax"),
+    Rule::honoured("configs", |r, k, n| r.configs(k, n), "mounted as files; short and long syntax"),
     Rule::warned("container_name", "containers are named after their replica, since there can be several"),
     Rule::refused("cpu_count", "write `cpus` or `deploy.resources.limits.cpus`"),
     Rule::refused("cpu_percent", "write `cpus` or `deploy.resources.limits.cpus`"),
@@ -229,8 +229,8 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.spec.container.limits.cpu_shares = r.unsigned(k, n),
         "weight among containers of a node",
     ),
-    Rule::honoured("cpus", |r, k, n| r.asked.cpus = r.cpus(k, n), "as `deploy.resources.limits.cpus`, which wins"),
-    Rule::honoured("cpuset", |r, k, n| r.spec.container.limits.cpuset = r.text(k, n), "handed to the engine"),
+    Rule::honoured("cpus", |r, k, n| r.raw.cpus = r.cpus(k, n), "as `deploy.resources.limits.cpus`, which wins"),
+    Rule::honoured("cpuset", |r, k, n| r.spec.container.limits.cpuset = r.text(k, n), "passed to the engine"),
     Rule::refused("credential_spec", "credentials of Windows accounts are not supported; remove the key"),
     Rule::honoured(
         "depends_on",
@@ -242,24 +242,24 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "device_cgroup_rules",
         |r, k, n| r.spec.container.security.device_cgroup_rules = r.texts(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured("devices", |r, k, n| r.devices(k, n), "devices of the node; short and long syntax"),
     Rule::honoured(
         "dns",
         |r, k, n| r.spec.container.resolver.dns = r.texts(k, n),
-        "servers asked after the cluster's own",
+        "servers raw after the cluster's own",
     ),
-    Rule::honoured("dns_opt", |r, k, n| r.spec.container.resolver.dns_opt = r.texts(k, n), "handed to the engine"),
+    Rule::honoured("dns_opt", |r, k, n| r.spec.container.resolver.dns_opt = r.texts(k, n), "passed to the engine"),
     Rule::honoured(
         "dns_search",
         |r, k, n| r.spec.container.resolver.dns_search = r.texts(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::refused("dockerfile", "write `build: {dockerfile: …}`"),
     Rule::honoured("domainname", |r, k, n| r.spec.container.domainname = r.text(k, n), "set inside"),
     Rule::honoured("entrypoint", |r, k, n| r.spec.container.entrypoint = r.command(k, n), "replaces the image's"),
-    Rule::accepted("env_file", "folded into `environment` when the file is read, with `required` and `format`"),
+    Rule::accepted("env_file", "merged into `environment` when the file is read, with `required` and `format`"),
     Rule::honoured(
         "environment",
         |r, k, n| r.environment(k, n),
@@ -268,7 +268,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::accepted("expose", "replicas of a deployment reach each other on every port"),
     Rule::honoured(
         "extends",
-        |r, k, _| r.asked.unresolved = Some(k.place.clone()),
+        |r, k, _| r.raw.unresolved = Some(k.location.clone()),
         "resolved when the file is read: same file, other file, chains",
     ),
     Rule::refused("external_links", "put both deployments on one `external` network"),
@@ -281,15 +281,15 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         "decides `running`, `degraded` and every rollout step",
     ),
     Rule::honoured("hostname", |r, k, n| r.spec.container.hostname = r.text(k, n), "set inside"),
-    Rule::honoured("image", |r, k, n| r.asked.image = r.text(k, n), "what to run"),
-    Rule::honoured("init", |r, k, n| r.switch(k, n, Switch::Init), "a small init process inside"),
+    Rule::honoured("image", |r, k, n| r.raw.image = r.text(k, n), "what to run"),
+    Rule::honoured("init", |r, k, n| r.switch(k, n, Switch::Init), "an init process runs in the container"),
     Rule::honoured(
         "ipc",
         |r, k, n| r.spec.container.namespaces.ipc = r.shared(k, n),
         "`private`, `shareable`, `host` or `service:x`",
     ),
     Rule::refused("isolation", "isolation of Windows containers is not supported; remove the key"),
-    Rule::accepted("label_file", "folded into `labels` when the file is read"),
+    Rule::accepted("label_file", "merged into `labels` when the file is read"),
     Rule::honoured(
         "labels",
         |r, k, n| r.spec.container.labels = r.filled_pairs(k, n),
@@ -306,18 +306,18 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::refused("mac_address", "addresses are the cluster's; remove the key"),
     Rule::honoured(
         "mem_limit",
-        |r, k, n| r.asked.memory_limit = r.bytes(k, n),
+        |r, k, n| r.raw.memory_limit = r.bytes(k, n),
         "as `deploy.resources.limits.memory`, which wins",
     ),
     Rule::honoured(
         "mem_reservation",
-        |r, k, n| r.asked.memory_reservation = r.bytes(k, n),
+        |r, k, n| r.raw.memory_reservation = r.bytes(k, n),
         "as `deploy.resources.reservations.memory`, which wins",
     ),
     Rule::honoured(
         "mem_swappiness",
         |r, k, n| r.spec.container.limits.memory_swappiness = r.unsigned(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured("memswap_limit", |r, k, n| r.memswap_limit(k, n), "memory and swap together; `-1` is unlimited"),
     Rule::refused("models", "run the model as a service of its own"),
@@ -328,16 +328,16 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         "`none`, `host` or `service:x`, which puts both on one node",
     ),
     Rule::honoured("networks", |r, k, n| r.networks(k, n), "list or mapping with `aliases`, `priority`, `driver_opts`"),
-    Rule::honoured("oom_kill_disable", |r, k, n| r.switch(k, n, Switch::OomKillDisable), "handed to the engine"),
+    Rule::honoured("oom_kill_disable", |r, k, n| r.switch(k, n, Switch::OomKillDisable), "passed to the engine"),
     Rule::honoured(
         "oom_score_adj",
         |r, k, n| r.spec.container.limits.oom_score_adj = r.signed(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured("pid", |r, k, n| r.spec.container.namespaces.pid = r.shared(k, n), "`host` or `service:x`"),
     Rule::honoured(
         "pids_limit",
-        |r, k, n| r.asked.pids = r.signed(k, n),
+        |r, k, n| r.raw.pids = r.signed(k, n),
         "as `deploy.resources.limits.pids`, which wins",
     ),
     Rule::honoured("platform", |r, k, n| r.platform(k, n), "`os[/arch[/variant]]`: only such nodes are used"),
@@ -348,8 +348,8 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     ),
     Rule::honoured("post_start", |r, k, n| r.spec.container.post_start = r.hooks(k, n), "run inside after each start"),
     Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),
-    Rule::honoured("privileged", |r, k, n| r.switch(k, n, Switch::Privileged), "handed to the engine"),
-    Rule::accepted("profiles", "a service with profiles takes part only when one of them is asked for"),
+    Rule::honoured("privileged", |r, k, n| r.switch(k, n, Switch::Privileged), "passed to the engine"),
+    Rule::accepted("profiles", "a service with profiles takes part only when one of them is raw for"),
     Rule::refused("placement", "write `deploy: {placement: …}`"),
     Rule::refused("provider", "what a provider would make must exist before; remove the service"),
     Rule::honoured(
@@ -365,32 +365,36 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("runtime", |r, k, n| r.spec.container.runtime = r.text(k, n), "runtime of the engine"),
     Rule::honoured(
         "scale",
-        |r, k, n| r.asked.scale = r.given_count(k, n),
+        |r, k, n| r.raw.scale = r.given_count(k, n),
         "as `deploy.replicas`, which it must not contradict",
     ),
-    Rule::honoured("secrets", |r, k, n| r.secrets(k, n), "shown as files under `/run/secrets`; short and long syntax"),
+    Rule::honoured(
+        "secrets",
+        |r, k, n| r.secrets(k, n),
+        "mounted as files under `/run/secrets`; short and long syntax",
+    ),
     Rule::honoured(
         "security_opt",
         |r, k, n| r.spec.container.security.options = r.text_set(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured(
         "shm_size",
         |r, k, n| r.spec.container.limits.shm_size_bytes = r.bytes(k, n),
         "size of shared memory",
     ),
-    Rule::accepted("spec_hash", "printed by `longshore config`; always computed anew"),
+    Rule::accepted("spec_hash", "printed by `longshore config`; always computed again"),
     Rule::honoured("stdin_open", |r, k, n| r.switch(k, n, Switch::StdinOpen), "standard input stays open"),
     Rule::honoured(
         "stop_grace_period",
         |r, k, n| r.spec.container.stop_grace_period = r.duration(k, n),
-        "time before the kill; 10 s unless said",
+        "time before the kill; 10 s by default",
     ),
-    Rule::honoured("stop_signal", |r, k, n| r.spec.container.stop_signal = r.text(k, n), "asks it to end"),
+    Rule::honoured("stop_signal", |r, k, n| r.spec.container.stop_signal = r.text(k, n), "signal that asks it to stop"),
     Rule::honoured(
         "storage_opt",
         |r, k, n| r.spec.container.limits.storage_options = r.filled_pairs(k, n),
-        "handed to the engine",
+        "passed to the engine",
     ),
     Rule::honoured("sysctls", |r, k, n| r.spec.container.limits.sysctls = r.filled_pairs(k, n), "mapping or list"),
     Rule::honoured("tmpfs", |r, k, n| r.tmpfs(k, n), "one path or a list, each with options after a colon"),
@@ -398,7 +402,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("ulimits", |r, k, n| r.ulimits(k, n), "a number, or `soft` and `hard`"),
     Rule::refused("use_api_socket", "mount what the service needs as a secret"),
     Rule::honoured("user", |r, k, n| r.spec.container.user = r.text(k, n), "user, and after a colon group"),
-    Rule::honoured("userns_mode", |r, k, n| r.spec.container.namespaces.user = r.text(k, n), "handed to the engine"),
+    Rule::honoured("userns_mode", |r, k, n| r.spec.container.namespaces.user = r.text(k, n), "passed to the engine"),
     Rule::honoured("uts", |r, k, n| r.spec.container.namespaces.uts = r.text(k, n), "`host`"),
     Rule::refused("volume_driver", "write `driver` in the top-level `volumes`"),
     Rule::honoured(
@@ -408,10 +412,14 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     ),
     Rule::refused("volumes_from", "mount the same named volume in both services"),
     Rule::honoured("working_dir", |r, k, n| r.spec.container.working_dir = r.text(k, n), "directory it starts in"),
-    Rule::honoured("x-longshore", |r, k, n| r.longshore(k, n), "what Compose has no word for; see the table below"),
+    Rule::honoured(
+        "x-longshore",
+        |r, k, n| r.longshore(k, n),
+        "settings that Compose has no key for; see the table below",
+    ),
 ];
 
-/// The words of `pull_policy`.
+/// The values of `pull_policy`.
 pub(crate) const PULL_POLICIES: [(&str, PullPolicy); 5] = [
     ("always", PullPolicy::Always),
     ("missing", PullPolicy::Missing),

@@ -1,38 +1,38 @@
-//! YAML as a tree that remembers where everything was written.
+//! YAML as a tree whose nodes have source locations.
 //!
-//! Owns: the tree, and the limits that keep a hostile file from costing more than a moment.
-//! Must not touch: meaning. Scalars keep their text, so that `8080:80`, `1.10` and `yes` reach the reader unharmed.
+//! Owns: the tree, and the limits that keep hostile files cheap.
+//! Must not touch: meaning. Scalars keep their text, so that `8080:80`, `1.10` and `yes` reach the reader unchanged.
 //! Invariant: a tree is at most [`MAX_DEPTH`] deep and [`MAX_NODES`] large, so recursion over it is safe.
 
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostics, Place};
+use crate::diagnostic::{Diagnostics, Location};
 
 mod build;
 pub mod emit;
 
-/// Largest text accepted, in bytes. A thousand services take a third of a mebibyte, and whatever is made of this much is
-/// made within a second.
+/// Largest text accepted, in bytes. A thousand services take a third of a mebibyte, and a text of this size is resolved
+/// within a second.
 pub const MAX_BYTES: usize = 4 << 20;
 /// Deepest nesting, aliases expanded. Compose needs about ten levels.
 pub const MAX_DEPTH: usize = 64;
-/// Most nodes, aliases expanded: what keeps a bomb of aliases from filling memory.
+/// Most nodes, aliases expanded; protects from alias bombs.
 pub const MAX_NODES: usize = 200_000;
 /// Most text, aliases expanded, for the same reason.
 pub const MAX_TEXT: usize = 4 << 20;
 
-/// A value and where it was written.
+/// A value and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where.
-    pub place: Place,
-    /// A tag of the file's own, such as `!reset`.
+    /// Location in the file.
+    pub location: Location,
+    /// A tag of Compose, such as `!reset`.
     pub tag: Option<Arc<str>>,
-    /// What.
+    /// The value.
     pub value: Value,
 }
 
-/// One of YAML's three shapes.
+/// A scalar, sequence or mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A text.
@@ -43,23 +43,23 @@ pub enum Value {
     Mapping(Mapping),
 }
 
-/// A text and how it was written.
+/// A text and its style.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
     /// The text, escapes resolved.
     pub text: Arc<str>,
-    /// How it was written.
+    /// Its style.
     pub style: Style,
 }
 
-/// How a text was written. Only a plain one can mean a number, a truth value or nothing.
+/// Style of a text. Only a plain one can be a number, a boolean or null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Bare.
     Plain,
     /// In quotation marks.
     Quoted,
-    /// As a block kept line by line (`|`), so that places inside it can be told.
+    /// A literal block (`|`), in which every location is exact.
     Literal,
     /// As a folded block (`>`).
     Folded,
@@ -72,13 +72,13 @@ pub struct Mapping {
     pub entries: Vec<(Key, Node)>,
 }
 
-/// A key and where it was written.
+/// A key and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The text.
     pub name: Arc<str>,
-    /// Where.
-    pub place: Place,
+    /// Location in the file.
+    pub location: Location,
 }
 
 impl Mapping {
@@ -97,7 +97,7 @@ impl Mapping {
         self.entries.iter_mut().find(|(key, _)| &*key.name == name).map(|(_, node)| node)
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, name: &str) -> Option<(Key, Node)> {
         let at = self.entries.iter().position(|(key, _)| &*key.name == name)?;
         Some(self.entries.remove(at))
@@ -118,18 +118,18 @@ impl Mapping {
 }
 
 impl Node {
-    /// A text that stands where another node stood.
-    pub fn text_at(place: &Place, text: &str) -> Self {
+    /// A text with the location of another node.
+    pub fn text_at(location: &Location, text: &str) -> Self {
         let value = Value::Scalar(Scalar { text: text.into(), style: Style::Quoted });
-        Self { place: place.clone(), tag: None, value }
+        Self { location: location.clone(), tag: None, value }
     }
 
-    /// An empty mapping that stands where another node stood.
-    pub fn mapping_at(place: &Place) -> Self {
-        Self { place: place.clone(), tag: None, value: Value::Mapping(Mapping::default()) }
+    /// An empty mapping with the location of another node.
+    pub fn mapping_at(location: &Location) -> Self {
+        Self { location: location.clone(), tag: None, value: Value::Mapping(Mapping::default()) }
     }
 
-    /// Whether it says nothing: empty, `~` or `null`.
+    /// Whether it is null: empty, `~` or `null`.
     pub fn is_null(&self) -> bool {
         match &self.value {
             Value::Scalar(scalar) => scalar.is_null(),
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// The text, if it is one and says something.
+    /// The text, if it is a scalar and not null.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Scalar(scalar) if !scalar.is_null() => Some(&scalar.text),
@@ -174,7 +174,7 @@ impl Node {
         self.as_mapping()?.get(key)
     }
 
-    /// What it is, in a person's words.
+    /// Its shape for error messages.
     pub fn shape(&self) -> &'static str {
         match &self.value {
             Value::Scalar(scalar) if scalar.is_null() => "nothing",
@@ -186,12 +186,12 @@ impl Node {
 }
 
 impl Scalar {
-    /// Whether it says nothing.
+    /// Whether it is null.
     pub fn is_null(&self) -> bool {
         self.style == Style::Plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// How many characters the file has around the text, if it stands on one line of it.
+    /// Number of characters around the text in the file, if it is on one line.
     fn marks_around(&self, written: u32) -> Option<usize> {
         if self.text.contains('\n') {
             return None;
@@ -200,66 +200,66 @@ impl Scalar {
     }
 }
 
-/// Where a text stands in the file that holds it.
+/// The file and offset of a text.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The file's name.
     pub file: Arc<str>,
-    spot: Spot,
+    offset: Offset,
 }
 
 #[derive(Clone, Debug)]
-enum Spot {
-    /// The file has the text letter by letter, so many lines down and so many characters in.
-    Shifted { lines: u32, columns: u32 },
-    /// It was written in another way, with escapes or folded; one place stands for all of it.
-    Somewhere(Place),
+enum Offset {
+    /// The file contains the text verbatim, at this offset.
+    Exact { lines: u32, columns: u32 },
+    /// The text is escaped or folded in the file; every location in it is that of the node.
+    Unknown(Location),
 }
 
 impl Origin {
     /// A text that is a whole file.
     pub fn file(file: &str) -> Self {
-        Self { file: file.into(), spot: Spot::Shifted { lines: 0, columns: 0 } }
+        Self { file: file.into(), offset: Offset::Exact { lines: 0, columns: 0 } }
     }
 
-    /// A text inside a node of another file: exact where it is written letter by letter, else the place of the node.
+    /// A text inside a node of another file: exact where it is verbatim there, else the location of the node.
     pub fn inside(node: &Node) -> Self {
-        let Place { file, line, column, length } = &node.place;
-        let shifted = |column: u32| Spot::Shifted { lines: line.saturating_sub(1), columns: column };
-        let somewhere = || Spot::Somewhere(node.place.clone());
-        let spot = match &node.value {
-            // The parser places a block at its first line of content, a text in quotation marks at the first of them.
-            Value::Scalar(Scalar { style: Style::Literal, .. }) => shifted(column.saturating_sub(1)),
+        let Location { file, line, column, length } = &node.location;
+        let exact = |column: u32| Offset::Exact { lines: line.saturating_sub(1), columns: column };
+        let unknown = || Offset::Unknown(node.location.clone());
+        let offset = match &node.value {
+            // The parser locates a block at its first line of content, a quoted text at its opening quote.
+            Value::Scalar(Scalar { style: Style::Literal, .. }) => exact(column.saturating_sub(1)),
             Value::Scalar(scalar) => match scalar.marks_around(*length) {
-                Some(0) => shifted(column.saturating_sub(1)),
-                Some(2) => shifted(*column),
-                Some(_) | None => somewhere(),
+                Some(0) => exact(column.saturating_sub(1)),
+                Some(2) => exact(*column),
+                Some(_) | None => unknown(),
             },
-            Value::Sequence(_) | Value::Mapping(_) => somewhere(),
+            Value::Sequence(_) | Value::Mapping(_) => unknown(),
         };
-        Self { file: file.clone(), spot }
+        Self { file: file.clone(), offset }
     }
 
     /// Lines counted from 1, columns from 0, as the parser counts them in the text alone.
-    fn place(&self, line: u32, column: u32, length: u32) -> Place {
-        match &self.spot {
-            Spot::Shifted { lines, columns } => Place {
+    fn location(&self, line: u32, column: u32, length: u32) -> Location {
+        match &self.offset {
+            Offset::Exact { lines, columns } => Location {
                 file: self.file.clone(),
                 line: line.saturating_add(*lines),
                 column: column.saturating_add(1).saturating_add(*columns),
                 length,
             },
-            Spot::Somewhere(place) => place.clone(),
+            Offset::Unknown(location) => location.clone(),
         }
     }
 }
 
-/// Reads one YAML document; an empty one is a null.
+/// Parses one YAML document; an empty one is null.
 pub fn parse(file: &str, text: &str) -> Result<Node, Diagnostics> {
     parse_at(&Origin::file(file), text)
 }
 
-/// Reads one YAML document that is part of a file.
+/// Parses one YAML document that is part of a file.
 pub fn parse_at(origin: &Origin, text: &str) -> Result<Node, Diagnostics> {
     build::build(origin, text)
 }

@@ -1,5 +1,5 @@
-//! The corpus under `tests/compose`: one directory per case, read as a user would name it, compared with what is kept
-//! beside it. `UPDATE_GOLDEN=1` writes anew what is compared.
+//! The golden corpus under `tests/compose`: one directory per case, resolved and compared with the expected output next to
+//! it. `UPDATE_GOLDEN=1` rewrites the expected output.
 //!
 //! A case may have a file `args` with `-f`, `--profile`, `--env NAME=VALUE`, `--env-file` and `--name`, one to a line.
 
@@ -74,7 +74,7 @@ fn virtual_request(case: &Path) -> Request {
     request(case, format!("/srv/{}", name(case)))
 }
 
-/// Compares a text with a kept one, or keeps it. An empty text has no file.
+/// Compares a text with its golden file, or writes it. An empty text has no file.
 fn golden(path: &Path, text: &str) -> Result<(), String> {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         if text.is_empty() {
@@ -89,7 +89,7 @@ fn golden(path: &Path, text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn every_case_resolves_to_what_is_kept_beside_it() {
+fn every_case_gives_its_expected_output() {
     let mut wrong = Vec::new();
     for case in cases() {
         let report = config(&virtual_request(&case), &memory(&case), Output::Yaml, Secrets::Hidden);
@@ -113,7 +113,7 @@ fn there_are_at_least_sixty_cases_that_resolve() {
 }
 
 #[test]
-fn what_config_prints_reads_back_as_the_same_deployment() {
+fn the_output_of_config_resolves_to_the_same_deployment() {
     for case in cases() {
         let Ok(first) = load(&virtual_request(&case), &memory(&case)) else { continue };
         let text = longshore_compose::print(&first, Output::Yaml, Secrets::Hidden, &Memory::default());
@@ -129,12 +129,12 @@ fn what_config_prints_reads_back_as_the_same_deployment() {
     }
 }
 
-/// What both must agree on.
+/// The parts that both programs must agree on.
 fn compared(spec: &ServiceSpec) -> serde_json::Value {
     let mut mounts = spec.mounts.clone();
     mounts.sort_by(|a, b| a.target.cmp(&b.target));
     for mount in &mut mounts {
-        // The older program writes options of short mounts that mean what is done anyway.
+        // Compose prints default options for mounts in short syntax.
         mount.options.clear();
     }
     serde_json::json!({
@@ -152,7 +152,7 @@ fn compared(spec: &ServiceSpec) -> serde_json::Value {
     })
 }
 
-/// How the other program is asked for one case.
+/// The arguments of `docker compose config` for one case.
 fn question(case: &Path, deployment: &str) -> serde_json::Value {
     let request = request(case, String::new());
     let mut args = vec!["-p".to_owned(), deployment.to_owned()];
@@ -167,7 +167,7 @@ fn question(case: &Path, deployment: &str) -> serde_json::Value {
     serde_json::json!({ "directory": directory, "args": args, "environment": environment })
 }
 
-/// Asks one question after another in one process: starting Python anew for each case would take a minute.
+/// Runs all cases in one process: starting Python for each case would take a minute.
 const DRIVER: &str = r#"
 import contextlib, io, json, os, sys
 from compose.cli.main import main
@@ -190,7 +190,7 @@ for question in json.load(sys.stdin):
 json.dump(answers, sys.stdout)
 "#;
 
-/// What the other program prints for each question; nothing where it refuses the file.
+/// The output for each case; `None` where the file is refused.
 fn ask(program: &Path, questions: &[serde_json::Value]) -> Vec<Option<String>> {
     let first = fs::read(program).unwrap_or_default();
     let first = String::from_utf8_lossy(first.split(|byte| *byte == b'\n').next().unwrap_or_default()).into_owned();
@@ -257,13 +257,13 @@ fn differences(case: &Path, ours: &DeploymentSpec, theirs: &DeploymentSpec) -> V
     found
 }
 
-/// Straight to the terminal: the harness would keep what a passing test prints to itself.
+/// Prints to the terminal directly, because the test harness hides the output of passing tests.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 #[test]
-fn docker_compose_agrees_where_it_takes_the_file() {
+fn docker_compose_gives_the_same_result_where_it_accepts_the_file() {
     let Some(program) = program() else {
         say("SKIPPED: docker-compose is not installed, so the comparison with it did not run");
         return;

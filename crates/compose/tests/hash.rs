@@ -1,4 +1,4 @@
-//! The spec hash: what does not matter does not change it, what matters always does.
+//! The spec hash: syntax and placement do not change it, any change of the container does.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ const BASE: &[(&str, &str)] = &[
     ("gpus", "[{count: 1}]"),
 ];
 
-/// The same keys with another meaning.
+/// The same keys with other values.
 const EDITS: &[(&str, &str)] = &[
     ("image", "web:2"),
     ("command", "[serve, --port, '81']"),
@@ -130,7 +130,7 @@ fn manifest(keys: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn every_single_edit_gives_a_hash_of_its_own() {
+fn every_single_edit_changes_the_hash() {
     let mut seen = BTreeMap::from([(hash(&manifest(BASE)), "the base".to_owned())]);
     for (key, value) in EDITS {
         let edited: Vec<(&str, &str)> =
@@ -141,7 +141,7 @@ fn every_single_edit_gives_a_hash_of_its_own() {
 }
 
 #[test]
-fn scale_placement_and_policy_leave_the_hash_alone() {
+fn scale_placement_and_policy_do_not_change_the_hash() {
     let keys: Vec<(&str, &str)> = BASE.iter().copied().filter(|(key, _)| *key != "volumes").collect();
     let base = hash(&manifest(&keys));
     for (key, value) in [
@@ -164,7 +164,7 @@ fn scale_placement_and_policy_leave_the_hash_alone() {
 }
 
 #[test]
-fn both_syntaxes_of_everything_agree() {
+fn short_and_long_syntax_give_the_same_hash() {
     let pairs = [
         ("command: 'a \"b c\"'", "command: [a, b c]"),
         ("environment: [A=1, B=]", "environment: {B: '', A: 1}"),

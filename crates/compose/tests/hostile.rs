@@ -1,4 +1,4 @@
-//! Input that means harm: nothing panics, hangs or takes more than a manifest is worth.
+//! Hostile input: no panic, no hang, and bounded time and memory.
 
 #[path = "../examples/hostile/attack.rs"]
 mod attack;
@@ -13,7 +13,7 @@ use std::{
 use longshore_compose::{Memory, Output, Request, Secrets, config, constraint, load_text, units, yaml};
 use proptest::prelude::*;
 
-/// Resolves files, prints whatever comes of it, and says how long it took.
+/// Resolves files; returns the printed result and the time it took.
 fn run(files: &[(&str, &str)]) -> (String, Duration) {
     let memory = Memory(files.iter().map(|(name, text)| (format!("/p/{name}"), (*text).to_owned())).collect());
     let request = Request { working_directory: "/p".to_owned(), ..Request::default() };
@@ -35,12 +35,12 @@ fn texts() -> Vec<String> {
     found
 }
 
-/// The debug build is some ten times slower than the binary users have, and this machine may be busy: the bound here only
-/// catches what grows without one. `cargo run --release --example hostile` measures against the real second.
+/// The debug build is about ten times slower than the release binary, and the machine may be busy: this bound only
+/// catches unbounded growth. `cargo run --release --example hostile` measures against the real limit of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn attacks_end_soon_and_are_answered() {
+fn attacks_are_resolved_or_refused_in_time() {
     for (name, text) in attack::attacks(30_000) {
         let (said, took) = run(&[("compose.yaml", &text)]);
         assert!(took < PATIENCE, "{name} took {took:?}");
@@ -49,7 +49,7 @@ fn attacks_end_soon_and_are_answered() {
 }
 
 #[test]
-fn files_that_name_each_other_without_end_are_answered() {
+fn files_that_refer_to_each_other_endlessly_are_refused_in_time() {
     let mut files = BTreeMap::new();
     for at in 0..400 {
         let text = format!("include: [f{}.yaml, f{}.yaml]\nservices: {{s{at}: {{image: a}}}}\n", at + 1, at + 2);
@@ -62,7 +62,7 @@ fn files_that_name_each_other_without_end_are_answered() {
     assert!(said.contains("error"), "{said}");
 }
 
-/// Two hundred files, each of them a bomb of aliases with so many levels.
+/// Two hundred files, each an alias bomb of that many levels.
 fn bombs(levels: usize) -> (String, Duration) {
     let mut bomb = "x-0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..levels {
@@ -77,7 +77,7 @@ fn bombs(levels: usize) -> (String, Duration) {
 }
 
 #[test]
-fn many_files_that_are_each_a_bomb_are_answered() {
+fn many_alias_bombs_are_refused_in_time() {
     for (levels, answer) in [(5, "the files of one deployment have more than"), (6, "expands to more than")] {
         let (said, took) = bombs(levels);
         assert!(took < PATIENCE, "{took:?}");
@@ -86,7 +86,7 @@ fn many_files_that_are_each_a_bomb_are_answered() {
 }
 
 #[test]
-fn one_env_file_in_thousands_of_services_is_answered() {
+fn one_env_file_in_thousands_of_services_is_resolved_in_time() {
     let big = format!("A={}\n", "x".repeat(1 << 20));
     let services: String =
         (0..1000).flat_map(|at| ["  s".to_owned(), at.to_string(), ": {image: a, env_file: e}\n".to_owned()]).collect();
@@ -94,7 +94,7 @@ fn one_env_file_in_thousands_of_services_is_answered() {
     assert!(said.contains("makes the deployment too large"), "{}", &said[..said.len().min(300)]);
 }
 
-/// Marks and words that matter to the parsers, to break texts with.
+/// Characters and words with a meaning in the parsers, to corrupt texts with.
 const SHARDS: [&str; 32] = [
     "${",
     "}",
@@ -149,7 +149,7 @@ proptest! {
         let (said, _) = run(&[("compose.yaml", &text), ("jaco.yaml", &text), (".env", &text)]);
         prop_assert!(!said.is_empty());
         if let Err(problems) = load_text("f", &text, "d", "default") {
-            prop_assert!(problems.iter().all(|found| found.place.line > 0 && found.place.column > 0));
+            prop_assert!(problems.iter().all(|found| found.location.line > 0 && found.location.column > 0));
             let _ = problems.to_json();
         }
     }
@@ -165,8 +165,8 @@ proptest! {
             let _ = units::parse_duration(&text);
             let _ = run(&[("compose.yaml", &format!("services: {{a: {{image: {text}}}}}")), (".env", &text)]);
             let key = serde_json::Value::from(text.clone()).to_string();
-            for place in ["command", "ports", "volumes", "healthcheck", "deploy", "environment", "mem_limit", "x-longshore"] {
-                let _ = load_text("f", &format!("services: {{a: {{image: a, {place}: [{key}]}}, b: {{{place}: {key}}}}}"), "d", "n");
+            for location in ["command", "ports", "volumes", "healthcheck", "deploy", "environment", "mem_limit", "x-longshore"] {
+                let _ = load_text("f", &format!("services: {{a: {{image: a, {location}: [{key}]}}, b: {{{location}: {key}}}}}"), "d", "n");
             }
         }
     }
@@ -214,7 +214,7 @@ const KEYS: [&str; 30] = [
     "pull_policy",
 ];
 
-/// JSON trees made of the words the readers look for.
+/// JSON trees of the keys that the readers know.
 fn tree() -> impl Strategy<Value = serde_json::Value> {
     const WORDS: [&str; 28] = [
         "mode",

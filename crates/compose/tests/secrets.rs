@@ -1,4 +1,4 @@
-//! A secret's value is printed to nobody who did not ask for it.
+//! Secret values are printed only on request.
 
 use longshore_compose::{Memory, Output, Request, Secrets, config};
 
@@ -18,7 +18,7 @@ secrets: {filed: {file: ./secret.txt}, variable: {environment: TOKEN}, kept: {ex
 }
 
 #[test]
-fn config_hides_secret_values_unless_asked() {
+fn config_hides_secret_values_by_default() {
     let (request, memory) = case();
     for output in [Output::Yaml, Output::Json] {
         let hidden = config(&request, &memory, output, Secrets::Hidden).text;
@@ -30,7 +30,7 @@ fn config_hides_secret_values_unless_asked() {
 }
 
 #[test]
-fn only_secrets_of_the_cluster_hold_a_service_back() {
+fn only_external_secrets_are_required_before_placement() {
     let (request, memory) = case();
     let loaded = longshore_compose::load(&request, &memory).unwrap_or_else(|problems| panic!("{problems}"));
     let required: Vec<&str> =
@@ -39,7 +39,7 @@ fn only_secrets_of_the_cluster_hold_a_service_back() {
 }
 
 #[test]
-fn a_secret_written_into_the_manifest_is_not_repeated_by_the_complaint() {
+fn the_error_about_an_inline_secret_does_not_repeat_it() {
     let problems = longshore_compose::load_text(
         "f",
         "services: {a: {image: a, secrets: [s]}}\nsecrets:\n  s:\n    content:\n      hunter2\n",

@@ -1,8 +1,9 @@
-//! Who belongs to the cluster, and who may ask it for something.
+//! Membership of nodes and access of API callers.
 //!
-//! Owns: seats of nodes, tokens that let nodes in, tokens of operators, and the commands that change them.
-//! Must not touch: secrets themselves. What is kept of a token is a digest, what is kept of a key is sealed.
-//! Invariant: a node without a seat is a stranger, whatever certificate it shows; a token lets in one node, once.
+//! Owns: node memberships, join tokens, operators' access tokens, and the commands that change them.
+//! Must not touch: secrets themselves. A token is stored as a digest, a key is stored sealed.
+//! Invariant: a node without a membership is not authenticated, whatever certificate it shows; a join token admits one
+//! node, once.
 
 use std::fmt;
 
@@ -11,46 +12,46 @@ use serde::{Deserialize, Serialize};
 use crate::{DeploymentName, MemberId, NamespaceName, NodeName, SecretName, Time, ids::name_ids};
 
 name_ids! {
-    /// The part of a token that may be seen.
+    /// The public part of a token.
     TokenId;
-    /// What is kept of something secret, or of a certificate: its SHA-256, in hexadecimal.
+    /// SHA-256 of a secret or of a certificate, in hexadecimal.
     Digest;
 }
 
-/// The cluster's own authority: it signs the certificate of every node.
+/// The cluster's certificate authority, which signs the certificate of every node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
     /// Its certificate, DER.
     pub certificate: Vec<u8>,
-    /// Its key, sealed with the cluster's key.
+    /// Its private key, sealed with the cluster's key.
     pub key: Sealed,
 }
 
-/// Something secret, unreadable without the cluster's key, which is never replicated.
+/// A secret encrypted with one of the cluster's keys; the keys themselves are never replicated.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Which of the cluster's keys opens it.
+    /// Number of the cluster key that decrypts it.
     pub key: u32,
     /// Nonce and ciphertext.
     pub bytes: Vec<u8>,
 }
 
-// Unreadable, and still nobody's business.
+// Ciphertext does not belong in logs either.
 impl fmt::Debug for Sealed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sealed(key {}, {} bytes)", self.key, self.bytes.len())
     }
 }
 
-/// What is sealed.
+/// Names a sealed value, for re-encryption after a key rotation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SealedThing {
-    /// The authority's key.
+pub enum SealedItem {
+    /// The certificate authority's private key.
     Authority,
     /// A version of a secret.
     Secret {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
@@ -59,43 +60,43 @@ pub enum SealedThing {
     },
 }
 
-/// A node's place in the cluster.
+/// A node that was admitted to the cluster, with the one certificate it is authenticated by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
-    /// The member it is, should it ever vote.
+pub struct NodeMembership {
+    /// Its member id in the control plane, should it ever vote.
     pub member: MemberId,
-    /// Where other members reach it.
+    /// Address other members reach it at.
     pub address: String,
-    /// The certificate it was given, DER.
+    /// The certificate issued to it, DER.
     pub certificate: Vec<u8>,
-    /// Digest of that certificate: the only one the node is known by.
+    /// Digest of that certificate; the node is authenticated by no other.
     pub fingerprint: Digest,
-    /// Of the key that certificate is for.
+    /// Digest of the public key in that certificate.
     pub key: Digest,
     /// Whether it may vote.
-    pub part: SeatPart,
-    /// The token that let it in; none for the founder.
+    pub part: NodeRole,
+    /// The join token it was admitted with; `None` for the node that bootstrapped the cluster.
     pub token: Option<TokenId>,
-    /// Of that token's secret part: only who has it may ask for the answer once more.
+    /// Digest of that token's secret part: a repeated join request must show the same secret to get the same answer.
     #[serde(default)]
     pub proof: Option<Digest>,
-    /// Since when.
+    /// When it was admitted.
     pub since: Time,
 }
 
 /// What a node may become in the control plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SeatPart {
-    /// It may be made a voter, and is then trusted with everything.
+pub enum NodeRole {
+    /// May become a voter, and then holds all state and keys.
     #[default]
     Server,
-    /// It runs work, and knows no more than that takes.
+    /// Runs replicas, and receives only what they need.
     Worker,
 }
 
-impl SeatPart {
-    /// The word for it.
+impl NodeRole {
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -104,39 +105,39 @@ impl SeatPart {
     }
 }
 
-/// Lets one node in, once.
+/// An unused join token; it admits one node, once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinGrant {
-    /// Of the token's secret part.
+    /// Digest of the token's secret part.
     pub digest: Digest,
     /// What the node may become.
-    pub part: SeatPart,
-    /// From then on it lets nobody in.
+    pub part: NodeRole,
+    /// Time from which it admits nobody.
     pub expires_at: Time,
 }
 
-/// A token of an operator.
+/// An API token of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessToken {
-    /// What people call it; the audit record does, too.
+    /// Its name, also in audit records.
     pub name: String,
-    /// Of its secret part.
+    /// Digest of its secret part.
     pub digest: Digest,
-    /// What it may be used for.
-    pub power: Power,
-    /// Where.
+    /// What its holder may do.
+    pub power: TokenRole,
+    /// Namespace and deployment it is limited to.
     pub scope: TokenScope,
-    /// From then on it opens nothing.
+    /// Time from which it is refused; `None` never expires.
     pub expires_at: Option<Time>,
-    /// Since when.
+    /// When it was issued.
     pub since: Time,
 }
 
-/// What a caller may do; each may do what those before it may.
+/// What a caller may do; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Power {
-    /// Look.
+pub enum TokenRole {
+    /// Read only.
     View,
     /// Change deployments.
     Deploy,
@@ -144,11 +145,11 @@ pub enum Power {
     Admin,
 }
 
-impl Power {
-    /// All of them.
+impl TokenRole {
+    /// Every variant, in order.
     pub const ALL: &[Self] = &[Self::View, Self::Deploy, Self::Admin];
 
-    /// The word for it.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::View => "view",
@@ -158,124 +159,128 @@ impl Power {
     }
 }
 
-/// Where a token counts; nothing named is everywhere.
+/// What a token is limited to; with neither part given it is valid for the whole cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenScope {
     /// Only in this namespace.
     pub namespace: Option<NamespaceName>,
-    /// Only for this deployment of it.
+    /// Only for this deployment of the namespace.
     pub deployment: Option<DeploymentName>,
 }
 
 impl TokenScope {
-    /// Whether nothing is outside of it.
-    pub const fn is_everywhere(&self) -> bool {
+    /// Whether it is limited to nothing.
+    pub const fn is_cluster_wide(&self) -> bool {
         self.namespace.is_none() && self.deployment.is_none()
     }
 
-    /// Whether a deployment is inside of it.
+    /// Whether it includes the deployment.
     pub fn covers(&self, namespace: &NamespaceName, deployment: &DeploymentName) -> bool {
         self.namespace.as_ref().is_none_or(|own| own == namespace)
             && self.deployment.as_ref().is_none_or(|own| own == deployment)
     }
 }
 
-/// One change of who belongs to the cluster and who may ask.
+/// One change of memberships, tokens, secrets or keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccessCommand {
-    /// The first node makes the cluster; on one that is made already it is refused.
-    Found {
-        /// Its authority.
+    /// The first node creates the cluster; refused where there is one already.
+    #[serde(rename = "found")]
+    Bootstrap {
+        /// The new cluster's certificate authority.
         authority: Authority,
         /// The first node.
         node: NodeName,
-        /// Its seat.
-        seat: Seat,
+        /// Its membership.
+        #[serde(rename = "seat")]
+        membership: NodeMembership,
     },
-    /// A cluster goes on from a backup or from the disk of one member: that one is the only server, and what others have
-    /// heard since counts as older.
-    BeginAgain {
-        /// The node.
+    /// The cluster continues from a backup or from the disk of one member. That member becomes the only server, and the
+    /// incarnation is raised, so that newer indices of the lost cluster count as older.
+    #[serde(rename = "begin_again")]
+    Recover {
+        /// The remaining server.
         node: NodeName,
-        /// Its seat.
-        seat: Seat,
+        /// Its membership.
+        #[serde(rename = "seat")]
+        membership: NodeMembership,
     },
-    /// A node may join.
+    /// A join token is created.
     GrantJoin {
         /// The token's id.
         id: TokenId,
-        /// The grant.
+        /// The unused join token.
         grant: JoinGrant,
     },
-    /// A node takes its seat, and the token that lets it in is used up. The same node asking again with the same key
-    /// finds itself seated; nobody else does.
+    /// A node joins and uses up its join token. The same node may repeat the request with the same key and gets the same
+    /// membership; for anybody else the token is used.
     Admit {
         /// The node.
         node: NodeName,
         /// The token.
         token: TokenId,
-        /// Of the token's secret part, as shown.
+        /// Digest of the secret part the node showed.
         digest: Digest,
-        /// Where it is reached.
+        /// Address it is reached at.
         address: String,
-        /// The certificate made for it, DER.
+        /// The certificate issued to it, DER.
         certificate: Vec<u8>,
-        /// Of that certificate.
+        /// Digest of that certificate.
         fingerprint: Digest,
-        /// Of the key it is for.
+        /// Digest of the public key in it.
         key: Digest,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// A node is reached elsewhere.
+    /// A node's address changes.
     Relocate {
         /// The node.
         node: NodeName,
-        /// Where.
+        /// The new address.
         address: String,
     },
-    /// An operator gets a token.
+    /// An API token is issued to an operator.
     IssueToken {
         /// Its id.
         id: TokenId,
         /// The token.
         token: AccessToken,
     },
-    /// A secret gets a version, with what is in it.
+    /// A secret gets a new version with its encrypted contents.
     StoreSecret {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
         /// Its version.
         version: u64,
-        /// What is in it.
+        /// The encrypted contents.
         contents: Sealed,
-        /// The only deployment that may use it; every one of the namespace unless named.
+        /// The only deployment that may use it; `None` is every one of the namespace.
         #[serde(default)]
         deployment: Option<DeploymentName>,
     },
-    /// A secret is removed, with all that was in it.
+    /// A secret and all its contents are removed.
     RemoveSecret {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
     },
-    /// From now on this one of the cluster's keys seals. Every server has it before anybody says so.
+    /// This cluster key encrypts from now on. It is proposed only after every server has the key.
     UseKey {
         /// Its number.
         key: u32,
     },
-    /// Something is sealed with a newer key.
+    /// A value is re-encrypted with a newer key.
     Reseal {
-        /// What.
-        what: SealedThing,
-        /// The same, sealed anew.
+        /// The value.
+        what: SealedItem,
+        /// The same contents, encrypted with the newer key.
         sealed: Sealed,
     },
-    /// A token opens nothing any more.
+    /// A token is revoked.
     RevokeToken {
         /// Its id.
         id: TokenId,

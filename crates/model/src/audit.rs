@@ -1,6 +1,6 @@
-//! Who did what, and when: the record operators read after the fact.
+//! The audit log: who changed what, and when.
 //!
-//! Owns: the closed list of actions worth a record, and the shape of one.
+//! Owns: the closed list of audited actions, and the record of one.
 //! Must not touch: contents. A record names its subject; secrets and manifests are never in it.
 
 use serde::{Deserialize, Serialize};
@@ -11,29 +11,29 @@ use crate::{NodeName, StateIndex, Time};
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
-    /// One of the leader's own loops.
+    /// One of the leader's own control loops.
     #[default]
     System,
-    /// A person or program, by the name of its token or its user on this machine.
+    /// A person or program, by the name of its token or of its local user.
     Operator(String),
     /// The agent of a node.
     Node(NodeName),
 }
 
-/// One thing done, or refused.
+/// One action that was carried out or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
-    /// Its place in the record: counted from 1, without gaps, older ones forgotten first.
+    /// Position in the log: counted from 1 without gaps; the oldest records are dropped first.
     pub number: u64,
-    /// The state it led to, or was refused in.
+    /// Index of the state it led to, or was refused in.
     pub index: StateIndex,
-    /// When.
+    /// Time of the change.
     pub at: Time,
-    /// Who.
+    /// Who asked for it.
     pub actor: Actor,
-    /// What.
+    /// What was asked for.
     pub action: AuditAction,
-    /// To whom: a printed name.
+    /// Printed name of what it concerns.
     pub subject: String,
     /// How it ended.
     pub outcome: AuditOutcome,
@@ -43,15 +43,15 @@ pub struct AuditEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
-    /// The state changed.
+    /// It changed the state.
     Done,
-    /// It was so already.
+    /// The state was so already.
     Unchanged,
-    /// It was refused, with this code.
+    /// It was refused with this code.
     Refused(String),
 }
 
-/// What was done.
+/// An audited action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditAction {
@@ -61,13 +61,13 @@ pub enum AuditAction {
     NodeJoined,
     /// A node's labels were changed.
     NodeLabelled,
-    /// Operators want something else of a node.
+    /// A node's intent was changed.
     NodeIntentSet,
-    /// A node is to be emptied.
+    /// A drain was requested.
     NodeDrained,
-    /// An operator said that a node is gone for good.
+    /// An operator confirmed that a node is lost for good.
     NodeConfirmedLost,
-    /// A node was found to do better or worse.
+    /// The failure detector changed a node's health.
     NodeHealthSet,
     /// The use of a degraded node was allowed or forbidden.
     NodeOverrideSet,
@@ -77,44 +77,49 @@ pub enum AuditAction {
     ServiceScaled,
     /// A deployment was removed.
     DeploymentRemoved,
-    /// An older manifest was put in force again.
+    /// A deployment was rolled back to an older revision.
     DeploymentRolledBack,
     /// A rollout was paused, resumed or promoted.
-    RolloutSteered,
+    #[serde(rename = "rollout_steered")]
+    RolloutControlled,
     /// A service was restarted on purpose.
     ServiceRestarted,
-    /// A command beside a replica was asked for, by somebody who may. Whether it could be started is not on record.
-    ExecAsked,
-    /// Everything the cluster knows, its keys included, was handed out.
+    /// An allowed caller requested a command in a replica. Whether it could be started is not recorded.
+    #[serde(rename = "exec_asked")]
+    ExecRequested,
+    /// A backup, which includes the cluster's keys, was handed out.
     BackupTaken,
-    /// A secret got a version.
+    /// A secret got a new version.
     SecretPut,
     /// A secret was removed.
     SecretRemoved,
-    /// Another of the cluster's keys seals from now on.
+    /// Another cluster key encrypts from now on.
     KeyRotated,
-    /// A namespace got a ceiling.
+    /// A namespace's quota was set.
     QuotaSet,
-    /// Services are to be evened out over the nodes.
-    EvenOutAsked,
-    /// The cluster was made.
-    ClusterFounded,
-    /// The cluster went on from a backup, or from the disk of one member.
-    ClusterBeganAgain,
-    /// A token was made that lets one node in.
+    /// Rebalancing of the spread of services was requested.
+    #[serde(rename = "even_out_asked")]
+    EvenOutRequested,
+    /// The cluster was created.
+    #[serde(rename = "cluster_founded")]
+    ClusterBootstrapped,
+    /// The cluster was recovered from a backup, or from the disk of one member.
+    #[serde(rename = "cluster_began_again")]
+    ClusterRecovered,
+    /// A join token was created.
     JoinGranted,
-    /// A node was let in.
+    /// A node was admitted with a join token.
     NodeAdmitted,
-    /// A node is reached elsewhere.
+    /// A node's address changed.
     NodeRelocated,
-    /// An operator got a token.
+    /// An API token was issued.
     TokenIssued,
     /// A token was revoked.
     TokenRevoked,
 }
 
 impl AuditAction {
-    /// Stable: operators filter by these words. Add words, never rename one.
+    /// Stable: operators filter by these names. Add names, never rename one.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ClusterConfigured => "cluster_configured",
@@ -129,17 +134,17 @@ impl AuditAction {
             Self::ServiceScaled => "service_scaled",
             Self::DeploymentRemoved => "deployment_removed",
             Self::DeploymentRolledBack => "deployment_rolled_back",
-            Self::RolloutSteered => "rollout_steered",
+            Self::RolloutControlled => "rollout_steered",
             Self::ServiceRestarted => "service_restarted",
-            Self::ExecAsked => "exec_asked",
+            Self::ExecRequested => "exec_asked",
             Self::BackupTaken => "backup_taken",
             Self::SecretPut => "secret_put",
             Self::SecretRemoved => "secret_removed",
             Self::KeyRotated => "key_rotated",
             Self::QuotaSet => "quota_set",
-            Self::EvenOutAsked => "even_out_asked",
-            Self::ClusterFounded => "cluster_founded",
-            Self::ClusterBeganAgain => "cluster_began_again",
+            Self::EvenOutRequested => "even_out_asked",
+            Self::ClusterBootstrapped => "cluster_founded",
+            Self::ClusterRecovered => "cluster_began_again",
             Self::JoinGranted => "join_granted",
             Self::NodeAdmitted => "node_admitted",
             Self::NodeRelocated => "node_relocated",

@@ -1,4 +1,4 @@
-//! What may be asked of the state machine.
+//! The commands of the state machine.
 //!
 //! Owns: the closed list of commands. Each carries everything it needs, its time included.
 //! Invariant: applying the same commands in the same order gives the same state, always.
@@ -11,176 +11,189 @@ use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
     NamespaceName, Node, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
     access::AccessCommand,
-    node::{Survey, UseDegraded},
+    node::{NodeFingerprint, UseDegraded},
     replica::Details,
     units,
 };
 
-/// One change asked for.
+/// One proposed change of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Sets the cluster's settings.
+    /// Sets the cluster's settings, whatever they were. Two of these at once lose one change: use
+    /// [`ChangeSettings`](Self::ChangeSettings) for requests.
     Configure(ClusterConfig),
-    /// A node joins, or reports itself anew.
+    /// Sets the cluster's settings if they are still the expected ones; otherwise it is refused as a conflict.
+    ChangeSettings {
+        /// The settings that the change was computed from.
+        expected: Box<ClusterConfig>,
+        /// The new settings.
+        config: Box<ClusterConfig>,
+    },
+    /// A node registers, or registers again.
     Join(Box<Node>),
-    /// Labels of a node; an empty value takes the label away.
+    /// Sets labels of a node; an empty value removes the label.
     Label {
         /// The node.
         node: NodeName,
         /// Labels to set.
         labels: BTreeMap<String, String>,
     },
-    /// What operators want of a node.
+    /// Sets what operators want of a node.
     SetIntent {
         /// The node.
         node: NodeName,
-        /// The wish. To remove a node this way asks nobody to leave it first.
+        /// The intent. `Removed` takes effect at once, without a drain.
         intent: Intent,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// A node shall be emptied, and perhaps leave.
+    /// A node is drained, and perhaps removed afterwards.
     Drain {
         /// The node.
         node: NodeName,
-        /// Until when jobs may finish.
+        /// Time until which jobs may finish.
         deadline: Option<Time>,
-        /// What follows.
+        /// What follows once the node is empty.
         then: AfterDrain,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// An operator says that a node that is away is gone for good.
+    /// An operator confirms that an unreachable node is lost for good.
     ConfirmLost {
         /// The node.
         node: NodeName,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// What was detected of a node.
+    /// The failure detector's verdict on a node.
     SetHealth {
         /// The node.
         node: NodeName,
-        /// How it does.
+        /// The health.
         health: Health,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// Whether a degraded node may be used.
+    /// Allows or forbids new work on a degraded node.
     SetUseDegraded {
         /// The node.
         node: NodeName,
-        /// The operator's word.
+        /// The operator's choice.
         use_degraded: UseDegraded,
     },
     /// A manifest becomes a deployment's next revision.
     Apply {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which deployment.
+        /// The deployment.
         deployment: DeploymentName,
         /// The resolved manifest.
         spec: Box<DeploymentSpec>,
     },
-    /// A service's count changes: a new revision that differs only there.
+    /// Changes a service's replica count: a new revision that differs only there.
     Scale {
-        /// Which service.
+        /// The service.
         group: GroupKey,
         /// The new count.
         replicas: u32,
     },
-    /// A deployment goes away.
+    /// Removes a deployment.
     Remove {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which deployment.
+        /// The deployment.
         deployment: DeploymentName,
     },
-    /// An older manifest is in force again, and rolled to.
+    /// Rolls a deployment back to an older revision.
     Rollback {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which deployment.
+        /// The deployment.
         deployment: DeploymentName,
-        /// Which of its kept manifests; `None` is the one a rollout came from, else the one in force before.
+        /// One of its stored revisions; `None` is the one a live rollout started from, else the one in force before.
         to: Option<RevisionNumber>,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// Something is said about a rollout under way.
-    Steer {
-        /// Scope.
+    /// Pauses, resumes or promotes a live rollout.
+    #[serde(rename = "steer")]
+    ControlRollout {
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which deployment's.
+        /// The deployment.
         deployment: DeploymentName,
-        /// What.
-        word: Steering,
-        /// When.
+        /// What to do with it.
+        #[serde(rename = "word")]
+        control: RolloutControl,
+        /// Time of the change.
         at: Time,
     },
-    /// Every replica of a service is replaced by another of the same, step by step; what was given up is tried again.
+    /// Replaces every replica of a service, step by step; replicas that were given up are tried again.
     Restart {
-        /// Which service.
+        /// The service.
         group: GroupKey,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// A secret gets a version.
+    /// A secret gets a new version.
     PutSecret {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
         /// Its version.
         version: u64,
     },
-    /// A namespace gets a ceiling.
+    /// Sets a namespace's quota.
     SetQuota {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// The ceiling.
+        /// The quota.
         quota: Quota,
     },
-    /// The spread of every service that allows it is evened out.
+    /// Requests a rebalance of the spread of every service that allows it.
     EvenOut,
-    /// Somebody asks for a command beside a replica. Changes nothing; it is on record that they did, before it starts.
-    NoteExec {
+    /// Records in the audit log, before it starts, that somebody runs a command in a replica. Changes nothing else.
+    #[serde(rename = "note_exec")]
+    RecordExec {
         /// Its service.
         group: GroupKey,
         /// Its slot.
         slot: SlotKey,
     },
-    /// Somebody asks for a backup. Changes nothing; it is on record that they did, before they get it.
-    NoteBackup,
-    /// Who belongs to the cluster, or may ask it for something, changes.
+    /// Records in the audit log, before it is handed out, that somebody takes a backup. Changes nothing else.
+    #[serde(rename = "note_backup")]
+    RecordBackup,
+    /// Changes memberships, tokens, secrets or keys.
     Access(Box<AccessCommand>),
-    /// What a node says it is and has, now that its agent has started again; what operators said of it stays.
+    /// Updates what a node reported about itself, after its agent restarted; what operators set stays.
     Refresh {
         /// The node.
         node: NodeName,
-        /// What it has.
-        survey: Box<Survey>,
+        /// Its platform, capacity, drivers and plugins.
+        #[serde(rename = "survey")]
+        fingerprint: Box<NodeFingerprint>,
     },
-    /// A pass's decisions.
+    /// Applies the plan of one scheduling pass.
     Commit(Box<Plan>),
-    /// What an agent saw.
+    /// Records an agent's observation of a replica.
     Observe(Observation),
 }
 
-/// What an operator says about a rollout.
+/// What an operator can do with a live rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Steering {
-    /// No new steps.
+pub enum RolloutControl {
+    /// Begin no new steps.
     Pause,
-    /// Go on.
+    /// Continue a paused rollout.
     Resume,
-    /// The first slots do well; the others may follow.
+    /// Accept the canary slots and continue with the others.
     Promote,
 }
 
-/// Ceilings of a namespace; absent is unlimited.
+/// Limits of a namespace; absent is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// Replicas.
@@ -204,7 +217,7 @@ pub enum QuotaDimension {
 }
 
 impl QuotaDimension {
-    /// The word in details and sentences.
+    /// The name in details and messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Replicas => "replicas",
@@ -213,7 +226,7 @@ impl QuotaDimension {
         }
     }
 
-    /// So much of it, in the unit people read: `3`, `512 MiB` or `1.5 cores`.
+    /// Formats an amount in its unit: `3`, `512 MiB` or `1.5 cores`.
     pub fn amount(self, amount: u64) -> String {
         match self {
             Self::Replicas => amount.to_string(),
@@ -223,7 +236,7 @@ impl QuotaDimension {
     }
 }
 
-/// What an agent saw of one generation and attempt.
+/// An agent's observation of one generation and attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The group.
@@ -234,16 +247,16 @@ pub struct Observation {
     pub generation: Generation,
     /// The attempt seen.
     pub attempt: Attempt,
-    /// When the generation seen was placed: a slot that has gone and is opened anew counts from one again, and what was seen
-    /// of its former life says nothing about this one. Absent in what was written before there was the field.
+    /// When the observed generation was placed. A slot that was closed and opened again counts generations from 1 again;
+    /// this time tells its incarnations apart. Absent in logs written before the field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed_at: Option<Time>,
     /// Its state.
     pub state: ReplicaState,
-    /// Why, where there is a why.
+    /// Why, where the state needs a reason.
     pub code: Option<RuntimeCode>,
-    /// Particulars.
+    /// Details of the code, by name.
     pub details: Details,
-    /// When, stamped by the leader.
+    /// The leader's time of the observation.
     pub at: Time,
 }

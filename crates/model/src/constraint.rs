@@ -1,28 +1,28 @@
-//! What a service demands of a node's attributes, already parsed.
+//! Parsed constraints on the attributes of nodes.
 //!
-//! Owns: the shape of a constraint.
-//! Must not touch: text (the `compose` room parses it) and truth (the `scheduler` room evaluates it).
+//! Owns: the types of a constraint.
+//! Must not touch: parsing (the `compose` crate) and evaluation (the `scheduler` crate).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A `regexp` that takes more memory than this, made ready, is refused: a megabyte is a thousand times what anybody
-/// writes by hand, and ten thousand services with a pattern each still fit into one server.
+/// Largest compiled size of a `regexp`: a mebibyte is a thousand times what a handwritten pattern takes, and ten
+/// thousand services with one pattern each still fit into one server.
 pub const PATTERN_LIMIT_BYTES: usize = 1 << 20;
 
 /// `attribute operator value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Constraint {
-    /// What is looked at.
+    /// The attribute of the node.
     pub attribute: Attribute,
     /// How it is compared.
     pub operator: Operator,
-    /// With what; empty for operators that take no value.
+    /// The operand; empty for operators that take none.
     pub value: String,
 }
 
-/// Something known of a node that can be compared with a text.
+/// An attribute of a node that can be compared with a text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribute {
@@ -47,7 +47,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// Whether every node has a value of its own, so that classes of equal nodes are no use.
+    /// Whether every node has a different value, so that grouping nodes into equal classes gains nothing.
     pub const fn is_unique(&self) -> bool {
         matches!(self, Self::Id | Self::Hostname | Self::Ip)
     }
@@ -85,19 +85,19 @@ pub enum Operator {
     Greater,
     /// Greater or equal.
     GreaterOrEqual,
-    /// The regular expression is found in the attribute.
+    /// The regular expression matches some part of the attribute.
     Regexp,
-    /// A comma list of version bounds holds, pre-releases kept apart.
+    /// Every version bound of a comma list holds; a pre-release matches only bounds that name one.
     Version,
-    /// A comma list of semantic version bounds holds, pre-releases ordered.
+    /// Every semantic version bound of a comma list holds; pre-releases are ordered below their release.
     Semver,
     /// The attribute, a comma list, contains every listed value.
     SetContains,
     /// It contains at least one of them.
     SetContainsAny,
-    /// The attribute is there.
+    /// The node has the attribute.
     IsSet,
-    /// The attribute is not there.
+    /// The node lacks the attribute.
     IsNotSet,
     /// The attribute equals one of a comma list.
     In,

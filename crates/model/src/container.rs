@@ -25,11 +25,11 @@ pub struct ContainerSpec {
     pub environment: BTreeMap<String, Option<String>>,
     /// Labels on the container.
     pub labels: BTreeMap<String, String>,
-    /// Probe that decides health.
+    /// The health check, where there is one.
     pub healthcheck: Option<Healthcheck>,
-    /// Signal that asks it to end.
+    /// Signal that asks it to stop, where not the image's.
     pub stop_signal: Option<String>,
-    /// Time it has to do so.
+    /// Time between that signal and SIGKILL.
     pub stop_grace_period: Option<Duration>,
     /// Log driver, where one is named.
     pub log_driver: Option<String>,
@@ -54,16 +54,16 @@ pub struct ContainerSpec {
     /// Domain name inside.
     #[serde(default)]
     pub domainname: Option<String>,
-    /// Switches that are on.
+    /// Boolean settings that are on.
     #[serde(default)]
     pub switches: BTreeSet<Switch>,
-    /// What it may do to the kernel.
+    /// Capabilities and security profiles.
     #[serde(default)]
     pub security: Security,
     /// What it shares with the host or with other containers.
     #[serde(default)]
     pub namespaces: Namespaces,
-    /// How names are resolved inside.
+    /// DNS settings.
     #[serde(default)]
     pub resolver: Resolver,
     /// Kernel limits beyond memory and CPU.
@@ -72,16 +72,16 @@ pub struct ContainerSpec {
     /// Devices of the host, each `host:container:permissions`.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// Accelerators asked of the engine.
+    /// Accelerators requested from the engine.
     #[serde(default)]
     pub device_requests: Vec<DeviceRequest>,
-    /// Secrets and configs shown as files.
+    /// Secrets and configs mounted as files.
     #[serde(default)]
     pub files: Vec<FileMount>,
     /// Runtime of the engine, where not its default.
     #[serde(default)]
     pub runtime: Option<String>,
-    /// When the image is fetched; `None` is when it is missing.
+    /// When the image is pulled; `None` is when it is missing.
     #[serde(default)]
     pub pull_policy: Option<PullPolicy>,
     /// Commands run inside after each start.
@@ -92,13 +92,13 @@ pub struct ContainerSpec {
     pub pre_stop: Vec<Hook>,
 }
 
-/// A yes-or-no setting of a container that is on.
+/// A boolean setting of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Switch {
-    /// A small init process reaps what the program leaves behind.
+    /// An init process reaps orphaned children.
     Init,
-    /// The root file system cannot be written.
+    /// The root file system is read-only.
     ReadOnly,
     /// All of the host's devices and capabilities.
     Privileged,
@@ -110,16 +110,16 @@ pub enum Switch {
     OomKillDisable,
 }
 
-/// What a container may do to the kernel.
+/// Capabilities and security profiles of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security {
     /// Capabilities added.
     pub cap_add: BTreeSet<String>,
     /// Capabilities dropped.
     pub cap_drop: BTreeSet<String>,
-    /// Labels and profiles.
+    /// `security_opt`: labels and profiles.
     pub options: BTreeSet<String>,
-    /// Rules for device nodes made later.
+    /// Cgroup rules for devices created after the start.
     pub device_cgroup_rules: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ pub struct Namespaces {
     pub cgroup_parent: Option<String>,
 }
 
-/// How names are resolved inside.
+/// DNS settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolver {
     /// Servers, in order.
@@ -170,7 +170,7 @@ pub struct Limits {
     pub cpu_shares: Option<u64>,
     /// Cores it is bound to.
     pub cpuset: Option<String>,
-    /// Likeliness to be killed for memory, -1000 to 1000.
+    /// Adjustment of the OOM score, -1000 to 1000.
     pub oom_score_adj: Option<i64>,
     /// Kernel parameters.
     pub sysctls: BTreeMap<String, String>,
@@ -183,29 +183,29 @@ pub struct Limits {
 /// A limit per process; -1 is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ulimit {
-    /// What the process may not pass.
+    /// The enforced limit.
     pub soft: i64,
-    /// What it may raise that to.
+    /// The value up to which the process may raise the soft limit.
     pub hard: i64,
 }
 
-/// Accelerators asked of the engine. How many are taken from a node is in the service's resources.
+/// Accelerators requested from the engine. How many count against the node is in the service's resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceRequest {
     /// Driver of the device, where one is named.
     pub driver: Option<String>,
-    /// How many; `None` is all there are, or those listed.
+    /// How many; `None` is all of them, or those in `ids`.
     pub count: Option<u64>,
-    /// Those wanted, where named.
+    /// The requested devices, where named.
     pub ids: Vec<String>,
-    /// What they must be able to do.
+    /// Capabilities they must have.
     pub capabilities: BTreeSet<String>,
     /// Options of the driver.
     pub options: BTreeMap<String, String>,
 }
 
-/// The host of the registry an image comes from, by the engines' rule: a first part with a dot or a colon, or `localhost`,
-/// is one.
+/// The registry host of an image reference, by the engines' rule: a first path segment that has a dot or a colon, or is
+/// `localhost`, is a host; without one it is `docker.io`.
 pub fn registry_of(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => host,
@@ -213,19 +213,19 @@ pub fn registry_of(image: &str) -> &str {
     }
 }
 
-/// The name a login for a registry is kept under, as a secret that no manifest can name.
-pub fn login_name(registry: &str) -> SecretName {
+/// Name of the secret that stores the login of a registry; no manifest can refer to a name with a colon.
+pub fn registry_login_secret(registry: &str) -> SecretName {
     format!("registry:{registry}").as_str().into()
 }
 
-/// A secret or config shown as a file.
+/// A secret or config mounted as a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileMount {
-    /// Where it appears.
+    /// Path in the container.
     pub target: String,
     /// Its name in the cluster.
     pub name: SecretName,
-    /// What it is.
+    /// Secret or config.
     pub kind: FileKind,
     /// Owner, where named.
     pub uid: Option<String>,
@@ -235,17 +235,17 @@ pub struct FileMount {
     pub mode: Option<u32>,
 }
 
-/// What a file shown to a container is.
+/// Kind of a mounted file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// Kept encrypted, never printed.
+    /// Stored encrypted, never printed.
     Secret,
-    /// Plain.
+    /// Stored as plain text.
     Config,
 }
 
-/// When the image is fetched.
+/// When the image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullPolicy {
@@ -257,7 +257,7 @@ pub enum PullPolicy {
     Never,
 }
 
-/// A command run inside a container at a turn of its life.
+/// A command run in a container after its start or before its stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
     /// Program and arguments.
@@ -266,16 +266,16 @@ pub struct Hook {
     pub user: Option<String>,
     /// Directory it runs in, where not the container's.
     pub working_dir: Option<String>,
-    /// Environment on top of the container's.
+    /// Variables added to the container's environment.
     pub environment: BTreeMap<String, Option<String>>,
-    /// Whether it has every privilege.
+    /// Whether it runs privileged.
     pub privileged: bool,
 }
 
-/// How health is probed.
+/// The health check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Healthcheck {
-    /// The probe as Compose writes it, `CMD`, `CMD-SHELL` or `NONE` first.
+    /// The probe in Compose's form, with `CMD`, `CMD-SHELL` or `NONE` first.
     pub test: Vec<String>,
     /// Time between probes.
     pub interval: Duration,
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_registry_is_told_from_the_name() {
+    fn the_registry_host_is_derived_from_the_image_reference() {
         assert_eq!(registry_of("nginx"), "docker.io");
         assert_eq!(registry_of("library/nginx:1"), "docker.io");
         assert_eq!(registry_of("127.0.0.1:5000/web"), "127.0.0.1:5000");

@@ -1,8 +1,7 @@
-//! Devices that are more than a number: groups of equal ones on a node, and what a replica asks of a group.
+//! Devices with attributes: groups of equal devices on a node, and a replica's request for some of a group.
 //!
 //! Owns: the identity `vendor/kind/name` of a group, and which groups a request names.
-//! Must not touch: truth of constraints (the `scheduler` room evaluates) and plain counts such as `gpu: 2`, which need
-//! none of this.
+//! Must not touch: evaluation of constraints (the `scheduler` crate), and plain counts such as `gpu: 2`.
 //! Invariant: the identity of a group has slashes and a plain kind has none, so both can be keys of one map.
 
 use std::{collections::BTreeMap, fmt};
@@ -11,21 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::Operator;
 
-/// How many were taken of each group, by its identity.
+/// Number of devices taken of each group, by its identity.
 pub type TakenDevices = BTreeMap<String, u64>;
 
-/// Devices of a node that are alike in everything.
+/// Devices of a node with the same vendor, kind, model and attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceGroup {
-    /// Who makes them, as `nvidia`.
+    /// Vendor, for example `nvidia`.
     pub vendor: String,
-    /// What they are, as `gpu`.
+    /// Kind, for example `gpu`.
     pub kind: String,
-    /// Their model, as `a100`.
+    /// Model, for example `a100`.
     pub name: String,
-    /// How many there are and work.
+    /// Number of working devices.
     pub count: u64,
-    /// What is known of each, as `memory` or `cuda`.
+    /// Attributes of each, for example `memory` or `cuda`.
     #[serde(default)]
     pub attributes: BTreeMap<String, String>,
 }
@@ -36,7 +35,7 @@ impl DeviceGroup {
         format!("{}/{}/{}", self.vendor, self.kind, self.name)
     }
 
-    /// What is known under a name. The parts of the identity can be asked for like the rest, and cannot be overruled.
+    /// The value of an attribute. `vendor`, `type` and `name` are the parts of the identity; attributes cannot override them.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         match name {
             "vendor" => Some(&self.vendor),
@@ -47,27 +46,27 @@ impl DeviceGroup {
     }
 }
 
-/// So many devices, all of one group, that a replica needs.
+/// A replica's request for a number of devices of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceRequest {
-    /// Who makes them; `None` is anybody.
+    /// Vendor; `None` is any.
     pub vendor: Option<String>,
-    /// What they are.
+    /// Kind.
     pub kind: String,
-    /// Their model; `None` is any.
+    /// Model; `None` is any.
     pub name: Option<String>,
     /// How many.
     pub count: u64,
-    /// All must hold of the group.
+    /// Constraints the group must satisfy.
     #[serde(default)]
     pub constraints: Vec<DeviceConstraint>,
-    /// What is liked or disliked of a group that serves.
+    /// Preferences among the groups that satisfy the constraints.
     #[serde(default)]
     pub affinities: Vec<DeviceAffinity>,
 }
 
 impl DeviceRequest {
-    /// Whether it names the group, constraints aside. Vendors disagree with themselves about case, so it does not count.
+    /// Whether it names the group, constraints aside. Case is ignored, because vendors use it inconsistently.
     pub fn names(&self, group: &DeviceGroup) -> bool {
         let part = |wanted: &Option<String>, found: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(found))
@@ -77,7 +76,7 @@ impl DeviceRequest {
             && part(&self.name, &group.name)
     }
 
-    /// `kind`, `vendor/kind` or `vendor/kind/name`, as it was written.
+    /// `kind`, `vendor/kind` or `vendor/kind/name`, as in the manifest.
     pub fn id(&self) -> String {
         let parts = [self.vendor.as_deref(), Some(&self.kind), self.name.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
@@ -94,23 +93,23 @@ impl fmt::Display for DeviceRequest {
     }
 }
 
-/// A liking for groups, or a dislike.
+/// A preference for or against groups.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceAffinity {
-    /// What is liked.
+    /// The groups it applies to.
     pub matches: DeviceConstraint,
-    /// How much, -100..=100.
+    /// -100 to 100; negative is against.
     pub weight: i32,
 }
 
-/// `attribute operator value`, asked of a group.
+/// `attribute operator value`, evaluated on a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceConstraint {
-    /// What is looked at, see [`DeviceGroup::attribute`].
+    /// The attribute, see [`DeviceGroup::attribute`].
     pub attribute: String,
     /// How it is compared.
     pub operator: Operator,
-    /// With what; empty for operators that take no value.
+    /// The operand; empty for operators that take none.
     pub value: String,
 }
 

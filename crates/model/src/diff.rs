@@ -1,7 +1,7 @@
-//! What one manifest changes of another, in the words of the manifest.
+//! The differences between two revisions of a deployment, in the manifest's field names.
 //!
-//! Owns: the shape of a comparison. Must not touch: comparing, which the `scheduler` room does.
-//! Invariant: only names of secrets can stand here; their contents are not part of a spec.
+//! Owns: the types of a comparison. Must not touch: comparing, which the `scheduler` crate does.
+//! Invariant: only names of secrets appear here; their contents are not part of a spec.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,40 +9,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::ServiceName;
 
-/// Two manifests of a deployment compared.
+/// Differences between two revisions of a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionDiff {
-    /// Every service of either.
+    /// Every service of either revision.
     pub services: BTreeMap<ServiceName, ServiceDiff>,
-    /// What differs outside of services: networks, volumes, routes. Nothing that runs is touched by it.
+    /// Differences outside of services: networks, volumes, routes. No running replica is affected.
     pub shared: Vec<FieldChange>,
 }
 
 impl RevisionDiff {
-    /// Whether both say the same.
+    /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty() && self.services.values().all(|service| *service == ServiceDiff::Unchanged)
     }
 }
 
-/// What becomes of one service.
+/// What happens to one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceDiff {
-    /// It is new.
+    /// It is only in the new revision.
     Added,
-    /// It goes.
+    /// It is only in the old revision.
     Removed,
-    /// It stays as it is.
+    /// It is the same in both.
     Unchanged,
-    /// What runs stays; only what is wanted of it changes.
+    /// Running replicas stay; only their desired count or policy changes.
     InPlace(Vec<FieldChange>),
-    /// What runs is replaced, step by step; a job is run again.
+    /// Running replicas are replaced, step by step; a job runs again.
     Destructive(Vec<FieldChange>),
 }
 
 impl ServiceDiff {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -53,7 +53,7 @@ impl ServiceDiff {
         }
     }
 
-    /// What differs, by name; empty where there is nothing to compare.
+    /// The fields that differ; empty for a service of one revision only.
     pub fn fields(&self) -> &[FieldChange] {
         match self {
             Self::Added | Self::Removed | Self::Unchanged => &[],
@@ -62,16 +62,16 @@ impl ServiceDiff {
     }
 }
 
-/// One value that differs.
+/// One field that differs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FieldChange {
-    /// Where it stands in a manifest, as `environment.LOG_LEVEL` or `deploy.replicas`.
+    /// Path in the manifest, for example `environment.LOG_LEVEL` or `deploy.replicas`.
     pub field: String,
-    /// What it was; `None` where it was not there.
+    /// Old value; `None` where it was absent.
     pub old: Option<String>,
-    /// What it is; `None` where it is gone.
+    /// New value; `None` where it is removed.
     pub new: Option<String>,
-    /// What it costs.
+    /// Whether replicas are recreated for it.
     pub effect: Effect,
 }
 
@@ -82,12 +82,12 @@ impl fmt::Display for FieldChange {
     }
 }
 
-/// What a change costs.
+/// Whether a change recreates replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Nothing is made anew.
+    /// Replicas stay.
     InPlace,
-    /// It is fixed when a replica is made, so each is made anew.
+    /// The field is fixed when a replica is created, so each replica is recreated.
     Recreates,
 }

@@ -1,7 +1,7 @@
-//! Emptying a node: what was asked, how it stands, and what is in the way.
+//! Draining a node: the request, its progress, and what blocks it.
 //!
-//! Owns: the record of a drain, kept with its node so that a new leader goes on with it.
-//! Must not touch: who moves where; the `scheduler` room decides.
+//! Owns: the record of a drain, stored with its node so that a new leader continues it.
+//! Must not touch: which replica moves where; the `scheduler` crate decides.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,73 +10,73 @@ use crate::{GroupKey, NodeName, Reason, RuntimeCode, SlotKey, Time, VolumeKey};
 /// A drain of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// When it was asked for; tells one drain of a node from the next.
+    /// When it was requested; identifies the drain among those of the node.
     pub since: Time,
-    /// Until when jobs may finish; `None` is as long as they take.
+    /// Time until which jobs may finish; `None` is unlimited.
     pub deadline: Option<Time>,
     /// What follows once the node is empty.
     pub then: AfterDrain,
-    /// How it stands.
+    /// Its progress.
     pub outcome: DrainOutcome,
-    /// What is still there and why: what blocks it, or after a timeout everything.
-    pub left: Vec<Remainder>,
+    /// Replicas still on the node: those that block it, or all of them after a timeout.
+    pub left: Vec<UndrainedReplica>,
 }
 
 /// What follows once a node is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterDrain {
-    /// It stays, empty, until it is wanted again.
+    /// It stays, empty, until an operator activates it again.
     #[default]
     Keep,
-    /// It leaves the cluster.
+    /// It is removed from the cluster.
     Remove,
 }
 
-/// How a drain stands.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DrainOutcome {
-    /// Work is moving away.
+    /// Replicas are moving away.
     #[default]
     UnderWay,
-    /// It took too long; the node stays as it is, and what can still move does.
+    /// The deadline passed. The node keeps what cannot move; what can still moves.
     TimedOut,
-    /// Nothing is left.
+    /// The node is empty.
     Done,
 }
 
-/// A replica that is still on a node to be emptied.
+/// A replica that is still on a draining node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remainder {
+pub struct UndrainedReplica {
     /// Its group.
     pub group: GroupKey,
     /// Its slot.
     pub slot: SlotKey,
-    /// What keeps it there.
-    pub why: Hindrance,
+    /// What keeps it on the node.
+    pub why: DrainBlocker,
 }
 
-/// What keeps a replica on a node to be emptied.
+/// What keeps a replica on a draining node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hindrance {
-    /// Its data is there.
+pub enum DrainBlocker {
+    /// Its data is on the node.
     Stateful {
-        /// The named volumes; a path of the host has no name.
+        /// Its named volumes; host paths are not listed.
         volumes: Vec<VolumeKey>,
     },
-    /// No other node takes it.
+    /// No other node can run it.
     NoNode(Reason),
-    /// It is a job that may finish.
+    /// It is a job that may run to its end.
     Finishing,
-    /// Its replacement does not run well yet.
+    /// Its replacement is not running yet.
     Moving,
-    /// It was told to stop and has not been seen to.
+    /// It shall stop and was not observed stopped yet.
     Stopping,
 }
 
-impl Hindrance {
+impl DrainBlocker {
     /// Stable: operators alert on these strings. Add codes, never rename one.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -89,20 +89,20 @@ impl Hindrance {
     }
 }
 
-/// Whether work is taken off nodes that are down.
+/// Whether replicas on nodes that are down are replaced elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evacuation {
-    /// It is.
+    /// They are replaced.
     #[default]
     Free,
-    /// Too many are gone at once: it is more likely us than them.
+    /// They are not: so many nodes are gone at once that a failure on the control plane's side is more likely.
     Paused {
-        /// Since when.
+        /// When the pause began.
         since: Time,
-        /// The nodes that were suspect or down then.
+        /// The nodes that were suspect or down at that time.
         gone: Vec<NodeName>,
-        /// Of how many.
+        /// Number of all nodes at that time.
         nodes: u32,
     },
 }
@@ -111,24 +111,24 @@ pub enum Evacuation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodePlan {
-    /// A drain stands otherwise than was known.
+    /// Updates the progress of a drain.
     Drain {
         /// The node.
         node: NodeName,
-        /// Which of its drains.
+        /// When the drain was requested.
         since: Time,
-        /// How it stands.
+        /// Its progress.
         outcome: DrainOutcome,
-        /// What is left.
-        left: Vec<Remainder>,
+        /// Replicas still on the node.
+        left: Vec<UndrainedReplica>,
     },
-    /// Work is no longer taken off nodes that are down, or is again.
+    /// Pauses or resumes the replacement of replicas on nodes that are down.
     Evacuation(Evacuation),
-    /// A node that was removed is no longer kept in the books.
+    /// Deletes the record of a removed node.
     Forget {
         /// The node.
         node: NodeName,
-        /// When it was removed; one of that name that was removed later is another one.
+        /// When it was removed; a node of the same name removed at another time is a different one.
         removed_at: Time,
     },
 }

@@ -1,7 +1,7 @@
-//! What the state machine says has changed. Views and watchers live on these alone.
+//! The events of the state machine, the only input of views and watchers.
 //!
 //! Owns: the closed list of events.
-//! Invariant: feeding all events of a state to an empty view gives the same view as following it from the start.
+//! Invariant: applying all events of a state to an empty view gives the same view as following the state from its start.
 
 use std::{net::Ipv6Addr, sync::Arc};
 
@@ -14,123 +14,126 @@ use crate::{
     command::Quota,
     rebalance::Move,
     replica::{Collected, Details, Rescheduled},
-    rollout::{Rolling, Step},
+    rollout::{RolloutPosition, Step},
     volume::Volume,
 };
 
-/// One change that happened.
+/// One change of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Settings changed.
     Configured(ClusterConfig),
-    /// A node is new, or anything about it changed.
+    /// A node was added or changed.
     NodeChanged(Arc<Node>),
-    /// A node is gone for good.
+    /// A node left the cluster.
     NodeGone(NodeName),
-    /// A node that is gone is still kept in the books; told after it went.
+    /// The record of a removed node exists; follows [`Event::NodeGone`].
     NodeRemoved {
-        /// Which.
+        /// The node.
         node: NodeName,
-        /// When it went.
+        /// When it was removed.
         at: Time,
     },
-    /// A node that was gone is no longer kept in the books.
+    /// The record of a removed node was deleted.
     NodeForgotten(NodeName),
-    /// Work is no longer taken off nodes that are down, or is again.
+    /// Replacement of replicas on nodes that are down was paused or resumed.
     EvacuationChanged(Evacuation),
-    /// A service is new, or its spec changed.
+    /// A service was added, or its spec changed.
     GroupChanged {
-        /// Which.
+        /// The group.
         group: GroupKey,
         /// Its revision.
         revision: RevisionNumber,
         /// Its spec.
         spec: Arc<ServiceSpec>,
-        /// Next index of its counter.
+        /// The next slot index.
         next_index: SlotIndex,
-        /// How often it was restarted on purpose.
+        /// Number of requested restarts.
         #[serde(default)]
         restart_epoch: u32,
-        /// How it stands in the rollout of its deployment.
-        #[serde(default)]
-        rolling: Rolling,
+        /// Its position in the rollout of its deployment.
+        #[serde(default, rename = "rolling")]
+        rollout_position: RolloutPosition,
     },
-    /// A group stands elsewhere in the rollout of its deployment.
-    GroupRolls {
-        /// Which.
+    /// A group's position in the rollout of its deployment changed.
+    #[serde(rename = "group_rolls")]
+    GroupRolloutChanged {
+        /// The group.
         group: GroupKey,
-        /// How it stands.
-        rolling: Rolling,
+        /// The new position.
+        #[serde(rename = "rolling")]
+        rollout_position: RolloutPosition,
     },
-    /// A rollout began, or is in another state.
+    /// A rollout began or changed its state.
     RolloutChanged {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which deployment.
+        /// The deployment.
         deployment: DeploymentName,
         /// The rollout.
         rollout: Arc<Rollout>,
     },
-    /// A deployment is gone, and with it the record of its last rollout.
+    /// A deployment was removed, together with the record of its last rollout.
     DeploymentGone {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// Which.
+        /// The deployment.
         deployment: DeploymentName,
     },
-    /// A service is no longer wanted; its slots may linger until they are closed.
-    GroupUnwanted(GroupKey),
-    /// A group has no slots left and is forgotten.
+    /// A service was removed from its deployment; its slots exist until their replicas have stopped.
+    #[serde(rename = "group_unwanted")]
+    GroupRemoved(GroupKey),
+    /// A removed group has no slots left and was deleted.
     GroupGone(GroupKey),
-    /// A slot exists.
+    /// A slot was created.
     SlotOpened {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
-        /// Its newest generation, 0 for a new slot; the next one counts on from it even if none is left.
+        /// Its newest generation, 0 for a new slot; the next one continues from it even if no replica is left.
         #[serde(default)]
         newest: Generation,
-        /// When it was last moved to even the load.
+        /// When it was last moved by a rebalance.
         #[serde(default)]
         moved_at: Option<Time>,
     },
-    /// A slot's part in a rollout began or ended.
+    /// A slot's rollout step began or ended.
     SlotStepped {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
-        /// Its part.
+        /// The step.
         step: Step,
     },
-    /// A slot has no node, for this reason.
+    /// A slot could not be placed.
     SlotWaits {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Particulars.
+        /// Details of the code, by name.
         details: Details,
     },
-    /// A slot is no longer wanted; its generations shall stop.
+    /// A slot is being removed; its generations shall stop.
     SlotClosing {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
     },
-    /// A slot is gone.
+    /// A slot was deleted.
     SlotGone {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
     },
-    /// A generation got a node.
+    /// A generation was placed on a node.
     Placed {
         /// The group.
         group: GroupKey,
@@ -138,15 +141,17 @@ pub enum Event {
         slot: SlotKey,
         /// The generation.
         generation: Generation,
-        /// Where and with what.
+        /// Node, address and reservation.
         assignment: Assignment,
     },
-    /// A generation was placed to even the load; told after its placement.
+    /// A generation was placed by a rebalance; follows its [`Event::Placed`].
     Rebalanced(Arc<Move>),
-    /// A group's spread is to be evened out.
-    EvenOutAsked(GroupKey),
-    /// A group's spread is as even as it can be.
-    EvenedOut(GroupKey),
+    /// A rebalance of a group's spread was requested.
+    #[serde(rename = "even_out_asked")]
+    EvenOutRequested(GroupKey),
+    /// The requested rebalance of a group's spread is complete: no move improves it.
+    #[serde(rename = "evened_out")]
+    EvenOutDone(GroupKey),
     /// A generation shall stop.
     Stopping {
         /// The group.
@@ -156,7 +161,7 @@ pub enum Event {
         /// The generation.
         generation: Generation,
     },
-    /// A generation is started once more.
+    /// A generation is restarted on its node.
     Restarting {
         /// The group.
         group: GroupKey,
@@ -167,23 +172,23 @@ pub enum Event {
         /// The attempt that begins.
         attempt: Attempt,
     },
-    /// A slot's moves after used-up restarts, all that still count.
+    /// A slot's moves after exhausted restarts, all that still count.
     Rescheduled {
         /// The group.
         group: GroupKey,
         /// The slot.
         slot: SlotKey,
-        /// The moves, oldest first; none once they are forgiven.
+        /// The moves, oldest first; empty once the count is reset.
         moves: Vec<Rescheduled>,
     },
-    /// What is no longer kept of a job's replicas.
+    /// Finished replicas of a job were garbage-collected.
     Collected {
         /// The group.
         group: GroupKey,
-        /// All of it.
+        /// The totals so far.
         collected: Collected,
     },
-    /// A generation was seen in another state.
+    /// A generation was observed in another state.
     Observed {
         /// The group.
         group: GroupKey,
@@ -195,19 +200,19 @@ pub enum Event {
         attempt: Attempt,
         /// Its state.
         state: ReplicaState,
-        /// Why.
+        /// Why, where the state needs a reason.
         code: Option<RuntimeCode>,
-        /// Particulars.
+        /// Details of the code, by name.
         details: Details,
-        /// Failures since it last ran well.
+        /// Failures since it last ran for the monitor time.
         failures: u32,
-        /// When.
+        /// Time of the change.
         at: Time,
-        /// The generation that had replaced it by the time it was heard of again.
-        #[serde(default)]
-        rival: Option<Generation>,
+        /// The generation that had replaced it by the time its lost node reported it again.
+        #[serde(default, rename = "rival")]
+        replaced_by: Option<Generation>,
     },
-    /// A generation was seen stopped: what it occupied is free.
+    /// A generation was observed stopped; its resources are free.
     Released {
         /// The group.
         group: GroupKey,
@@ -215,59 +220,61 @@ pub enum Event {
         slot: SlotKey,
         /// The generation.
         generation: Generation,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// A service failed on a node; five within five minutes make the node faulty for it.
+    /// A service failed on a node; enough failures within `faulty_window` make the node faulty for it.
     FailureCounted {
         /// The group.
         group: GroupKey,
         /// The node it happened on.
         node: NodeName,
-        /// When.
+        /// Time of the change.
         at: Time,
     },
-    /// An address was given back and rests before another replica may get it.
-    AddressResting {
+    /// An address was released; no other replica gets it during `address_cooldown`.
+    #[serde(rename = "address_resting")]
+    AddressCoolingDown {
         /// The node whose range it is from.
         node: NodeName,
         /// The address.
         address: Ipv6Addr,
-        /// Since when.
+        /// When it was released.
         since: Time,
     },
-    /// A volume came to exist.
-    VolumeMade(Volume),
-    /// A volume is gone.
+    /// A volume was created.
+    #[serde(rename = "volume_made")]
+    VolumeCreated(Volume),
+    /// A volume was removed.
     VolumeGone(VolumeKey),
-    /// A secret has a version.
+    /// A secret got a new version.
     SecretSet {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
         /// Its version.
         version: u64,
     },
-    /// A secret is gone.
+    /// A secret was removed.
     SecretGone {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
         /// Its name.
         name: SecretName,
     },
-    /// Who belongs to the cluster, or may ask it for something, is not who it was.
+    /// Memberships, tokens or keys changed.
     AccessChanged,
-    /// A namespace has a ceiling.
+    /// A namespace's quota was set.
     QuotaSet {
-        /// Scope.
+        /// The namespace.
         namespace: NamespaceName,
-        /// The ceiling.
+        /// The quota.
         quota: Quota,
     },
 }
 
-/// What an event is about.
+/// What an event concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// Nodes, volumes, settings.
@@ -279,7 +286,7 @@ pub enum Subject<'a> {
 }
 
 impl Event {
-    /// The deployment it is about, where it is about one.
+    /// The deployment it concerns; `None` for events of the cluster.
     pub const fn deployment(&self) -> Option<(&NamespaceName, &DeploymentName)> {
         match self.subject() {
             Subject::Cluster => None,
@@ -288,12 +295,12 @@ impl Event {
         }
     }
 
-    /// What it is about.
+    /// What it concerns.
     pub const fn subject(&self) -> Subject<'_> {
         match self {
             Self::GroupChanged { group, .. }
-            | Self::GroupRolls { group, .. }
-            | Self::GroupUnwanted(group)
+            | Self::GroupRolloutChanged { group, .. }
+            | Self::GroupRemoved(group)
             | Self::GroupGone(group)
             | Self::SlotOpened { group, .. }
             | Self::SlotStepped { group, .. }
@@ -307,8 +314,8 @@ impl Event {
             | Self::Collected { group, .. }
             | Self::Observed { group, .. }
             | Self::Released { group, .. }
-            | Self::EvenOutAsked(group)
-            | Self::EvenedOut(group)
+            | Self::EvenOutRequested(group)
+            | Self::EvenOutDone(group)
             | Self::FailureCounted { group, .. } => Subject::Service(group),
             Self::RolloutChanged { namespace, deployment, .. } | Self::DeploymentGone { namespace, deployment } => {
                 Subject::Deployment(namespace, deployment)
@@ -319,10 +326,10 @@ impl Event {
             | Self::NodeRemoved { .. }
             | Self::NodeForgotten(_)
             | Self::EvacuationChanged(_)
-            | Self::AddressResting { .. }
-            // Told anew it outlives the service it was about: the node it led to remembers it.
+            | Self::AddressCoolingDown { .. }
+            // The destination node keeps the move's time, so a replay emits this event even after the service is gone.
             | Self::Rebalanced(_)
-            | Self::VolumeMade(_)
+            | Self::VolumeCreated(_)
             | Self::VolumeGone(_)
             | Self::SecretSet { .. }
             | Self::SecretGone { .. }

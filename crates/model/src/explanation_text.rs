@@ -1,7 +1,7 @@
-//! Why nothing fits, as a sentence.
+//! The text of an [`Explanation`].
 //!
-//! Owns: the words that explain a refusal to a person.
-//! Must not touch: the refusal and its numbers.
+//! Owns: the sentence shown to people when no node fits.
+//! Must not touch: the refusals and their numbers.
 
 use std::fmt;
 
@@ -27,12 +27,12 @@ fn sentence(explanation: &Explanation) -> String {
     let plural = if nodes == 1 { "node" } else { "nodes" };
     match (&explanation.nearest, nodes) {
         (_, 0) => "there are no nodes".to_owned(),
-        (Some(nearest), _) => format!("{fits} of {nodes} {plural} fit: {}", miss(nearest)),
+        (Some(nearest), _) => format!("{fits} of {nodes} {plural} fit: {}", near_miss_text(nearest)),
         (None, _) => format!("{fits} of {nodes} {plural} fit"),
     }
 }
 
-/// Pinned hosts wait for each other: some may fit, so what is told is which do not, and what the nearest of them lacks.
+/// Pinned hosts are used all or none, and some may fit: names those that do not, and what the nearest of them lacks.
 fn hosts_missing(explanation: &Explanation) -> Option<String> {
     let missing = &explanation.missing;
     if missing.is_empty() {
@@ -40,11 +40,11 @@ fn hosts_missing(explanation: &Explanation) -> Option<String> {
     }
     let names: Vec<&str> = missing.iter().map(NodeName::as_str).collect();
     let near = explanation.nearest.as_ref().filter(|nearest| missing.contains(&nearest.node));
-    let near = near.map(|nearest| format!(": {}", miss(nearest))).unwrap_or_default();
+    let near = near.map(|nearest| format!(": {}", near_miss_text(nearest))).unwrap_or_default();
     Some(format!("pinned hosts that cannot be used are {}{near}", names.join(", ")))
 }
 
-/// A volume's home that is away is what it waits for; what other nodes lack is beside the point.
+/// Where a volume's home node is offline, only that matters; what other nodes lack is left out.
 fn home_offline(explanation: &Explanation) -> Option<String> {
     if explanation.reason != Reason::VolumeHomeNodeOffline {
         return None;
@@ -53,10 +53,10 @@ fn home_offline(explanation: &Explanation) -> Option<String> {
     lacks.iter().find(|lack| lack.reason() == explanation.reason).map(ToString::to_string)
 }
 
-fn miss(nearest: &NearMiss) -> String {
+fn near_miss_text(nearest: &NearMiss) -> String {
     let mut lacks = nearest.lacks.iter();
     let Some(first) = lacks.next() else { return format!("{} came closest", nearest.node) };
-    lacks.fold(first.about(&nearest.node), |text, lack| format!("{text}, and {lack}"))
+    lacks.fold(first.sentence_about(&nearest.node), |text, lack| format!("{text}, and {lack}"))
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_speaks_for_itself_and_no_nodes_is_said_plainly() {
+    fn a_refusal_before_any_node_and_an_empty_cluster_have_their_own_sentence() {
         let gated = Explanation {
             gate: Some(Refusal::SecretsMissing { names: vec!["db-pass".into()] }),
             ..explanation(3, vec![])

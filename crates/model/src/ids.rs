@@ -1,7 +1,7 @@
-//! Newtype ids. A name or number of one kind can never be passed where another is meant.
+//! Newtype ids. A name or number of one kind cannot be passed where another is expected.
 //!
-//! Owns: how an id looks, sorts and prints.
-//! Must not touch: what the id stands for.
+//! Owns: representation, order and printing of ids.
+//! Must not touch: what the id refers to.
 
 use std::fmt;
 
@@ -81,12 +81,12 @@ name_ids! {
     VolumeName;
     /// A secret or config object of a namespace.
     SecretName;
-    /// A set of nodes that only the work asking for it may use.
+    /// A set of nodes that only services naming it may use.
     PoolName;
 }
 
 number_ids! {
-    /// Joining order of a node, never reused; picks its address range.
+    /// Joining order of a node, never reused; determines its address range.
     NodeNumber(u32);
     /// Position of a replica in its service, from a counter that never goes back.
     SlotIndex(u32);
@@ -96,16 +96,16 @@ number_ids! {
     Attempt(u32);
     /// One accepted manifest of a deployment, counted from 1.
     RevisionNumber(u64);
-    /// One change of a deployment on its way, counted from 1.
+    /// One rollout of a deployment, counted from 1.
     RolloutNumber(u64);
-    /// How many commands the state machine has applied.
+    /// Number of commands the state machine has applied.
     StateIndex(u64);
-    /// A member of the control plane, voting or learning; never given out twice, so that a vote cannot be cast twice.
+    /// A member of the control plane, voter or learner; never reused, so that no vote can be cast twice.
     MemberId(u64);
 }
 
 impl NamespaceName {
-    /// The namespace everything lives in unless said otherwise.
+    /// The namespace of everything that names none.
     pub fn default_namespace() -> Self {
         Self::from("default")
     }
@@ -118,7 +118,7 @@ impl PoolName {
     }
 }
 
-/// A service of a deployment of a namespace: the unit that is counted, spread and rolled together.
+/// A service of a deployment of a namespace: the unit that is scaled, spread and rolled out together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GroupKey {
     /// Scope of the names below.
@@ -131,7 +131,7 @@ pub struct GroupKey {
 
 impl GroupKey {
     /// Another service of the same deployment.
-    pub fn beside(&self, service: &ServiceName) -> Self {
+    pub fn sibling(&self, service: &ServiceName) -> Self {
         Self { service: service.clone(), ..self.clone() }
     }
 }
@@ -149,15 +149,15 @@ impl fmt::Display for GroupKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotKey {
-    /// The n-th replica ever made.
+    /// By counter, never reused.
     Index(SlotIndex),
-    /// The replica of that node.
+    /// By node, for a global service.
     Node(NodeName),
 }
 
 impl SlotKey {
-    /// The replica's printed id, `<deployment>-<service>-<index or node>`.
-    pub fn printed(&self, group: &GroupKey) -> String {
+    /// The replica's id in the API and in tables, `<deployment>-<service>-<index or node>`.
+    pub fn replica_id(&self, group: &GroupKey) -> String {
         match self {
             Self::Index(index) => format!("{group}-{index}"),
             Self::Node(node) => format!("{group}-{node}"),

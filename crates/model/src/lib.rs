@@ -1,10 +1,13 @@
 //! The nouns of Longshore: ids, specs, entities, states, reasons, commands, events and plans.
 //!
-//! Owns: every type that two rooms share.
-//! Must not touch: logic, IO, clocks. A method here may name, compare or print a value, never decide anything.
-//! Invariant: everything is serde-serialisable with named fields, so that old data stays readable.
+//! Owns: every type that two crates share.
+//! Must not touch: logic, IO, clocks. A method here may parse, compare or print a value, never decide anything.
+//! Invariant: every stored type is serialised with named fields, and a renamed field or variant keeps its stored name
+//! with `serde(rename)`, so that old data stays readable.
 
 pub mod access;
+pub mod agent_protocol;
+pub mod api_error_code;
 pub mod audit;
 pub mod command;
 pub mod config;
@@ -16,23 +19,26 @@ pub mod drain;
 pub mod event;
 mod explanation_text;
 pub mod ids;
-pub mod making;
 pub mod node;
+pub mod placement_spec;
 pub mod plan;
 pub mod policy;
 pub mod reason;
 pub mod reason_text;
 pub mod rebalance;
 pub mod replica;
-pub mod request;
+pub mod restart_fingerprint;
 pub mod rollout;
 pub mod service;
+pub mod settings;
+pub mod suggest;
 pub mod time;
 pub mod units;
 pub mod volume;
-pub mod wish;
-pub mod work;
+mod yes_no;
 
+pub use agent_protocol::{Cursor, Desired, Heartbeat, ReplicaKey, ReplicaReport, Report, Work, WorkFeed};
+pub use api_error_code::ApiErrorCode;
 pub use audit::{Actor, AuditAction, AuditEvent, AuditOutcome};
 pub use command::{Command, Observation};
 pub use config::ClusterConfig;
@@ -48,9 +54,7 @@ pub use node::{Capacity, Driver, Health, Intent, Node, Platform, Role};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
 pub use reason::{Reason, RuntimeCode, SkipReason};
 pub use reason_text::Refusal;
-pub use replica::{Assignment, DeploymentStatus, ReplicaState, Slot, Terms};
-pub use request::RequestCode;
+pub use replica::{Assignment, DeploymentStatus, ReplicaState, Reservation, Slot};
 pub use rollout::{DeploymentPlan, Rollout, RolloutState};
 pub use service::{DeploymentSpec, PlacementSpec, ServiceKind, ServiceSpec, Strategy};
 pub use time::Time;
-pub use work::{Cursor, Desired, Heartbeat, Report, Sighting, Work, WorkFeed, WorkKey};

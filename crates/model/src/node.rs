@@ -1,6 +1,6 @@
-//! A machine of the cluster: what it is, what it has, what the operator wants of it, how it is doing.
+//! A machine of the cluster: its platform, capacity, intent and health.
 //!
-//! Owns: the node's own facts. What runs on it is known by the replicas.
+//! Owns: the node's own properties. Which replicas run on it is recorded with the replicas.
 //! Invariant: intent is written by operators and health by detection; neither can overwrite the other.
 
 use std::{
@@ -27,35 +27,35 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Labels reported by the container engine.
     pub engine_labels: BTreeMap<String, String>,
-    /// Voter or mere worker.
+    /// Whether it belongs to the control plane.
     pub role: Role,
     /// The pool it belongs to.
     pub pool: PoolName,
     /// Operating system and processor.
     pub platform: Platform,
-    /// What it can start replicas with.
+    /// Drivers it can start replicas with.
     pub drivers: BTreeSet<Driver>,
     /// Installed plugins, each `volume/x`, `network/x` or `log/x`.
     pub plugins: BTreeSet<String>,
-    /// What the machine has.
+    /// Capacity of the machine.
     pub capacity: Capacity,
-    /// What the host keeps for itself.
+    /// Part of the capacity that is reserved for the host.
     pub reserved: Capacity,
-    /// What operators want.
+    /// Set by operators.
     pub intent: Intent,
-    /// What was detected.
+    /// Set by the failure detector.
     pub health: Health,
-    /// An operator's word that a degraded node may be used all the same.
+    /// An operator's override that allows new work while it is degraded.
     pub use_degraded: UseDegraded,
     /// Whether it can reach its overlay peers.
     pub overlay: Overlay,
     /// When its health last changed.
     #[serde(default)]
     pub health_since: Time,
-    /// When an operator said that it is gone for good; forgotten when it is heard of again.
+    /// When an operator confirmed that it is lost for good; cleared when it reports again.
     #[serde(default)]
     pub confirmed_lost: Option<Time>,
-    /// How it is being emptied, while it is, and afterwards until it is wanted again.
+    /// Its drain, kept after completion until the node is active again.
     #[serde(default)]
     pub drain: Option<Drain>,
     /// When it left the cluster.
@@ -64,24 +64,51 @@ pub struct Node {
 }
 
 impl Node {
-    /// Memory the scheduler may give out.
+    /// An active, ready Linux worker in the default pool, without capacity, labels and drivers: what is not named
+    /// otherwise has this value.
+    pub fn new(name: impl Into<NodeName>) -> Self {
+        Self {
+            name: name.into(),
+            number: NodeNumber::default(),
+            ip: None,
+            labels: BTreeMap::new(),
+            engine_labels: BTreeMap::new(),
+            role: Role::default(),
+            pool: PoolName::default_pool(),
+            platform: Platform::new("linux", "amd64"),
+            drivers: BTreeSet::new(),
+            plugins: BTreeSet::new(),
+            capacity: Capacity::default(),
+            reserved: Capacity::default(),
+            intent: Intent::default(),
+            health: Health::default(),
+            use_degraded: UseDegraded::default(),
+            overlay: Overlay::default(),
+            health_since: Time::default(),
+            confirmed_lost: None,
+            drain: None,
+            removed_at: None,
+        }
+    }
+
+    /// Memory the scheduler may assign.
     pub fn allocatable_memory(&self) -> u64 {
         self.capacity.memory_bytes.saturating_sub(self.reserved.memory_bytes)
     }
 
-    /// Disk the scheduler may give out; `None` where the node reports none, which means unlimited.
+    /// Disk the scheduler may assign; `None`, where the node reports none, is unlimited.
     pub fn allocatable_disk(&self) -> Option<u64> {
         let reserved = self.reserved.disk_bytes.unwrap_or(0);
         self.capacity.disk_bytes.map(|disk| disk.saturating_sub(reserved))
     }
 
-    /// Physical cores the scheduler may give out, in thousandths, before overcommitment.
+    /// Physical cores the scheduler may assign, in thousandths, before overcommitment.
     pub fn usable_cpu_millis(&self) -> u64 {
         self.capacity.cpu_millis.saturating_sub(self.reserved.cpu_millis)
     }
 
-    /// The groups of devices the scheduler may give out, by identity, each with how many. Of two that claim one identity
-    /// the first counts: what is on top of it would be given out without knowing which is meant.
+    /// The device groups the scheduler may assign, by identity, each with its count. Of two groups with one identity only
+    /// the first counts, because an assignment names the identity alone.
     pub fn allocatable_groups(&self) -> BTreeMap<String, (&DeviceGroup, u64)> {
         let mut groups = BTreeMap::new();
         for group in &self.capacity.device_groups {
@@ -94,12 +121,12 @@ impl Node {
     }
 }
 
-/// A machine as it presents itself.
+/// What an agent reports about its machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Survey {
+pub struct NodeFingerprint {
     /// Operating system and processor.
     pub platform: Platform,
-    /// What it has. Devices and addresses are the operator's to name.
+    /// Its capacity. Devices and addresses are declared by the operator.
     pub capacity: Capacity,
     /// Drivers that answered.
     pub drivers: BTreeSet<Driver>,
@@ -109,7 +136,7 @@ pub struct Survey {
     pub plugins: BTreeSet<String>,
 }
 
-/// Amounts of what a node has or keeps back.
+/// Amounts of resources a node has or reserves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     /// Thousandths of a core.
@@ -120,14 +147,14 @@ pub struct Capacity {
     pub disk_bytes: Option<u64>,
     /// Countable devices and generic resources, by kind.
     pub devices: BTreeMap<String, u64>,
-    /// Devices with a maker, a model and attributes, in groups of equal ones.
+    /// Devices with vendor, model and attributes, in groups of equal ones.
     #[serde(default)]
     pub device_groups: Vec<DeviceGroup>,
     /// How many overlay addresses the node can hold; `None` is unlimited.
     pub addresses: Option<u64>,
 }
 
-/// Part a node plays in the cluster.
+/// Role of a node in the cluster, as seen by constraints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -139,7 +166,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The word used in constraints.
+    /// The spelling in constraints.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -152,27 +179,27 @@ impl Role {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
-    /// Use it.
+    /// Takes new replicas.
     #[default]
     Active,
-    /// Nothing new; what runs stays.
+    /// Takes no new replicas; running ones stay.
     Paused,
-    /// Nothing new; what runs moves away.
+    /// Takes no new replicas; running ones move away.
     Draining,
-    /// Gone.
+    /// Removed from the cluster.
     Removed,
 }
 
-/// What was detected of a node.
+/// What the failure detector found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// Beats on time.
+    /// Its heartbeats arrive in time.
     #[default]
     Ready,
-    /// Missed a few beats; nothing new is placed.
+    /// Missed a few heartbeats; takes no new replicas.
     Suspect,
-    /// Missed so many that its work is replaced.
+    /// Missed so many heartbeats that its replicas are replaced.
     Down,
     /// Reports itself unfit for new work.
     Degraded,
@@ -182,25 +209,28 @@ pub enum Health {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UseDegraded {
-    /// The default.
+    /// It takes none.
     #[default]
-    No,
-    /// By operator override.
-    Yes,
+    #[serde(rename = "no")]
+    Forbidden,
+    /// It takes new work, by operator override.
+    #[serde(rename = "yes")]
+    Allowed,
 }
 
 /// Whether a node reaches enough of its overlay peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlay {
-    /// It does, or nobody measured.
+    /// It does, or this was not measured.
     #[default]
     Reachable,
-    /// It does not: replicas there could not be talked to.
-    Cut,
+    /// It does not, so its replicas could not be reached.
+    #[serde(rename = "cut")]
+    Unreachable,
 }
 
-/// What starts a replica.
+/// How a replica is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
@@ -209,12 +239,12 @@ pub enum Driver {
     Docker,
     /// A plain process.
     Exec,
-    /// A small virtual machine of its own.
+    /// A micro virtual machine.
     Microvm,
 }
 
 impl Driver {
-    /// The word used in manifests.
+    /// The spelling in manifests.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Docker => "docker",
@@ -240,7 +270,7 @@ impl Platform {
     }
 }
 
-/// Folds the two names each common architecture has into one.
+/// Maps alternative names of an architecture to one.
 pub fn canonical_arch(arch: &str) -> String {
     match arch.to_lowercase().as_str() {
         "x86_64" | "x86-64" => "amd64".to_owned(),

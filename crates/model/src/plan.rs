@@ -1,34 +1,34 @@
-//! What the scheduler decided in one pass. It leaves no choice to whoever carries it out.
+//! The decisions of one scheduling pass. A plan leaves no choice to the state machine that applies it.
 //!
-//! Owns: the shape of a decision and of the answer "no".
-//! Invariant: applying a plan twice is harmless; each item names the generation it makes or ends.
+//! Owns: the types of a decision, and of the explanation when nothing fits.
+//! Invariant: applying a plan twice is harmless; each item names the generation it creates or stops.
 
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, RolloutNumber, RuntimeCode, SlotKey,
-    StateIndex, Terms, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, rebalance::Weighed,
+    Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, Reservation, RolloutNumber, RuntimeCode,
+    SlotKey, StateIndex, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, rebalance::RebalanceScore,
     replica::Details, rollout::StepOutcome,
 };
 
-/// One pass of decisions.
+/// The decisions of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The state it was made from.
+    /// Index of the state it was computed from.
     pub made_from: StateIndex,
-    /// When.
+    /// Time of the change.
     pub made_at: Time,
-    /// What changes, group by group in the order decided.
+    /// Changes by group, in the order decided.
     pub groups: Vec<GroupPlan>,
-    /// What changes about nodes, after the groups.
+    /// Changes of nodes, applied after the groups.
     #[serde(default)]
     pub nodes: Vec<NodePlan>,
-    /// What becomes of rollouts, once the groups have changed.
+    /// Changes of rollouts, applied after the groups.
     #[serde(default)]
     pub deployments: Vec<DeploymentPlan>,
-    /// When the answer could change without any event.
+    /// Earliest time at which a new pass could decide otherwise without any event.
     pub wake_at: Option<Time>,
 }
 
@@ -38,20 +38,21 @@ impl Plan {
         self.groups.is_empty() && self.nodes.is_empty() && self.deployments.is_empty()
     }
 
-    /// How many replicas get a node.
+    /// Number of replicas that are placed.
     pub fn placements(&self) -> usize {
         self.groups.iter().flat_map(|group| &group.items).filter(|item| matches!(item, PlanItem::Place(_))).count()
     }
 }
 
-/// What changes in one group.
+/// Changes of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupPlan {
     /// The group.
     pub group: GroupKey,
-    /// What every placement below is promised.
-    pub terms: Arc<Terms>,
-    /// The changes, to be carried out in this order.
+    /// The reservation of every placement below that has none of its own.
+    #[serde(rename = "terms")]
+    pub reservation: Arc<Reservation>,
+    /// The changes, applied in this order.
     pub items: Vec<PlanItem>,
 }
 
@@ -59,11 +60,11 @@ pub struct GroupPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanItem {
-    /// A slot is made, without a node yet.
+    /// Creates a slot without placing it.
     Open(SlotKey),
-    /// A slot gets a generation on a node; it is made if it does not exist.
+    /// Places a new generation of a slot on a node; creates the slot if needed.
     Place(Placement),
-    /// Slots that have no node get a reason, or another one.
+    /// Sets why slots are not placed.
     Wait(Wait),
     /// A generation shall stop.
     Stop {
@@ -72,9 +73,9 @@ pub enum PlanItem {
         /// The generation.
         generation: Generation,
     },
-    /// A slot goes away; all its generations shall stop.
+    /// Removes a slot; all its generations shall stop.
     Close(SlotKey),
-    /// A generation is started once more on its node.
+    /// Restarts a generation on its node.
     Restart {
         /// The slot.
         slot: SlotKey,
@@ -83,103 +84,105 @@ pub enum PlanItem {
         /// The attempt that begins.
         attempt: Attempt,
     },
-    /// A generation that used up its restarts leaves its node: it shall stop, and the slot is placed elsewhere.
+    /// Stops a generation that exhausted its restarts; the slot is placed on another node.
     Reschedule {
         /// The slot.
         slot: SlotKey,
         /// The generation.
         generation: Generation,
-        /// How long it waited for this.
+        /// How long it waited for the move.
         delay: Duration,
     },
-    /// A job's replica that has ended is no longer kept, and not run again.
+    /// Garbage-collects a finished replica of a job; it is not run again.
     Collect {
         /// The slot.
         slot: SlotKey,
-        /// The generation that ended.
+        /// The finished generation.
         generation: Generation,
     },
-    /// A slot's part in the rollout of its deployment begins, or ends.
+    /// Begins or ends a slot's rollout step.
     Step {
         /// The slot.
         slot: SlotKey,
-        /// The rollout it is a step of.
+        /// The rollout.
         rollout: RolloutNumber,
-        /// How it goes.
+        /// Progress of the step.
         outcome: StepOutcome,
     },
-    /// There is no room for two generations of a slot at once.
+    /// No node has room for a second generation of a slot, so start-first cannot proceed.
     NoRoom {
-        /// Since when.
+        /// When that began.
         since: Time,
     },
-    /// The group's first slots have proved themselves, and the others may follow.
+    /// Promotes the group's canary slots; the other slots follow.
     Promote,
-    /// A generation is given up.
+    /// Marks a generation as failed for good.
     GiveUp {
         /// The slot.
         slot: SlotKey,
         /// The generation.
         generation: Generation,
-        /// Why.
+        /// The code.
         code: RuntimeCode,
     },
-    /// No move would make the group's spread more even than it is.
-    EvenedOut,
+    /// Ends a requested rebalance of the group's spread: no move improves it.
+    #[serde(rename = "evened_out")]
+    EvenOutDone,
 }
 
-/// A slot's new generation and its node.
+/// A new generation of a slot and its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// The slot.
     pub slot: SlotKey,
-    /// The generation made by this decision.
+    /// The new generation.
     pub generation: Generation,
     /// The node.
     pub node: NodeName,
     /// The overlay address, from the node's range.
     pub address: Ipv6Addr,
-    /// Volumes that come to exist, on this node, with this placement.
+    /// Volumes that are created on this node for it.
     pub new_volumes: Vec<VolumeKey>,
-    /// The groups of devices taken, and how many of each.
+    /// Devices taken, by group.
     #[serde(default)]
     pub devices: TakenDevices,
-    /// What it is promised instead of the group's terms: a slot whose step has not come gets another of what it had.
+    /// Its reservation where it differs from the group's: a slot whose rollout step has not begun is replaced by the
+    /// previous spec.
+    #[serde(default, rename = "terms")]
+    pub reservation: Option<Arc<Reservation>>,
+    /// The score of the move, for a placement by a rebalance.
     #[serde(default)]
-    pub terms: Option<Arc<Terms>>,
-    /// What was weighed, where the placement evens the load.
-    #[serde(default)]
-    pub moved: Option<Box<Weighed>>,
+    pub moved: Option<Box<RebalanceScore>>,
 }
 
-/// Slots that have no node, and why.
+/// Slots that could not be placed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
     /// The slots.
     pub slots: Vec<SlotKey>,
     /// The primary reason.
     pub reason: Reason,
-    /// Particulars for the status.
+    /// Details of the reason, by name.
     pub details: Details,
 }
 
-/// Why nothing fits, with the numbers.
+/// Why no node fits, with the numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The first filter that empties what the earlier ones left.
+    /// The primary reason: the first filter that refuses every node the earlier filters accepted.
     pub reason: Reason,
-    /// Nodes looked at.
+    /// Number of nodes considered.
     pub nodes: u32,
-    /// Nodes no filter refuses: none, unless the service wants a node of its own or all at once.
+    /// Nodes that no filter refuses; above 0 only where pinned hosts or an all-or-nothing batch need more of them.
     #[serde(default)]
     pub fits: u32,
-    /// Nodes refused by each filter, every filter on its own over all nodes.
+    /// Number of nodes refused by each filter; each filter is counted over all nodes.
     pub refused: BTreeMap<Reason, u32>,
     /// The node that came closest.
     pub nearest: Option<NearMiss>,
-    /// Numbers of a refusal that is no node's fault.
+    /// A refusal that concerns the service before any node.
     pub gate: Option<Refusal>,
-    /// Pinned hosts that are not usable.
+    /// Pinned hosts that cannot be used.
     pub missing: Vec<NodeName>,
 }
 
@@ -188,6 +191,6 @@ pub struct Explanation {
 pub struct NearMiss {
     /// The node.
     pub node: NodeName,
-    /// What it lacked, in order of the filters.
+    /// What it lacked, in filter order.
     pub lacks: Vec<Refusal>,
 }

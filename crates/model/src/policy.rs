@@ -1,24 +1,24 @@
-//! How a service changes over time: updates, restarts, moves, and what a lost node means for it.
+//! Policies of a service: updates, restarts, rescheduling, and lost nodes.
 //!
-//! Owns: the policies a user can write, with their defaults.
-//! Must not touch: how they are carried out; the `scheduler` room decides.
+//! Owns: the policies a manifest can set, with their defaults.
+//! Must not touch: how they are carried out; the `scheduler` crate decides.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How a change rolls over the replicas.
+/// How a rollout proceeds over the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatePolicy {
-    /// Slots changed at once; 0 is all.
+    /// Slots changed at the same time; 0 is all.
     pub parallelism: u32,
     /// Pause between steps.
     pub delay: Duration,
-    /// Which generation goes first; `None` is start-first where both can coexist.
+    /// Order of start and stop; `None` is start-first where both generations can coexist.
     pub order: Option<UpdateOrder>,
-    /// How long a new generation must run before it counts.
+    /// How long a new generation must run for its step to be done.
     pub monitor: Duration,
-    /// What a failure leads to.
+    /// Reaction to too many failed steps.
     pub failure_action: FailureAction,
     /// Share of failed slots tolerated, in millionths.
     pub max_failure_ratio_millionths: u32,
@@ -41,7 +41,7 @@ impl Default for UpdatePolicy {
     }
 }
 
-/// Which generation goes first.
+/// Order of start and stop in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateOrder {
@@ -51,33 +51,33 @@ pub enum UpdateOrder {
     StopFirst,
 }
 
-/// What a failed step leads to.
+/// Reaction to too many failed steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureAction {
-    /// Back to the previous revision.
+    /// Roll back to the previous revision.
     #[default]
     Rollback,
-    /// Stop and wait for an operator.
+    /// Pause the rollout until an operator resumes it.
     Pause,
-    /// Go on.
+    /// Continue with the next steps.
     Continue,
 }
 
 /// What happens when a replica ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartPolicy {
-    /// Which ends count.
+    /// Which exits lead to a restart.
     pub condition: RestartCondition,
-    /// Pause before a restart; `None` is the back-off 0 s, 5 s, 10 s, 20 s … 5 min.
+    /// Delay before a restart; `None` is the back-off 0 s, 5 s, 10 s, 20 s … 5 min.
     pub delay: Option<Duration>,
-    /// Failures in a row that exhaust it; `None` is three.
+    /// Consecutive failures after which it is not restarted again; `None` is three.
     pub max_attempts: Option<u32>,
-    /// How long it must run for the count to clear; `None` is the monitor time.
+    /// How long it must run for the count to be reset; `None` is the monitor time.
     pub window: Option<Duration>,
 }
 
-/// Which ends lead to a restart.
+/// Which exits lead to a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartCondition {
@@ -90,34 +90,34 @@ pub enum RestartCondition {
     None,
 }
 
-/// Slots of a change tried first and held until promoted.
+/// Slots that are changed first; the others wait for their promotion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Canary {
-    /// How many; 0 is none.
+    /// Number of canary slots; 0 is none.
     pub count: u32,
-    /// Who says go on.
+    /// Who promotes them.
     pub promotion: Promotion,
 }
 
-/// Who lets a canary go on.
+/// Who promotes canary slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
     /// An operator.
     #[default]
     Manual,
-    /// Health for the monitor time.
+    /// The scheduler, once they were healthy for the monitor time.
     Automatic,
 }
 
-/// What happens to replicas on a node that is lost from sight.
+/// What happens to replicas on a node that is unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disconnect {
-    /// Time after its node went down until it counts as lost; `None` is at once, or never where it is not replaced.
+    /// Time after its node went down until a replica is lost; `None` is at once, or never where it is not replaced.
     pub lost_after: Option<Duration>,
-    /// Whether it is replaced.
+    /// Whether it is replaced while the node is unreachable.
     pub replace: Replace,
-    /// Which stays when the node returns.
+    /// Which replica stays when the node returns.
     pub reconcile: Reconcile,
 }
 
@@ -125,11 +125,13 @@ pub struct Disconnect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Replace {
-    /// Elsewhere.
+    /// It is replaced on another node.
     #[default]
-    Yes,
-    /// Waited for.
-    No,
+    #[serde(rename = "yes")]
+    WhenLost,
+    /// It is not; its slot waits for the node.
+    #[serde(rename = "no")]
+    Never,
 }
 
 /// Which replica stays when a lost one returns.
@@ -143,22 +145,22 @@ pub enum Reconcile {
     KeepOriginal,
     /// The one with the better health, the replacement on a tie.
     BestScore,
-    /// The one that has run for longest.
+    /// The one that has run longer.
     LongestRunning,
 }
 
-/// How a replica that exhausted its restarts moves to another node.
+/// How a replica that exhausted its restarts is rescheduled to another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reschedule {
     /// Moves allowed within the interval; `None` is unlimited.
     pub attempts: Option<u32>,
     /// The interval.
     pub interval: Duration,
-    /// Pause before the first move.
+    /// Delay before the first move.
     pub delay: Duration,
-    /// How the pause grows.
+    /// How the delay grows.
     pub delay_function: DelayFunction,
-    /// Longest pause.
+    /// Longest delay.
     pub max_delay: Duration,
 }
 
@@ -174,7 +176,7 @@ impl Default for Reschedule {
     }
 }
 
-/// How a pause grows.
+/// How a delay grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DelayFunction {
@@ -187,15 +189,15 @@ pub enum DelayFunction {
     Fibonacci,
 }
 
-/// Whether running replicas may be moved to even the load.
+/// Whether a rebalance may move running replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rebalance {
-    /// Off hot nodes.
+    /// Off nodes under pressure.
     #[default]
     On,
     /// Never.
     Off,
-    /// Off hot nodes, and evened when a node joins.
+    /// Off nodes under pressure, and to restore an even spread when a node joins.
     OnJoin,
 }

@@ -1,4 +1,4 @@
-//! Why a replica is not placed, or not running. Codes are stable: operators alert on them.
+//! Reason codes: why a replica is not placed, not running, or not moved. Operators alert on them.
 //!
 //! Owns: the closed lists and their order.
 //! Invariant: a code is added, never renamed; each has a page `docs/errors/<code>.md`.
@@ -36,33 +36,33 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a replica has no node. The order is the order in which the primary reason is looked for.
+    /// Why a replica is not placed, in filter order: the primary reason is the first that applies.
     Reason {
         /// A secret it needs does not exist.
         SecretsMissing = "secrets_missing",
         /// Its volumes live on different nodes, or it has several replicas.
         VolumeConstraintsInvalid = "volume_constraints_invalid",
-        /// The namespace's ceiling is reached.
+        /// The namespace's quota is exhausted.
         QuotaExceeded = "quota_exceeded",
         /// A service it depends on is not ready.
         DependencyNotReady = "dependency_not_ready",
         /// No node takes new work.
         NoNodesActive = "no_nodes_active",
-        /// Fewer pinned hosts are usable than replicas are wanted.
+        /// Fewer pinned hosts are usable than replicas are needed.
         CannotSatisfyHostPlacement = "cannot_satisfy_host_placement",
         /// No node of its pool.
         PoolUnavailable = "pool_unavailable",
-        /// The node that holds its volume is away.
+        /// The node that holds its volume is offline.
         VolumeHomeNodeOffline = "volume_home_node_offline",
         /// The node that holds its volume takes no new work.
         VolumeLocalityNoNode = "volume_locality_no_node",
         /// Another replica holds its volume.
         VolumeInUse = "volume_in_use",
-        /// No node has the attributes it demands.
+        /// No node satisfies its constraints.
         ConstraintUnsatisfied = "constraint_unsatisfied",
         /// No node of its operating system and processor.
         PlatformUnsupported = "platform_unsupported",
-        /// No node can start its kind of work.
+        /// No node has its driver.
         DriverMissing = "driver_missing",
         /// No node has the plugins it needs.
         PluginMissing = "plugin_missing",
@@ -74,7 +74,7 @@ codes! {
         DistinctHosts = "distinct_hosts",
         /// Every value of the property is used up.
         DistinctProperty = "distinct_property",
-        /// No node is near, or far enough from, the named services.
+        /// No node satisfies its colocation rules.
         AffinityUnsatisfied = "affinity_unsatisfied",
         /// Any node would make the spread too uneven.
         MaxSkew = "max_skew",
@@ -86,59 +86,59 @@ codes! {
         NoCapacityDevice = "no_capacity_device",
         /// No node has an address left.
         IpamExhausted = "ipam_exhausted",
-        /// Only a part of the batch would fit, and it wants all or nothing.
+        /// Only a part of an all-or-nothing batch would fit.
         BatchIncomplete = "batch_incomplete",
     }
 }
 
 codes! {
-    /// Why a placed replica is not simply running.
+    /// Why a placed replica is not running.
     RuntimeCode {
-        /// Its image is on the way.
+        /// Its image is being pulled.
         Pulling = "pulling",
-        /// Its image could not be had; it is tried again.
+        /// Its image could not be pulled; the pull is retried.
         ImagePullFailed = "image_pull_failed",
         /// It could not be started.
         StartFailed = "start_failed",
         /// Its health check fails.
         HealthcheckFailed = "healthcheck_failed",
-        /// Its process ended.
+        /// Its process exited.
         Exited = "exited",
-        /// It was killed for using too much memory.
+        /// It was killed because it exceeded its memory limit.
         OomKilled = "oom_killed",
         /// It failed too often in a row; the next apply tries again.
         RestartExhausted = "restart_exhausted",
-        /// Its node is gone.
+        /// Its node is lost.
         NodeLost = "node_lost",
-        /// The engine of its node does not answer; its state is what was last seen.
+        /// The engine of its node does not answer; its state is the last one observed.
         EngineUnreachable = "engine_unreachable",
-        /// A replica it shares a namespace with is not there yet.
+        /// A replica whose namespace it shares is not running yet.
         DependencyNotReady = "dependency_not_ready",
         /// No subnet was left for it.
         SubnetPoolExhausted = "subnet_pool_exhausted",
-        /// Its node was to be drained and it found no other in time.
+        /// Its node is draining and it could not be moved before the deadline.
         DrainTimeout = "drain_timeout",
-        /// Its node was to be drained and its data lives there.
+        /// Its node is draining and holds its data.
         DrainBlockedStateful = "drain_blocked_stateful",
     }
 }
 
 codes! {
-    /// Why a replica of a hot node was left there.
+    /// Why a rebalance did not move a replica off a node under pressure.
     SkipReason {
-        /// It was placed or moved not long ago.
+        /// It was placed or moved recently.
         CooldownReplica = "cooldown_replica",
-        /// Every destination received a move not long ago.
+        /// Every destination received a move recently.
         CooldownNode = "cooldown_node",
-        /// Every destination would itself become hot.
+        /// Every destination would itself come under pressure.
         DstCap = "dst_cap",
         /// It is too small to relieve its node.
         ReliefFloor = "relief_floor",
-        /// No destination has what it takes.
+        /// No destination has enough free resources.
         ResourceLimits = "resource_limits",
         /// No destination may run it.
         AntiAffinity = "anti_affinity",
-        /// There is no destination, or they refuse for unlike reasons.
+        /// There is no destination, or they refuse for different reasons.
         NoEligibleDst = "no_eligible_dst",
         /// Nothing on the node may be moved.
         NoCandidate = "no_candidate",

@@ -1,7 +1,7 @@
-//! One refusal with its numbers, and the sentence it makes.
+//! One refusal with its numbers, and its text.
 //!
-//! Owns: what is said about a node, or about a service, that was turned down.
-//! Must not touch: the check itself. A sentence is never parsed back; the variant carries the numbers.
+//! Owns: why one node, or the service before any node, was refused.
+//! Must not touch: the check itself. The text is never parsed back; the variant carries the numbers.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{
     Health, Intent, NodeName, Reason, SecretName, VolumeKey, command::QuotaDimension, replica::HostPort, units,
 };
 
-/// Why one node, or the service before any node, was turned down.
+/// Why one node, or the service before any node, was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -20,16 +20,16 @@ pub enum Refusal {
         /// Their names.
         names: Vec<SecretName>,
     },
-    /// These volumes live apart, or there are several replicas.
+    /// Its volumes are on different nodes, or there are several replicas.
     VolumeConstraints {
-        /// The nodes they live on.
+        /// The nodes the volumes are on.
         homes: Vec<NodeName>,
     },
-    /// A ceiling of the namespace.
+    /// The namespace's quota would be exceeded.
     Quota {
-        /// What there is too little of.
+        /// The limited resource.
         dimension: QuotaDimension,
-        /// The ceiling.
+        /// The quota.
         limit: u64,
         /// In use now.
         used: u64,
@@ -38,83 +38,84 @@ pub enum Refusal {
     },
     /// A dependency is not ready.
     Dependency {
-        /// The service waited for.
+        /// The dependency.
         service: String,
     },
-    /// It takes no new work.
+    /// The node takes no new replicas.
     NotReady {
-        /// What operators want of it.
+        /// Its intent.
         intent: Intent,
-        /// How it does.
+        /// Its health.
         health: Health,
     },
-    /// It has no capacity at all.
+    /// The node reports no capacity.
     NoCapacity,
-    /// It cannot reach its overlay peers.
-    OverlayCut,
-    /// It is not among the pinned hosts.
+    /// The node cannot reach its overlay peers.
+    #[serde(rename = "overlay_cut")]
+    OverlayUnreachable,
+    /// The node is not among the pinned hosts.
     NotPinned,
-    /// It is in another pool.
+    /// The node is in another pool.
     Pool {
-        /// The pool it is in.
+        /// Its pool.
         pool: String,
     },
-    /// The volume's home is away.
+    /// The volume's home node is offline.
     VolumeHomeOffline {
         /// The volume.
         volume: VolumeKey,
         /// Its home.
         home: NodeName,
     },
-    /// The volume lives elsewhere.
+    /// The volume is on another node.
     VolumeElsewhere {
         /// The volume.
         volume: VolumeKey,
         /// Its home.
         home: NodeName,
     },
-    /// The volume is held.
+    /// Another replica holds the volume.
     VolumeHeld {
         /// The volume.
         volume: VolumeKey,
-        /// The replica that holds it.
+        /// Id of that replica.
         holder: String,
     },
-    /// A constraint does not hold.
+    /// The node does not satisfy a constraint.
     Constraint {
-        /// The constraint as written.
+        /// The constraint, as in the manifest.
         constraint: String,
         /// The node's value, if it has one.
         found: Option<String>,
     },
-    /// Another operating system or processor.
+    /// The node has another operating system or processor.
     Platform {
-        /// The node's.
+        /// The node's platform.
         found: String,
     },
-    /// It lacks the driver.
+    /// The node lacks the driver.
     Driver {
         /// The driver.
         driver: String,
     },
-    /// It lacks a plugin.
+    /// The node lacks a plugin.
     Plugin {
         /// The plugin.
         plugin: String,
     },
-    /// The port is taken there.
+    /// The host port is taken on the node.
     HostPort {
         /// The port.
         port: HostPort,
     },
-    /// It has as many as allowed.
+    /// The node has as many replicas of the service as allowed.
     MaxReplicas {
         /// The limit.
         limit: u32,
     },
-    /// It has one already.
+    /// The node has a replica of the service already.
     DistinctHosts,
-    /// The property's value is used up, or missing.
+    /// The value of the attribute is used as often as allowed, or missing.
     DistinctProperty {
         /// The attribute.
         attribute: String,
@@ -123,18 +124,18 @@ pub enum Refusal {
         /// The limit.
         limit: u32,
     },
-    /// A companion is not there, or is.
+    /// A colocation rule with another service is broken.
     Companion {
         /// The service.
         service: String,
-        /// Whether it was wanted there.
+        /// Whether it should be on the node.
         side: Side,
     },
-    /// The spread would get too uneven.
+    /// The spread would exceed `max_skew`.
     Skew {
         /// The limit.
         limit: u32,
-        /// What it would become.
+        /// The skew with one more replica.
         would_be: u32,
     },
     /// Too little memory.
@@ -160,36 +161,36 @@ pub enum Refusal {
         /// Free.
         free: u64,
     },
-    /// Devices are there, but not such ones.
+    /// The node has devices of the kind, but none that satisfies the constraints.
     DeviceUnlike {
-        /// The kind asked for.
+        /// The requested kind.
         kind: String,
         /// Needed.
         needed: u64,
-        /// What does not hold of them.
+        /// The constraint they do not satisfy.
         constraint: String,
     },
     /// No address left.
     Addresses {
-        /// How many the node can hold.
+        /// Addresses of the node.
         limit: u64,
     },
     /// Only part of the batch fits.
     Batch {
-        /// How many fit.
+        /// Replicas that fit.
         fits: u32,
-        /// How many were wanted.
+        /// Replicas of the batch.
         wanted: u32,
     },
 }
 
-/// Whether another service shall be on the same node.
+/// Whether another service shall share the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// It shall.
+    /// It shall (`near`).
     Near,
-    /// It shall not.
+    /// It shall not (`away_from`).
     Away,
 }
 
@@ -201,7 +202,7 @@ impl Refusal {
             Self::VolumeConstraints { .. } => Reason::VolumeConstraintsInvalid,
             Self::Quota { .. } => Reason::QuotaExceeded,
             Self::Dependency { .. } => Reason::DependencyNotReady,
-            Self::NotReady { .. } | Self::NoCapacity | Self::OverlayCut => Reason::NoNodesActive,
+            Self::NotReady { .. } | Self::NoCapacity | Self::OverlayUnreachable => Reason::NoNodesActive,
             Self::NotPinned => Reason::CannotSatisfyHostPlacement,
             Self::Pool { .. } => Reason::PoolUnavailable,
             Self::VolumeHomeOffline { .. } => Reason::VolumeHomeNodeOffline,
@@ -225,7 +226,7 @@ impl Refusal {
         }
     }
 
-    /// How much is lacking, for telling near from far; 0 where there is nothing to count.
+    /// How much is lacking, to rank near misses; 0 where there is nothing to count.
     pub const fn shortfall(&self) -> u64 {
         match self {
             Self::Memory { needed, free } | Self::Disk { needed, free } | Self::Device { needed, free, .. } => {
@@ -240,7 +241,7 @@ impl Refusal {
             | Self::Dependency { .. }
             | Self::NotReady { .. }
             | Self::NoCapacity
-            | Self::OverlayCut
+            | Self::OverlayUnreachable
             | Self::NotPinned
             | Self::Pool { .. }
             | Self::VolumeHomeOffline { .. }
@@ -259,15 +260,15 @@ impl Refusal {
         }
     }
 
-    /// The sentence about the node that came closest, e.g. `needs 832 MiB, best has 512 MiB free on n3`.
-    pub fn about(&self, node: &NodeName) -> String {
+    /// The sentence about the nearest miss, for example `needs 832 MiB, best has 512 MiB free on n3`.
+    pub fn sentence_about(&self, node: &NodeName) -> String {
         match self {
             Self::Memory { needed, free } => {
-                let (needed, free) = units::compared(*needed, *free);
+                let (needed, free) = units::needed_and_free(*needed, *free);
                 format!("needs {needed}, best has {free} free on {node}")
             }
             Self::Disk { needed, free } => {
-                let (needed, free) = units::compared(*needed, *free);
+                let (needed, free) = units::needed_and_free(*needed, *free);
                 format!("needs {needed} of disk, best has {free} free on {node}")
             }
             Self::Device { kind, needed, free } => format!("needs {needed} {kind}, best has {free} free on {node}"),
@@ -292,7 +293,7 @@ impl fmt::Display for Refusal {
             Self::NotReady { intent: Intent::Active, health } => write!(f, "is {}", health_word(*health)),
             Self::NotReady { intent, .. } => write!(f, "is {}", intent_word(*intent)),
             Self::NoCapacity => f.write_str("reports no capacity"),
-            Self::OverlayCut => f.write_str("cannot reach its overlay peers"),
+            Self::OverlayUnreachable => f.write_str("cannot reach its overlay peers"),
             Self::NotPinned => f.write_str("is not among the pinned hosts"),
             Self::Pool { pool } => write!(f, "is in pool {pool}"),
             Self::VolumeHomeOffline { volume, home } => write!(f, "waits for {home}, home of volume {volume}"),
@@ -314,11 +315,11 @@ impl fmt::Display for Refusal {
             Self::Companion { service, side: Side::Away } => write!(f, "has a replica of service {service}"),
             Self::Skew { limit, would_be } => write!(f, "would make the skew {would_be}, at most {limit} is allowed"),
             Self::Memory { needed, free } => {
-                let (needed, free) = units::compared(*needed, *free);
+                let (needed, free) = units::needed_and_free(*needed, *free);
                 write!(f, "has {free} free, needs {needed}")
             }
             Self::Disk { needed, free } => {
-                let (needed, free) = units::compared(*needed, *free);
+                let (needed, free) = units::needed_and_free(*needed, *free);
                 write!(f, "has {free} of disk free, needs {needed}")
             }
             Self::Device { kind, needed, free } => write!(f, "has {free} {kind} free, needs {needed}"),

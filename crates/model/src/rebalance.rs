@@ -1,7 +1,7 @@
-//! Moves that even the load, and what was weighed before each.
+//! Moves of running replicas by a rebalance.
 //!
-//! Owns: pressures, the payload every move and every skip carries, and the record a move leaves.
-//! Must not touch: gates and scores; the `scheduler` room decides.
+//! Owns: pressures, the score of every move and skip, and the record of a move.
+//! Must not touch: gates and computation of scores; the `scheduler` crate decides.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Generation, GroupKey, NodeName, SlotKey, Time};
 
-/// A part of a machine, in millionths; one million is all of it.
+/// A fraction of a machine's capacity, in millionths; one million is all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Share(pub i64);
@@ -20,12 +20,12 @@ impl Share {
     /// All of it.
     pub const WHOLE: Self = Self(1_000_000);
 
-    /// The larger part this one and another make together.
+    /// Saturating sum.
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// What is left of this one without another; may be less than nothing.
+    /// Saturating difference; may be negative.
     pub const fn minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -39,27 +39,27 @@ impl fmt::Display for Share {
     }
 }
 
-/// How busy a machine is, or how much a replica makes it so.
+/// Load of a machine, or a replica's part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// Of the cores.
+    /// CPU.
     pub cpu: Share,
-    /// Of the memory.
+    /// Memory.
     pub memory: Share,
 }
 
 impl Pressure {
-    /// The one number a machine is judged by: the worse of the two.
+    /// The larger of the two, which machines are compared by.
     pub fn composite(self) -> Share {
         self.cpu.max(self.memory)
     }
 
-    /// What the composite comes from; CPU on a tie.
+    /// The dimension of the composite; CPU on a tie.
     pub fn dominant(self) -> Dimension {
         if self.memory > self.cpu { Dimension::Memory } else { Dimension::Cpu }
     }
 
-    /// One of the two.
+    /// The value of one dimension.
     pub const fn of(self, dimension: Dimension) -> Share {
         match dimension {
             Dimension::Cpu => self.cpu,
@@ -68,18 +68,18 @@ impl Pressure {
     }
 }
 
-/// What a machine can run short of.
+/// A resource whose pressure is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
-    /// Cores.
+    /// CPU.
     Cpu,
     /// Memory.
     Memory,
 }
 
 impl Dimension {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -88,18 +88,18 @@ impl Dimension {
     }
 }
 
-/// What makes a replica move.
+/// Why a rebalance moves a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveCause {
-    /// Its node is hot and another is not.
+    /// Its node is under pressure and another is not.
     Pressure,
-    /// Its service is spread unevenly, and somebody asked to even it out.
+    /// A rebalance of its service's spread was requested.
     EvenOut,
 }
 
 impl MoveCause {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pressure => "pressure",
@@ -108,22 +108,22 @@ impl MoveCause {
     }
 }
 
-/// What was weighed before a replica was moved, or left where it is. What was not known, or does not apply, is absent.
+/// The numbers behind a move, or behind a skipped one. `None` is unknown or not applicable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Weighed {
-    /// Why it was looked at.
+pub struct RebalanceScore {
+    /// Why the replica was considered.
     pub cause: MoveCause,
     /// The node it is on.
     pub src: NodeName,
     /// The node it goes to, or would have gone to.
     pub dst: Option<NodeName>,
-    /// What the source runs short of.
+    /// The dominant dimension of the source's pressure.
     pub dominant: Option<Dimension>,
-    /// The replica's part of that on the source.
+    /// How much the source's pressure in that dimension drops.
     pub relief: Option<Share>,
-    /// Relief less the cost.
+    /// Relief minus `move_cost`.
     pub score: Option<Share>,
-    /// What any move costs.
+    /// The fixed cost of a move.
     pub move_cost: Share,
     /// Composite pressure of the source before.
     pub src_before: Option<Share>,
@@ -135,45 +135,46 @@ pub struct Weighed {
     pub dst_after: Option<Share>,
 }
 
-/// A replica that was moved to even the load.
+/// A replica that was moved by a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The group.
     pub group: GroupKey,
     /// The slot.
     pub slot: SlotKey,
-    /// The generation made by the move.
+    /// The generation the move created.
     pub generation: Generation,
-    /// Where it went.
+    /// The destination.
     pub to: NodeName,
     /// When it was decided.
     pub at: Time,
-    /// Why.
-    pub weighed: Weighed,
+    /// The numbers behind it.
+    pub weighed: RebalanceScore,
 }
 
-/// A move that evening out would make.
+/// A move that a rebalance of the spread would make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedMove {
     /// The group.
     pub group: GroupKey,
     /// The slot.
     pub slot: SlotKey,
-    /// Where it is.
+    /// The source.
     pub from: NodeName,
-    /// Where it would go.
+    /// The destination.
     pub to: NodeName,
 }
 
-/// Whether a service's spread is to be evened out.
+/// Whether a rebalance of a service's spread is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum EveningOut {
-    /// Nobody asked, or it is done.
+pub enum SpreadRebalance {
+    /// Not requested, or complete.
     #[default]
     Idle,
-    /// Until no move would make it more even.
-    Asked,
+    /// Requested; ends when no move improves the spread.
+    #[serde(rename = "asked")]
+    Requested,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Slots, their generations, and the states they are seen in.
+//! Slots, their generations, and the states of replicas.
 //!
-//! Owns: what is planned and observed of a replica.
-//! Invariant: an observation belongs to one generation and attempt, and says nothing about any other.
+//! Owns: the planned and the observed part of a replica.
+//! Invariant: an observation belongs to one generation and attempt, and never changes another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use crate::{
     Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, ServiceName, SlotKey, Time,
     VolumeKey,
     device::{DeviceRequest, TakenDevices},
-    making::Makings,
+    restart_fingerprint::RestartFingerprints,
     rollout::Step,
     service::{Protocol, ServiceKind, SpecHash},
 };
 
-/// One place in a service's count. Lives until scaled away.
+/// One replica position of a service. It exists until the service is scaled down or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// Its identity in the group.
@@ -32,14 +32,15 @@ pub struct Slot {
     pub replicas: Vec<Replica>,
     /// Why it has no node, while it has none.
     pub waiting: Option<Reason>,
-    /// Numbers behind `waiting`, in words, as of the decision.
+    /// Details of `waiting`, as of the decision.
     pub waiting_details: Details,
-    /// Whether it is still wanted.
-    pub wanted: Wanted,
-    /// Its part in the newest rollout that had one for it.
+    /// Whether it shall have a running replica.
+    #[serde(rename = "wanted")]
+    pub desired: DesiredState,
+    /// Its step in the newest rollout that changed it.
     #[serde(default)]
     pub step: Option<Step>,
-    /// When it was last moved to even the load.
+    /// When it was last moved by a rebalance.
     #[serde(default)]
     pub moved_at: Option<Time>,
 }
@@ -47,78 +48,79 @@ pub struct Slot {
 /// One generation of a slot on its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
-    /// Which decision.
+    /// Its number in the slot.
     pub generation: Generation,
-    /// Which start of it.
+    /// Number of its current start.
     pub attempt: Attempt,
-    /// Where and with what.
+    /// Node, address and reservation.
     pub assignment: Assignment,
     /// Whether it shall run or stop.
-    pub wanted: Wanted,
-    /// Last state seen.
+    #[serde(rename = "wanted")]
+    pub desired: DesiredState,
+    /// Last observed state.
     pub state: ReplicaState,
-    /// Why it is in that state, where there is a why.
+    /// Why, where the state needs a reason.
     pub code: Option<RuntimeCode>,
-    /// Particulars of the code.
+    /// Details of the code, by name.
     pub details: Details,
     /// When the state began.
     pub since: Time,
-    /// Failures since it last ran well.
+    /// Failures since it last ran for the monitor time.
     pub failures: u32,
     /// Restarts in this generation.
     pub restarts: u32,
-    /// What it was seen doing, and since when, before its node went out of sight. Still doing that when it is heard of
-    /// again, it has done so all along.
+    /// Its state, and when that began, before its node became unreachable. If the node returns and reports the same
+    /// state, the state counts as uninterrupted.
     #[serde(default)]
     pub before_loss: Option<(ReplicaState, Time)>,
-    /// The generation that had replaced it by the time it was heard of again.
-    #[serde(default)]
-    pub rival: Option<Generation>,
+    /// The generation that had replaced it by the time its lost node reported it again.
+    #[serde(default, rename = "rival")]
+    pub replaced_by: Option<Generation>,
 }
 
-/// A move to another node because restarts on the old one were used up.
+/// A move to another node after restarts on the old one were exhausted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rescheduled {
-    /// When.
+    /// Time of the change.
     pub at: Time,
-    /// The node it left; it is the last choice from then on.
+    /// The node it left; it is tried last from then on.
     pub from: NodeName,
-    /// How long it had waited for the move. The next pause grows from this one.
+    /// Delay before the move. The next delay grows from this one.
     pub delay: Duration,
 }
 
-/// Replicas of a job that ended and are no longer shown. They are done, so nobody takes their place.
+/// Garbage-collected replicas of a job. They count as done and are not run again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
-    /// How many ended well.
+    /// Number of completed ones.
     pub completed: u32,
-    /// How many were given up.
+    /// Number of failed ones.
     pub failed: u32,
-    /// Nodes on which a job with one replica per node is done, and how it ended there.
-    pub nodes: BTreeMap<NodeName, Ending>,
+    /// Outcome by node, for a job with one replica per node.
+    pub nodes: BTreeMap<NodeName, JobOutcome>,
 }
 
 impl Collected {
-    /// How many there are.
+    /// Completed and failed together.
     pub const fn total(&self) -> u32 {
         self.completed.saturating_add(self.failed)
     }
 }
 
-/// How a job's replica ended.
+/// Outcome of a job's replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// Well.
+pub enum JobOutcome {
+    /// It exited successfully.
     Completed,
-    /// It was given up.
+    /// It exhausted its restarts.
     Failed,
 }
 
-/// Particulars of a code, by name.
+/// Details of a code, by name.
 pub type Details = BTreeMap<String, Detail>;
 
-/// One particular.
+/// One detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Detail {
@@ -130,20 +132,20 @@ pub enum Detail {
     List(Vec<String>),
 }
 
-/// Whether something shall be.
+/// Whether a slot or replica shall run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wanted {
-    /// Yes.
+pub enum DesiredState {
+    /// It shall run.
     #[default]
     Run,
-    /// No longer.
+    /// It shall stop.
     Stop,
 }
 
-impl Wanted {
-    /// Whether something wanted so and last seen in a state can be counted on: it shall run, and is not known to be gone
-    /// with its node. Only a slot without such a generation waits.
+impl DesiredState {
+    /// Whether a generation with this desired state and that observed state counts as live: it shall run and is not lost.
+    /// A slot without a live generation waits for placement.
     pub const fn is_live(self, state: ReplicaState) -> bool {
         match self {
             Self::Run => !matches!(state, ReplicaState::Lost),
@@ -152,7 +154,7 @@ impl Wanted {
     }
 }
 
-/// A generation bound to a node, with everything that was decided frozen in.
+/// The placement of a generation; never changed afterwards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     /// The node.
@@ -161,62 +163,63 @@ pub struct Assignment {
     pub address: Ipv6Addr,
     /// When it was decided.
     pub placed_at: Time,
-    /// What it was promised; shared by the replicas of one batch.
-    pub terms: Arc<Terms>,
-    /// Which groups of devices answer `terms.device_requests`, and how many of each were taken.
+    /// Its reservation; shared by the replicas of one batch.
+    #[serde(rename = "terms")]
+    pub reservation: Arc<Reservation>,
+    /// Devices taken for `reservation.device_requests`, by group.
     #[serde(default)]
     pub devices: TakenDevices,
 }
 
-/// What a generation occupies on its node, as of its decision. Later changes of settings do not move it.
+/// Resources a generation occupies on its node, fixed when it was placed. Later changes of settings do not affect it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
-    /// The manifest it follows.
+pub struct Reservation {
+    /// The revision it was placed for.
     pub revision: RevisionNumber,
-    /// The fingerprint it was made from.
+    /// Hash of the spec it was created from.
     pub spec_hash: SpecHash,
-    /// Whether it was made to stay or to end; a service that becomes a job does not make jobs of what runs.
+    /// Kind of its service when it was placed; a service that becomes a job does not turn running replicas into jobs.
     #[serde(default)]
     pub kind: ServiceKind,
     /// CPU request, thousandths of a core.
     pub cpu_millis: u64,
     /// Memory cap.
     pub memory_bytes: u64,
-    /// Memory on top, for the driver.
+    /// Memory overhead of the driver.
     pub overhead_bytes: u64,
     /// Scratch disk.
     pub disk_bytes: u64,
     /// Devices, by kind.
     pub devices: BTreeMap<String, u64>,
-    /// Devices asked for by maker, model or attributes.
+    /// Devices requested by vendor, model or attributes.
     #[serde(default)]
     pub device_requests: Vec<DeviceRequest>,
     /// Ports taken on the node.
     pub host_ports: Vec<HostPort>,
     /// Named volumes held.
     pub volumes: Vec<HeldVolume>,
-    /// Versions of the secrets it was given.
+    /// Versions of the secrets it mounts.
     pub secret_versions: BTreeMap<SecretName, u64>,
-    /// How often its service had been restarted on purpose.
+    /// Requested restarts of its service so far.
     #[serde(default)]
     pub restart_epoch: u32,
-    /// What the services it comes after, near or far, were made of when it was placed.
-    #[serde(default)]
-    pub made_after: Makings,
+    /// Fingerprints of its direct and transitive dependencies when it was placed.
+    #[serde(default, rename = "made_after")]
+    pub dependency_fingerprints: RestartFingerprints,
 }
 
-impl Terms {
-    /// Whether the services named, so far as they were known, were made as they are now.
-    pub fn was_made_after(&self, services: &BTreeSet<ServiceName>, now: &Makings) -> bool {
-        let same = |name: &ServiceName| match (self.made_after.get(name), now.get(name)) {
+impl Reservation {
+    /// Whether the fingerprints of the named dependencies are still those of its placement.
+    pub fn matches_dependencies(&self, services: &BTreeSet<ServiceName>, now: &RestartFingerprints) -> bool {
+        let same = |name: &ServiceName| match (self.dependency_fingerprints.get(name), now.get(name)) {
             (Some(then), Some(now)) => then == now,
-            // One that was not there then, or is not any more, is nothing to be restarted after.
+            // A dependency that did not exist then, or does not now, is no reason for a restart.
             (None, _) | (_, None) => true,
         };
         services.iter().all(same)
     }
 
-    /// Memory that counts against the node.
+    /// Memory it occupies on the node, overhead included.
     pub const fn memory_total(&self) -> u64 {
         self.memory_bytes.saturating_add(self.overhead_bytes)
     }
@@ -234,41 +237,41 @@ pub struct HostPort {
 /// A named volume held by a generation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldVolume {
-    /// Which.
+    /// The key.
     pub key: VolumeKey,
-    /// Whether anybody else may hold it.
+    /// Whether other replicas may hold it, too.
     pub sharing: crate::volume::Sharing,
 }
 
-/// States of a replica.
+/// Observed states of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplicaState {
     /// Not started, placed or not.
     #[default]
     Pending,
-    /// Its image is on the way.
+    /// Its image is being pulled.
     Pulling,
     /// Started, not yet healthy.
     Starting,
-    /// Healthy, or started where there is no check.
+    /// Healthy, or started where there is no health check.
     Running,
-    /// Started, and its check fails.
+    /// Started, and its health check fails.
     Degraded,
-    /// Told to stop.
+    /// Being stopped.
     Draining,
-    /// Ended as told.
+    /// Stopped on request.
     Stopped,
-    /// Ended badly, or given up.
+    /// Exited with an error, or given up.
     Failed,
-    /// Ended well, a job's replica.
+    /// Exited successfully; only replicas of jobs.
     Completed,
-    /// On a node that is gone.
+    /// On a node that is lost.
     Lost,
 }
 
 impl ReplicaState {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -287,8 +290,8 @@ impl ReplicaState {
 
 /// Whether a generation in that state holds memory, ports, devices, volumes and its address on its node.
 ///
-/// Everything does that was not seen to have ended: told to stop is not stopped, failed may be about to restart, and
-/// lost may come back running. Only a job that completed, or what was seen stopped, holds nothing.
+/// Only a completed job and a replica that was observed stopped hold nothing: one that is being stopped still runs, a
+/// failed one may restart, and a lost one may return running.
 pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
     match state {
         ReplicaState::Pending
@@ -304,26 +307,26 @@ pub const fn occupies(kind: ServiceKind, state: ReplicaState) -> bool {
     }
 }
 
-/// States of a deployment, always shown with their reasons.
+/// Status of a deployment, always shown with its reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeploymentStatus {
     /// None running, some unplaced.
     Pending,
-    /// Starts or a rollout under way.
+    /// Replicas are starting, or a rollout is live.
     Progressing,
-    /// Converged.
+    /// Every replica runs as desired.
     Active,
     /// Some running, some unplaced or failed.
     Degraded,
-    /// All exhausted.
+    /// Every replica exhausted its restarts.
     Failed,
-    /// A job done.
+    /// Its jobs are complete.
     Completed,
 }
 
 impl DeploymentStatus {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",

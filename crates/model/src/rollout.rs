@@ -1,9 +1,9 @@
-//! A change of a deployment on its way through the replicas.
+//! The rollout of a change of a deployment over its replicas.
 //!
-//! Owns: the record of a rollout, a slot's step in it, and how a group stands in it.
-//! Must not touch: when a step may begin or counts as done; the `scheduler` room decides.
-//! Invariant: a step belongs to one rollout by number; a rollout that turns around gets the next number, so that no step
-//! forward counts on the way back.
+//! Owns: the record of a rollout, a slot's step in it, and a group's position in it.
+//! Must not touch: when a step may begin or is done; the `scheduler` crate decides.
+//! Invariant: a step belongs to one rollout by number; an aborted rollout gets the next number for its way back, so that
+//! no forward step counts for it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,63 +13,64 @@ use crate::{
     DeploymentName, NamespaceName, RevisionNumber, RolloutNumber, RuntimeCode, ServiceName, ServiceSpec, SlotKey, Time,
 };
 
-/// One change of a deployment.
+/// One rollout of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
-    /// Counted per deployment; the way back of an aborted one has a number of its own.
+    /// Counted per deployment; the way back of an aborted rollout has its own number.
     pub number: RolloutNumber,
-    /// The manifest that is left: the last one that was in force before the change.
+    /// The revision that was in force before the change.
     pub from: RevisionNumber,
-    /// The manifest that is rolled to; the same one where only a secret's version or a restart is rolled.
+    /// The revision that is rolled out; equal to `from` for a new secret version or a restart.
     pub to: RevisionNumber,
-    /// How far it is.
+    /// Its progress.
     pub state: RolloutState,
-    /// Why it was begun.
+    /// Why it was started.
     pub kind: RolloutKind,
-    /// What went wrong, if anything did.
+    /// The failure that paused or aborted it.
     pub failure: Option<RolloutFailure>,
-    /// When its state began; the beginning of time where the command that began it carries none.
+    /// When its state began; `Time(0)` where the command that started it carries no time.
     pub since: Time,
-    /// The manifest that `rollback` would have gone to before it, and goes to again if it is aborted.
-    pub before: Option<RevisionNumber>,
-    /// Steps by service that no slot tells of: slots taken away, and all of them once it has ended or turned around.
+    /// The revision a `rollback` would have gone to before this rollout; restored if it is aborted.
+    #[serde(rename = "before")]
+    pub prior_rollback_target: Option<RevisionNumber>,
+    /// Steps by service that no slot records: those of removed slots, and all of them once it has ended or was aborted.
     pub steps: BTreeMap<ServiceName, StepCount>,
 }
 
 impl Rollout {
-    /// Whether slots still change for it.
+    /// Whether it still changes slots.
     pub const fn is_live(&self) -> bool {
         self.state.is_live()
     }
 
-    /// Whether there is an older manifest to go back to when it fails.
-    pub fn can_go_back(&self) -> bool {
+    /// Whether there is an older revision to roll back to when it fails.
+    pub fn can_roll_back(&self) -> bool {
         self.kind == RolloutKind::Forward && self.from != self.to
     }
 }
 
-/// How far a rollout is.
+/// Progress of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutState {
-    /// Step by step.
+    /// Slots are changed step by step.
     InProgress,
-    /// No new steps until an operator says so.
+    /// No new steps until an operator resumes it.
     Paused,
-    /// The first slots have changed and wait for an operator's word.
+    /// The canary slots have changed and wait for an operator's promotion.
     AwaitingPromotion,
     /// Every slot has changed.
     Completed,
-    /// It failed and is on its way back.
+    /// It failed and slots are being rolled back.
     Aborted,
-    /// It failed and every slot is back.
+    /// It failed and every slot is rolled back.
     RolledBack,
-    /// Another change came before it ended.
+    /// Another change started before it ended.
     Superseded,
 }
 
 impl RolloutState {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",
@@ -82,7 +83,7 @@ impl RolloutState {
         }
     }
 
-    /// Whether slots still change.
+    /// Whether slots are still changed.
     pub const fn is_live(self) -> bool {
         match self {
             Self::InProgress | Self::Paused | Self::AwaitingPromotion | Self::Aborted => true,
@@ -91,24 +92,24 @@ impl RolloutState {
     }
 }
 
-/// Why a rollout was begun.
+/// Why a rollout was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutKind {
-    /// Another manifest, another count, another version of a secret, or a restart.
+    /// A new manifest, a new count, a new secret version, or a restart.
     Forward,
-    /// An operator wants an older manifest back.
+    /// An operator requested a rollback.
     Rollback,
 }
 
-/// What a rollout stumbled over.
+/// The step failure that paused or aborted a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RolloutFailure {
     /// The service.
     pub service: ServiceName,
     /// The first of its slots whose step failed.
     pub slot: SlotKey,
-    /// How.
+    /// How it failed.
     pub code: StepFailure,
 }
 
@@ -116,9 +117,9 @@ pub struct RolloutFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepFailure {
-    /// The new generation did not come to run in time.
+    /// The new generation was not running in time.
     StepTimeout,
-    /// The new generation failed too often in a row.
+    /// The new generation exhausted its restarts.
     RestartExhausted,
 }
 
@@ -135,108 +136,99 @@ impl StepFailure {
     }
 }
 
-/// A slot's part in a rollout.
+/// A slot's step in a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Of which.
+    /// The rollout.
     pub rollout: RolloutNumber,
-    /// What changes.
+    /// Whether the slot is new.
     pub kind: StepKind,
-    /// When it began, or ended if it has.
+    /// When it began or, once it has ended, when it ended.
     pub at: Time,
-    /// How it goes.
+    /// Its progress.
     pub outcome: StepOutcome,
 }
 
-/// What a step changes.
+/// Whether a step adds or changes a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
-    /// The slot was made for the rollout.
+    /// The slot was added by the rollout.
     Added,
-    /// The slot gets another generation.
+    /// The slot gets a new generation.
     Changed,
 }
 
-/// How a step goes.
+/// Progress of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// The new generation has not proved itself yet.
+    /// The new generation has not run for the monitor time yet.
     UnderWay,
     /// The new generation has run for the monitor time.
     Done,
-    /// It was given up.
+    /// The new generation failed.
     Failed(StepFailure),
 }
 
-/// Steps of one service.
+/// Number of steps of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCount {
-    /// All of them: slots added, changed and taken away.
+    /// All steps: slots added, changed and removed.
     pub total: u32,
-    /// Those that are done.
+    /// Steps that are done.
     pub done: u32,
-    /// Those that failed.
+    /// Steps that failed.
     pub failed: u32,
 }
 
-/// How a group stands in the rollout of its deployment.
+/// A group's position in the rollout of its deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rolling {
-    /// What slots follow whose step has not come; `None` where that is the group's spec itself.
-    pub held: Option<Held>,
-    /// Since when there has been no room for two generations of a slot at once.
+pub struct RolloutPosition {
+    /// The spec of slots whose step has not begun; `None` where it is the group's own.
+    #[serde(rename = "held")]
+    pub previous: Option<PreviousSpec>,
+    /// Since when no node has had room for a second generation of a slot.
     pub no_room_since: Option<Time>,
-    /// Whether its first slots may be followed by the others.
-    pub promotion: Promoted,
+    /// Whether its canary slots were promoted.
+    #[serde(rename = "promotion", with = "crate::yes_no")]
+    pub promoted: bool,
 }
 
 /// The spec a group had before a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// The manifest it is from.
+pub struct PreviousSpec {
+    /// The revision it is from.
     pub revision: RevisionNumber,
     /// The spec.
     pub spec: Arc<ServiceSpec>,
 }
 
-/// Whether a canary was let go on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Promoted {
-    /// Not yet.
-    #[default]
-    No,
-    /// It was.
-    Yes,
-}
-
-/// What a pass decided about the rollout of a deployment.
+/// A decision about the rollout of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeploymentPlan {
-    /// Scope.
+    /// The namespace.
     pub namespace: NamespaceName,
-    /// Which deployment.
+    /// The deployment.
     pub deployment: DeploymentName,
-    /// The rollout it is about; another one is none of its business.
+    /// The rollout; ignored if it is no longer the deployment's.
     pub rollout: RolloutNumber,
-    /// What becomes of it.
+    /// The change.
     pub change: RolloutChange,
 }
 
-/// What becomes of a rollout.
+/// A change of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RolloutChange {
     /// Every step is done.
     Complete,
-    /// Only slots that wait for promotion are left.
+    /// Only slots that wait for the promotion are left.
     AwaitPromotion,
-    /// It failed; no new steps until an operator looked.
+    /// It failed; no new steps until an operator resumes it.
     Pause(RolloutFailure),
-    /// It failed; the manifest it came from is in force again.
+    /// It failed; the previous revision is in force again.
     Abort(RolloutFailure),
-    /// Every slot is back.
+    /// Every slot is rolled back.
     RolledBack,
 }

@@ -1,7 +1,7 @@
-//! What a user asked for: a deployment and its services, resolved and validated.
+//! The resolved and validated spec of a deployment and its services.
 //!
-//! Owns: the specification of a service in the words the scheduler and the drivers use.
-//! Must not touch: how it was written down; that is the `compose` room's.
+//! Owns: the spec of a service in the terms of the scheduler and the drivers.
+//! Must not touch: manifest syntax; the `compose` crate parses it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,13 +13,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub use crate::device::{DeviceAffinity, DeviceConstraint, DeviceRequest};
+pub use crate::placement_spec::{
+    Affinity, Batching, Companion, DistinctProperty, PlacementSpec, PoolSelector, SpreadTarget, Strategy, Strength,
+};
 pub use crate::policy::{
     Canary, DelayFunction, Disconnect, FailureAction, Promotion, Rebalance, Reconcile, Replace, Reschedule,
     RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
-};
-pub use crate::wish::{
-    Affinity, Batching, Companion, DistinctHosts, DistinctProperty, PlacementSpec, PoolWanted, SpreadTarget, Strategy,
-    Strength,
 };
 
 use crate::{Driver, SecretName, ServiceName, VolumeKey, container::ContainerSpec, volume::Sharing};
@@ -29,13 +28,13 @@ use crate::{Driver, SecretName, ServiceName, VolumeKey, container::ContainerSpec
 pub struct DeploymentSpec {
     /// Its services.
     pub services: BTreeMap<ServiceName, Arc<ServiceSpec>>,
-    /// Its networks, by the key services name them with.
+    /// Its networks, by their key in the manifest.
     #[serde(default)]
     pub networks: BTreeMap<String, NetworkSpec>,
-    /// How its volumes are made, by the volume's name in the engine.
+    /// How its volumes are created, by the volume's name in the engine.
     #[serde(default)]
     pub volumes: BTreeMap<String, VolumeSpec>,
-    /// Where requests from outside go.
+    /// Routes of external requests.
     #[serde(default)]
     pub routes: Vec<Route>,
 }
@@ -51,24 +50,24 @@ pub struct NetworkSpec {
     pub options: BTreeMap<String, String>,
     /// Labels on the network.
     pub labels: BTreeMap<String, String>,
-    /// Where it comes from and what it reaches.
+    /// Who creates it and whether it has external access.
     pub reach: NetworkReach,
 }
 
-/// Where a network comes from and what it reaches.
+/// Who creates a network and whether it has external access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkReach {
-    /// Made for the deployment, with a way out.
+    /// Created for the deployment, with external access.
     #[default]
     Open,
-    /// Made for the deployment, without a way out.
+    /// Created for the deployment, without external access.
     Internal,
-    /// Made by somebody else.
+    /// Exists already; not managed by the deployment.
     External,
 }
 
-/// How a volume is made.
+/// How a volume is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSpec {
     /// Volume driver, where one is named.
@@ -77,24 +76,24 @@ pub struct VolumeSpec {
     pub options: BTreeMap<String, String>,
     /// Labels on the volume.
     pub labels: BTreeMap<String, String>,
-    /// Whether it must exist already.
+    /// Whether it must exist already and is not managed by the deployment.
     pub external: bool,
 }
 
 /// Requests for a domain and path that go to a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Route {
-    /// Host name asked for.
+    /// Host name of the request.
     pub domain: String,
-    /// Prefix of the path; empty is all of them.
+    /// Prefix of the path; empty matches every path.
     pub path: String,
-    /// The service that answers.
+    /// The target service.
     pub service: ServiceName,
-    /// On which of its ports.
+    /// The target port.
     pub port: u16,
     /// Whether a certificate is obtained.
     pub tls: RouteTls,
-    /// Whether the prefix is taken off before the service sees it.
+    /// Whether the prefix is removed before forwarding.
     pub strip_path: bool,
 }
 
@@ -102,33 +101,33 @@ pub struct Route {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteTls {
-    /// Obtained and renewed.
+    /// A certificate is obtained and renewed.
     #[default]
     Auto,
-    /// Plain.
+    /// Plain HTTP.
     Off,
 }
 
-/// Replicas a service may have. A slip of the finger must not take a control plane's memory; a real service with more is
-/// better run as several.
+/// Most replicas of a service. A typing error must not exhaust the control plane's memory; a real service with more is
+/// better split into several.
 pub const MAX_REPLICAS: u32 = 1_000_000;
 
 /// One resolved service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
-    /// How many there are and whether they end.
+    /// Replicated or per node, service or job.
     pub kind: ServiceKind,
-    /// Replicas wanted; 1 unless said otherwise, meaningless for `system` and `sysbatch`.
+    /// Desired replicas; 1 by default, ignored for `system` and `sysbatch`.
     pub replicas: u32,
     /// What to run.
     pub container: ContainerSpec,
     /// What starts it.
     pub driver: Driver,
-    /// What it may use.
+    /// Resource limits and reservations.
     pub resources: Resources,
-    /// What it publishes.
+    /// Published ports.
     pub ports: Vec<Port>,
-    /// What it mounts.
+    /// Mounts.
     pub mounts: Vec<Mount>,
     /// Secrets that must exist before anything is placed.
     pub secrets_required: BTreeSet<SecretName>,
@@ -136,38 +135,38 @@ pub struct ServiceSpec {
     pub placement: PlacementSpec,
     /// 0 to 100; higher is placed first.
     pub priority: u8,
-    /// How changes roll.
+    /// How rollouts proceed.
     pub update: UpdatePolicy,
     /// What happens when a replica ends.
     pub restart: RestartPolicy,
-    /// How a rollback rolls; `None` is as a change does.
+    /// How rollbacks proceed; `None` is as `update`.
     #[serde(default)]
     pub rollback: Option<UpdatePolicy>,
-    /// Slots tried first and held until promoted.
+    /// Slots that are changed first in a rollout.
     #[serde(default)]
     pub canary: Canary,
-    /// What happens when the node is lost from sight.
+    /// What happens when its node is unreachable.
     #[serde(default)]
     pub disconnect: Disconnect,
-    /// What happens when restarts are exhausted; `None` is to give up.
+    /// What happens when restarts are exhausted; `None` gives up.
     #[serde(default)]
     pub reschedule: Option<Reschedule>,
-    /// Whether running replicas may be moved to even the load.
+    /// Whether a rebalance may move running replicas.
     #[serde(default)]
     pub rebalance: Rebalance,
-    /// Replicas of a job that run at once; `None` is all.
+    /// Replicas of a job that run at the same time; `None` is all.
     #[serde(default)]
     pub max_concurrent: Option<u32>,
-    /// Services that come first.
+    /// Services that must be ready first.
     #[serde(default)]
     pub depends_on: BTreeMap<ServiceName, Dependency>,
-    /// Networks it is attached to, by the deployment's key.
+    /// Networks it is attached to, by their key in the manifest.
     #[serde(default)]
     pub networks: BTreeMap<String, Attachment>,
     /// Labels on the service itself, not on its containers.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Fingerprint of everything fixed at creation.
+    /// Hash of everything that is fixed when a replica is created.
     pub spec_hash: SpecHash,
 }
 
@@ -201,12 +200,12 @@ impl Default for ServiceSpec {
 }
 
 impl ServiceSpec {
-    /// Whether replicas of the one can stay as replicas of the other: everything fixed at creation is the same.
+    /// Whether replicas of one spec can stay as replicas of the other: everything fixed at creation is equal.
     pub fn is_same_program(&self, other: &Self) -> bool {
         (&self.spec_hash, self.kind) == (&other.spec_hash, other.kind)
     }
 
-    /// Whether it mounts a named volume or a path of the host, so that its data stays where it is.
+    /// Whether it mounts a named volume or a host path, so that its data is bound to a node.
     pub fn is_stateful(&self) -> bool {
         self.mounts.iter().any(|mount| matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind(_)))
     }
@@ -220,23 +219,23 @@ impl ServiceSpec {
     }
 }
 
-/// The four kinds: Compose's `deploy.mode` values and Nomad's job types are the same thing.
+/// The kind of a service: Compose's `deploy.mode`, Nomad's job type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceKind {
-    /// `replicated`: so many, for ever.
+    /// `replicated`: a number of replicas that run for ever.
     #[default]
     Service,
-    /// `global`: one on every fitting node, for ever.
+    /// `global`: one replica on every fitting node, for ever.
     System,
-    /// `replicated-job`: so many, to completion.
+    /// `replicated-job`: a number of replicas that run to completion.
     Batch,
-    /// `global-job`: one on every fitting node, to completion.
+    /// `global-job`: one replica on every fitting node, to completion.
     Sysbatch,
 }
 
 impl ServiceKind {
-    /// Whether its replicas are there to end.
+    /// Whether its replicas run to completion.
     pub const fn is_job(self) -> bool {
         matches!(self, Self::Batch | Self::Sysbatch)
     }
@@ -258,7 +257,7 @@ impl fmt::Display for SpecHash {
     }
 }
 
-/// What a replica may use, as declared. Absent is not zero: the cluster's defaults fill in.
+/// Declared resources of a replica. Absent is not zero: the cluster's defaults apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// `limits.cpus`, in thousandths of a core.
@@ -271,13 +270,13 @@ pub struct Resources {
     pub memory_reservation_bytes: Option<u64>,
     /// Devices and generic resources, by kind.
     pub devices: BTreeMap<String, u64>,
-    /// Devices of a certain kind, maker or model, or with certain attributes.
+    /// Devices requested by kind, vendor, model or attributes.
     #[serde(default)]
     pub device_requests: Vec<DeviceRequest>,
 }
 
 impl Resources {
-    /// CPU a replica counts with: its reservation, else its limit, else nothing.
+    /// CPU request of a replica: its reservation, else its limit, else 0.
     pub fn cpu_request_millis(&self) -> u64 {
         self.cpu_reservation_millis.or(self.cpu_limit_millis).unwrap_or(0)
     }
@@ -286,9 +285,9 @@ impl Resources {
 /// A published port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Port {
-    /// Inside the container.
+    /// Port in the container.
     pub target: u16,
-    /// Outside; `None` lets the engine choose.
+    /// Port on the host; `None` lets the engine choose.
     pub published: Option<u16>,
     /// Transport.
     pub protocol: Protocol,
@@ -312,7 +311,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The word used in manifests.
+    /// The spelling in manifests.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -333,21 +332,21 @@ pub enum PortMode {
     Host,
 }
 
-/// Something mounted into a replica.
+/// A mount of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     /// What is mounted.
     pub source: MountSource,
-    /// Where it appears.
+    /// Path in the container.
     pub target: String,
     /// Whether the replica may write.
     pub access: Access,
-    /// Settings of the mount's kind, such as `propagation` or `size`.
+    /// Options of the mount's kind, such as `propagation` or `size`.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
 }
 
-/// What a mount shows.
+/// What is mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountSource {
@@ -355,16 +354,16 @@ pub enum MountSource {
     Volume {
         /// Its identity.
         key: VolumeKey,
-        /// How many may hold it.
+        /// How many replicas may hold it.
         sharing: Sharing,
         /// Volume driver, where not the local one.
         driver: Option<String>,
     },
-    /// A path of the host.
+    /// A host path.
     Bind(String),
-    /// Memory.
+    /// A file system in memory.
     Tmpfs,
-    /// A volume without a name, gone with the replica.
+    /// An unnamed volume that is removed with the replica.
     Anonymous,
 }
 
@@ -379,14 +378,14 @@ pub enum Access {
     ReadOnly,
 }
 
-/// What must hold of another service first.
+/// A dependency on another service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dependency {
-    /// When it counts as met.
+    /// When it is met.
     pub condition: DependencyCondition,
-    /// Whether a change of the other restarts this one.
+    /// Whether a recreation of the dependency restarts this service.
     pub restart: bool,
-    /// Whether it must exist at all.
+    /// Whether the dependency must exist.
     pub required: bool,
 }
 
@@ -399,14 +398,14 @@ pub enum DependencyCondition {
     ServiceStarted,
     /// Every replica runs and is healthy.
     ServiceHealthy,
-    /// Every replica ended well.
+    /// Every replica exited successfully.
     ServiceCompletedSuccessfully,
 }
 
 /// How a service is attached to a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Further names it answers to there.
+    /// Additional DNS names on the network.
     pub aliases: BTreeSet<String>,
     /// Higher is attached first.
     pub priority: i64,

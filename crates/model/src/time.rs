@@ -1,7 +1,7 @@
-//! Instants, as milliseconds since an epoch the caller chose.
+//! Points in time, in milliseconds since an epoch that the caller chooses.
 //!
 //! Owns: arithmetic that cannot overflow or go negative.
-//! Must not touch: the clock. A [`Time`] is always handed in.
+//! Must not touch: the clock. A [`Time`] is always passed in.
 
 use std::{fmt, time::Duration};
 
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub u64);
 
 impl Time {
-    /// The instant `wait` after this one.
+    /// The time `wait` after this one.
     pub fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead, as a stamp of a leader with a faster clock may.
+    /// Duration since `earlier`; zero if it is in the future, which happens when another leader's clock was ahead.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

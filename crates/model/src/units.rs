@@ -1,7 +1,11 @@
-//! Quantities in the units people read.
+//! Amounts of bytes and cores, durations and ratios as text.
 //!
-//! Owns: how bytes and cores are printed.
-//! Must not touch: parsing, which belongs to the room that knows the place of the text.
+//! Owns: how amounts are printed for people, and, in `parse`, how they are read from manifests, settings and arguments.
+//! Must not touch: where a text came from; callers add the file and line.
+
+mod parse;
+
+pub use self::parse::{UnitError, parse_bytes, parse_cpus, parse_duration, parse_millionths, print_duration};
 
 /// One binary mebibyte.
 pub const MIB: u64 = 1 << 20;
@@ -26,14 +30,14 @@ pub fn bytes(amount: u64) -> String {
     }
 }
 
-/// The same for people: of amounts that are no whole MiB, the whole MiB below.
-pub fn about(amount: u64) -> String {
+/// Like [`bytes`], rounded down to a whole MiB.
+pub fn rounded_bytes(amount: u64) -> String {
     bytes(if amount > MIB { amount - amount % MIB } else { amount })
 }
 
-/// Two amounts of which one is too small, for people; exact where they would read the same.
-pub fn compared(needed: u64, free: u64) -> (String, String) {
-    let rough = (about(needed), about(free));
+/// A needed and a free amount, rounded like [`rounded_bytes`]; exact where both would print the same.
+pub fn needed_and_free(needed: u64, free: u64) -> (String, String) {
+    let rough = (rounded_bytes(needed), rounded_bytes(free));
     if rough.0 == rough.1 { (bytes(needed), bytes(free)) } else { rough }
 }
 
@@ -51,15 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_rounded_for_people_unless_that_hides_what_is_missing() {
-        assert_eq!(compared(900 * GIB, 24_684_112 << 10), ("900 GiB".to_owned(), "24105 MiB".to_owned()));
-        assert_eq!(compared(MIB + 2, MIB + 1), ("1048578 bytes".to_owned(), "1048577 bytes".to_owned()));
-        assert_eq!(about(1023), "1023 bytes");
+    fn amounts_are_rounded_unless_that_hides_the_difference() {
+        assert_eq!(needed_and_free(900 * GIB, 24_684_112 << 10), ("900 GiB".to_owned(), "24105 MiB".to_owned()));
+        assert_eq!(needed_and_free(MIB + 2, MIB + 1), ("1048578 bytes".to_owned(), "1048577 bytes".to_owned()));
+        assert_eq!(rounded_bytes(1023), "1023 bytes");
     }
 
     #[test]
-    fn cores_have_as_many_places_as_they_need() {
-        let said: Vec<String> = [0, 1, 50, 250, 1000, 1500, 12_000].into_iter().map(cores).collect();
-        assert_eq!(said, ["0 cores", "0.001 cores", "0.05 cores", "0.25 cores", "1 core", "1.5 cores", "12 cores"]);
+    fn cores_have_as_many_decimal_places_as_needed() {
+        let printed: Vec<String> = [0, 1, 50, 250, 1000, 1500, 12_000].into_iter().map(cores).collect();
+        assert_eq!(printed, ["0 cores", "0.001 cores", "0.05 cores", "0.25 cores", "1 core", "1.5 cores", "12 cores"]);
     }
 }

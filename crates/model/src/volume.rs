@@ -1,6 +1,6 @@
-//! A named volume and where it lives.
+//! A named volume and its home node.
 //!
-//! Owns: the volume's facts. Who holds it is known by the replicas.
+//! Owns: the volume's properties. Which replicas hold it is recorded with the replicas.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{DeploymentName, NodeName, VolumeKey};
 pub struct Volume {
     /// Its identity.
     pub key: VolumeKey,
-    /// The deployment that declared it, whose services may share it.
+    /// The deployment that declared it; its services may share it.
     pub owner: DeploymentName,
     /// The node its data is on.
     pub home: NodeName,

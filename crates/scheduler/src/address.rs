@@ -1,15 +1,16 @@
-//! Overlay addresses: a cluster /48 is cut into a /64 for each node, and a replica gets one address of its node's.
+//! Overlay addresses: a cluster /48 is split into a /64 for each node, and a replica gets one address of its node's
+//! /64.
 //!
 //! ```text
 //! fd4c:6f6e:6773 : 0007 : 0000:0000:0000:0003
 //! cluster /48      node   replica on that node
 //! ```
 //!
-//! Subnet 0 is left to the nodes themselves, so that no replica ever has a node's address.
+//! Subnet 0 is reserved for the nodes themselves, so that no replica ever has a node's address.
 //!
-//! Owns: which addresses of a node are taken or resting.
-//! Must not touch: time. Resting addresses are handed back by whoever knows that their hour is over.
-//! Invariant: the lowest address neither taken nor resting is given out, so the same state gives the same address.
+//! Owns: which addresses of a node are taken or in cooldown.
+//! Must not touch: time. The view frees an address when its cooldown is over.
+//! Invariant: the lowest address neither taken nor in cooldown is given out, so the same state gives the same address.
 
 use std::net::Ipv6Addr;
 
@@ -23,13 +24,6 @@ pub(crate) struct AddressPool {
     count: u64,
     /// No word before this one has a free bit.
     first_open_word: usize,
-}
-
-/// What a host number was before it was marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
-    Free,
-    Taken,
 }
 
 impl AddressPool {
@@ -52,23 +46,23 @@ impl AddressPool {
         }
         let word = self.taken.get(self.first_open_word).copied().unwrap_or(0);
         let host = self.first_open_word as u64 * 64 + u64::from(word.trailing_ones()) + 1;
-        self.mark(host);
+        self.mark_taken(host);
         host
     }
 
-    /// Marks a host number as taken or resting; harmless if it is already.
-    pub(crate) fn mark(&mut self, host: u64) -> Before {
+    /// Marks a host number as taken or in cooldown. Returns whether it was free before.
+    pub(crate) fn mark_taken(&mut self, host: u64) -> bool {
         let (word, bit) = Self::place(host);
         if self.taken.len() <= word {
             self.taken.resize(word + 1, 0);
         }
-        let before = if self.taken[word] & bit == 0 { Before::Free } else { Before::Taken };
-        self.count += u64::from(before == Before::Free);
+        let was_free = self.taken[word] & bit == 0;
+        self.count += u64::from(was_free);
         self.taken[word] |= bit;
-        before
+        was_free
     }
 
-    /// Gives a host number back.
+    /// Frees a host number; a number that is free already is ignored.
     pub(crate) fn free(&mut self, host: u64) {
         let (word, bit) = Self::place(host);
         if let Some(bits) = self.taken.get_mut(word)
@@ -82,7 +76,7 @@ impl AddressPool {
 
     fn place(host: u64) -> (usize, u64) {
         let index = host.saturating_sub(1);
-        // A node has far fewer than 2^32 replicas, and `mark` is only called with numbers it handed out or that a
+        // A node has far fewer than 2^32 replicas, and `mark_taken` is only called with numbers it handed out or that a
         // committed assignment carries, so the word always fits.
         (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
     }

@@ -1,14 +1,14 @@
-//! How many random cases a property of this crate tries, and which.
+//! Proptest settings of this crate: how many random cases a property tries, and from which seed.
 //!
-//! The same cases every time, so that a red build is about the change and not about luck. A long run looks further with
-//! `PROPTEST_CASES`, and elsewhere with `PROPTEST_RNG_SEED`: any whole number draws other cases, and draws them again.
+//! The seed is fixed, so that a failing build is caused by the change and not by chance. `PROPTEST_CASES` raises the
+//! number of cases; `PROPTEST_RNG_SEED` (any whole number) selects other cases, reproducibly.
 //!
-//! Owns: the settings all properties share, beside the code and under `tests`. Must not touch: what they try.
-//! Invariant: without those variables, two runs of one build try the same.
+//! Owns: the settings of all properties, in `src` and in `tests`. Must not touch: the properties themselves.
+//! Invariant: without those variables, two runs of one build try the same cases.
 
 use proptest::{prelude::ProptestConfig, test_runner::RngSeed};
 
-/// The settings of a property that usually tries so many cases.
+/// The settings of a property that tries `usual` cases unless `PROPTEST_CASES` says otherwise.
 pub(crate) fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
     let environment = ProptestConfig::default();

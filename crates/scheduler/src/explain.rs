@@ -1,7 +1,7 @@
-//! Why a replica has no node: the primary reason, refusals counted per filter over all nodes, and the nearest miss.
+//! Why a replica has no node: the primary reason, the refusals per filter over all nodes, and the nearest miss.
 //!
-//! Owns: the answer "no". It is worked out only where nothing fits, at filters × nodes. Must not touch: the choice.
-//! Invariant: the primary reason is the first filter, in order, that empties what the earlier ones left.
+//! Owns: explanations. They are computed only if nothing fits, at filters × nodes. Must not touch: the choice.
+//! Invariant: the primary reason is the first filter, in order, that refuses all nodes the earlier filters left.
 
 pub(crate) mod placed;
 
@@ -14,130 +14,141 @@ use longshore_model::{
 };
 
 use crate::{
-    ask::{Ask, Counts},
-    feasibility::{Filter, Site},
-    placement::Vacancy,
+    feasibility::{CandidateNode, Filter},
+    placement::PendingSlot,
     reconcile::{
-        self,
-        attempt::attempt,
-        global, preempt,
-        rollout::{self, Follows},
+        self, global,
+        place_batch::place_batch,
+        preempt,
+        rollout::{self, FollowedSpec},
         slots, steps,
     },
+    request::{Counts, PlacementRequest},
     view::{GroupIx, NodeIx, View},
 };
 
-/// Slots and why they are not where they should be.
-type Fate = (Vec<SlotKey>, Explanation);
+/// Slots and why they are not placed as desired.
+type SlotsExplanation = (Vec<SlotKey>, Explanation);
 
-/// Why slots of a group have no node, or not the one they have to move to, or not the generation they have to change to,
-/// by the view as it is; empty where all have theirs, or could.
-pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<Fate> {
+/// Why slots of a group have no node, cannot move off a node they must leave, or cannot start the generation they must
+/// update to. Empty if every slot is placed as desired or can be by the next plan.
+pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<SlotsExplanation> {
     view.advance(now);
-    view.fleet.refresh();
+    view.nodes.refresh();
     let Some(&ix) = view.group_ids.get(group) else { return Vec::new() };
-    let mut fates = misplaced(view, ix, now);
+    let mut explanations = misplaced(view, ix, now);
     if view.rollout_of(group).is_some() {
-        keep_room_of_others(view, ix, now);
-        let mut ask = Ask::new(view, ix, now, Counts::default());
-        fates.extend(steps::hindered(view, &mut ask, now));
+        reserve_for_preemptors(view, ix, now);
+        let mut request = PlacementRequest::new(view, ix, now, Counts::default());
+        explanations.extend(steps::blocked_steps(view, &mut request, now));
         view.roll_back();
     }
-    fates
+    explanations
 }
 
-/// Where others may be displaced, the room that is being made for them is not anybody's.
-fn keep_room_of_others(view: &mut View, group: GroupIx, now: Time) {
+/// With preemption on, reserves the capacity that victims are freeing for groups ahead of this one.
+fn reserve_for_preemptors(view: &mut View, group: GroupIx, now: Time) {
     if view.config.preemption == Preemption::On {
-        preempt::keep_room_of_those_before(view, group, now);
+        preempt::claim_room_of_earlier_groups(view, group, now);
     }
 }
 
-/// Why slots have no node, or have to leave the one they have. A slot whose step in a rollout has not come is explained by
-/// the spec it had before.
-fn misplaced(view: &mut View, group: GroupIx, now: Time) -> Vec<Fate> {
-    let ask = Ask::new(view, group, now, Counts::default());
-    let held = Ask::held(view, &ask, now);
-    let batches = [Some(&ask), held.as_ref()].map(|own| own.map(|own| batch(view, (&ask, own), now)));
+/// Why slots have no node or cannot leave a node they must leave. A slot that its rollout has not reached yet is
+/// explained by its previous spec.
+fn misplaced(view: &mut View, group: GroupIx, now: Time) -> Vec<SlotsExplanation> {
+    let request = PlacementRequest::new(view, group, now, Counts::default());
+    let held = PlacementRequest::for_previous_spec(view, &request, now);
+    let batches = [Some(&request), held.as_ref()].map(|own| own.map(|own| batch(view, &request, own, now)));
     let [Some((unplaced, movers)), before] = batches else { return Vec::new() };
     let (unplaced_before, movers_before) = before.unwrap_or_default();
     if [&unplaced, &movers, &unplaced_before, &movers_before].iter().all(|batch| batch.is_empty()) {
         return Vec::new();
     }
-    keep_room_of_others(view, group, now);
-    let ask = Ask::new(view, group, now, Counts::default());
-    let mut fates = Vec::new();
-    if let Some(held) = Ask::held(view, &ask, now) {
-        fates.extend(of_batch(view, held, unplaced_before, movers_before));
+    reserve_for_preemptors(view, group, now);
+    let request = PlacementRequest::new(view, group, now, Counts::default());
+    let mut explanations = Vec::new();
+    if let Some(held) = PlacementRequest::for_previous_spec(view, &request, now) {
+        explanations.extend(of_batch(view, held, unplaced_before, movers_before));
     }
-    fates.extend(of_batch(view, ask, unplaced, movers));
+    explanations.extend(of_batch(view, request, unplaced, movers));
     view.roll_back();
-    fates
+    explanations
 }
 
-/// Slots that follow one of the specs of a group and have no node, and such that run where they may not stay.
-fn batch(view: &View, (ask, own): (&Ask, &Ask), now: Time) -> (Vec<Vacancy>, Vec<Vacancy>) {
-    let known = view.group(ask.group);
-    let wanted = if std::ptr::eq(ask, own) { Follows::Target } else { Follows::Held };
-    let follows = |vacancy: &Vacancy| {
-        let slot = known.slot_at(&vacancy.slot).ok().map(|at| &known.slots[at]);
-        slot.map_or(Follows::Target, |slot| rollout::follows(view, ask, slot)) == wanted
+/// The slots that follow the spec of `own` (the request for the target spec, `ask`, or the one for the previous spec):
+/// those without a node, and those that must leave theirs.
+fn batch(
+    view: &View,
+    request: &PlacementRequest,
+    own: &PlacementRequest,
+    now: Time,
+) -> (Vec<PendingSlot>, Vec<PendingSlot>) {
+    let known = view.group(request.group);
+    let wanted = if std::ptr::eq(request, own) { FollowedSpec::Target } else { FollowedSpec::Previous };
+    let follows = |pending: &PendingSlot| {
+        let slot = known.slot_at(&pending.slot).ok().map(|at| &known.slots[at]);
+        slot.map_or(FollowedSpec::Target, |slot| rollout::followed_spec(view, request, slot)) == wanted
     };
-    let mut unplaced = reconcile::unplaced(view, ask.group, now);
+    let mut unplaced = reconcile::unplaced(view, request.group, now);
     unplaced.retain(follows);
-    let mut movers = if ask.spec.kind.is_per_node() { Vec::new() } else { slots::movers(view, own, now) };
+    let mut movers = if request.spec.kind.is_per_node() { Vec::new() } else { slots::slots_to_move(view, own, now) };
     movers.retain(follows);
     (unplaced, movers)
 }
 
-fn of_batch(view: &mut View, mut ask: Ask, unplaced: Vec<Vacancy>, movers: Vec<Vacancy>) -> Vec<Fate> {
-    if ask.spec.kind.is_per_node() {
-        return global::explain_each(view, &ask, unplaced);
+fn of_batch(
+    view: &mut View,
+    mut request: PlacementRequest,
+    unplaced: Vec<PendingSlot>,
+    movers: Vec<PendingSlot>,
+) -> Vec<SlotsExplanation> {
+    if request.spec.kind.is_per_node() {
+        return global::explain_each(view, &request, unplaced);
     }
     let (stuck, unplaced): (Vec<_>, Vec<_>) =
-        unplaced.into_iter().partition(|vacancy| slots::waits_for_home(view, &ask, vacancy));
-    // Slots that run where they may not stay are part of the batch: they are served, and yet want another node.
+        unplaced.into_iter().partition(|pending| slots::waits_for_home(view, &request, pending));
+    // Slots that must leave their node are part of the batch: they run, but need another node.
     let mut batch = unplaced;
     batch.extend(movers);
     batch.sort_by(|a, b| a.slot.cmp(&b.slot));
-    for vacancy in &batch {
-        ask.counts.remove_from(slots::counts_on(view, ask.group, &vacancy.slot));
+    for pending in &batch {
+        request.counts.remove_from(slots::counts_on(view, request.group, &pending.slot));
     }
-    let mut held_back = if batch.is_empty() { Vec::new() } else { attempt(view, &mut ask, batch).held_back };
+    let mut held_back = if batch.is_empty() { Vec::new() } else { place_batch(view, &mut request, batch).waiting };
     if !stuck.is_empty() {
-        held_back.push((stuck, slots::home_is_away(view, &ask)));
+        held_back.push((stuck, slots::home_node_offline(view, &request)));
     }
-    let named = |vacancies: Vec<Vacancy>| vacancies.into_iter().map(|vacancy| vacancy.slot).collect();
-    held_back.retain(|(vacancies, _)| !vacancies.is_empty());
-    held_back.into_iter().map(|(vacancies, why)| (named(vacancies), why)).collect()
+    let named = |pending_slots: Vec<PendingSlot>| pending_slots.into_iter().map(|pending| pending.slot).collect();
+    held_back.retain(|(pending_slots, _)| !pending_slots.is_empty());
+    held_back.into_iter().map(|(pending_slots, why)| (named(pending_slots), why)).collect()
 }
 
-/// Why a batch, or what is left of it, fits nowhere.
-pub(crate) fn nowhere(view: &View, ask: &Ask) -> Explanation {
-    let filters: Vec<&'static Filter> = ask.filters().collect();
-    let nodes: Vec<NodeIx> = view.fleet.in_order().collect();
-    let verdicts: Vec<u32> = nodes.iter().map(|node| verdict(view, ask, &filters, *node)).collect();
+/// Why a batch, or the rest of it, fits on no node.
+pub(crate) fn nowhere(view: &View, request: &PlacementRequest) -> Explanation {
+    let filters: Vec<&'static Filter> = request.filters().collect();
+    let nodes: Vec<NodeIx> = view.nodes.by_name_order().collect();
+    let refusal_bits: Vec<u32> = nodes.iter().map(|node| refused_by(view, request, &filters, *node)).collect();
     let refused = filters.iter().enumerate().filter_map(|(at, filter)| {
-        let count = verdicts.iter().filter(|verdict| *verdict & 1 << at != 0).count();
+        let count = refusal_bits.iter().filter(|bits| *bits & 1 << at != 0).count();
         (count > 0).then(|| (filter.reason, u32::try_from(count).unwrap_or(u32::MAX)))
     });
-    let missing = missing_hosts(view, ask, &nodes, &verdicts);
+    let missing = missing_hosts(view, request, &nodes, &refusal_bits);
     Explanation {
-        reason: primary(ask, &filters, &verdicts),
+        reason: primary(request, &filters, &refusal_bits),
         nodes: u32::try_from(nodes.len()).unwrap_or(u32::MAX),
-        fits: u32::try_from(verdicts.iter().filter(|verdict| **verdict == 0).count()).unwrap_or(u32::MAX),
+        fits: u32::try_from(refusal_bits.iter().filter(|bits| **bits == 0).count()).unwrap_or(u32::MAX),
         refused: refused.collect::<BTreeMap<_, _>>(),
-        nearest: nearest(view, ask, &filters, &nodes, &verdicts),
+        nearest: nearest(view, request, &filters, &nodes, &refusal_bits),
         gate: None,
         missing,
     }
 }
 
-/// A refusal that is no node's fault.
+/// The explanation of a closed gate, which no node caused.
 pub(crate) fn gated(view: &View, refusal: Refusal) -> Explanation {
     Explanation {
         reason: refusal.reason(),
-        nodes: u32::try_from(view.fleet.by_name.len()).unwrap_or(u32::MAX),
+        nodes: u32::try_from(view.nodes.by_name.len()).unwrap_or(u32::MAX),
         fits: 0,
         refused: BTreeMap::new(),
         nearest: None,
@@ -146,23 +157,23 @@ pub(crate) fn gated(view: &View, refusal: Refusal) -> Explanation {
     }
 }
 
-/// Why one node refuses, for a service that wants exactly that node.
-pub(crate) fn at_node(view: &View, ask: &Ask, node: NodeIx) -> Explanation {
-    let filters: Vec<&'static Filter> = ask.filters().collect();
-    let verdicts = [verdict(view, ask, &filters, node)];
-    let refused = filters.iter().enumerate().filter(|(at, _)| verdicts[0] & 1 << at != 0);
+/// Why one node refuses a slot that can only run there.
+pub(crate) fn at_node(view: &View, request: &PlacementRequest, node: NodeIx) -> Explanation {
+    let filters: Vec<&'static Filter> = request.filters().collect();
+    let refusal_bits = [refused_by(view, request, &filters, node)];
+    let refused = filters.iter().enumerate().filter(|(at, _)| refusal_bits[0] & 1 << at != 0);
     Explanation {
-        reason: primary(ask, &filters, &verdicts),
+        reason: primary(request, &filters, &refusal_bits),
         nodes: 1,
         fits: 0,
         refused: refused.map(|(_, filter)| (filter.reason, 1)).collect(),
-        nearest: nearest(view, ask, &filters, &[node], &verdicts),
+        nearest: nearest(view, request, &filters, &[node], &refusal_bits),
         gate: None,
         missing: Vec::new(),
     }
 }
 
-/// The particulars kept in the replica's status.
+/// The details stored in the replica's status.
 pub(crate) fn details(explanation: &Explanation) -> Details {
     let mut details = Details::new();
     if !explanation.missing.is_empty() {
@@ -184,71 +195,80 @@ pub(crate) fn details(explanation: &Explanation) -> Details {
     details
 }
 
-/// One bit for each filter that refuses the node.
-fn verdict(view: &View, ask: &Ask, filters: &[&'static Filter], node: NodeIx) -> u32 {
-    let site = Site::of_node(view, node);
-    filters.iter().enumerate().fold(0, |bits, (at, filter)| bits | u32::from(!(filter.check)(ask, &site)) << at)
+/// One bit per filter, set if the filter refuses the node.
+fn refused_by(view: &View, request: &PlacementRequest, filters: &[&'static Filter], node: NodeIx) -> u32 {
+    let candidate = CandidateNode::of_node(view, node);
+    filters
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (at, filter)| bits | u32::from(!(filter.check)(request, &candidate)) << at)
 }
 
-fn primary(ask: &Ask, filters: &[&'static Filter], verdicts: &[u32]) -> Reason {
-    if verdicts.is_empty() {
+fn primary(request: &PlacementRequest, filters: &[&'static Filter], refusal_bits: &[u32]) -> Reason {
+    if refusal_bits.is_empty() {
         return Reason::NoNodesActive;
     }
     let mut seen = 0;
     for (at, filter) in filters.iter().enumerate() {
         seen |= 1 << at;
-        if verdicts.iter().all(|verdict| verdict & seen != 0) {
-            // One replica on each pinned host is the strategy's own rule: when all have theirs, hosts have run out.
-            let pinned = ask.spec.placement.strategy == Strategy::Hosts;
+        if refusal_bits.iter().all(|bits| bits & seen != 0) {
+            // One replica per pinned host is the strategy's rule: if all hosts have theirs, there are too few hosts.
+            let pinned = request.spec.placement.strategy == Strategy::Hosts;
             let ran_out = pinned && filter.reason == Reason::MaxReplicasPerNode;
             return if ran_out { Reason::CannotSatisfyHostPlacement } else { filter.reason };
         }
     }
-    // Some nodes fit, but not enough of them for a service that is placed whole or not at all.
-    match ask.spec.placement.strategy {
+    // Some nodes fit, but too few for a service that is placed completely or not at all.
+    match request.spec.placement.strategy {
         Strategy::Hosts => Reason::CannotSatisfyHostPlacement,
-        Strategy::Spread | Strategy::Pack | Strategy::Global | Strategy::Binpack | Strategy::Hash => {
+        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global | Strategy::Binpack | Strategy::Hash => {
             Reason::BatchIncomplete
         }
     }
 }
 
-/// Pinned hosts that cannot take a replica, unknown ones included. Hosts that have theirs are not missing.
-fn missing_hosts(view: &View, ask: &Ask, nodes: &[NodeIx], verdicts: &[u32]) -> Vec<NodeName> {
-    if ask.spec.placement.strategy != Strategy::Hosts {
+/// Pinned hosts that cannot take a replica, unknown hosts included. A host that has its replica is not missing.
+fn missing_hosts(view: &View, request: &PlacementRequest, nodes: &[NodeIx], refusal_bits: &[u32]) -> Vec<NodeName> {
+    if request.spec.placement.strategy != Strategy::Hosts {
         return Vec::new();
     }
     let usable = |name: &NodeName| {
-        let Some(ix) = view.fleet.by_name.get(name) else { return false };
+        let Some(ix) = view.nodes.by_name.get(name) else { return false };
         let at = nodes.iter().position(|node| node == ix);
-        ask.counts.get(*ix) > 0 || at.is_some_and(|at| verdicts[at] == 0)
+        request.counts.get(*ix) > 0 || at.is_some_and(|at| refusal_bits[at] == 0)
     };
-    ask.spec.placement.hosts.iter().filter(|name| !usable(name)).cloned().collect()
+    request.spec.placement.hosts.iter().filter(|name| !usable(name)).cloned().collect()
 }
 
-/// Fewest filters failed, then the smallest shortfall, then the name. Only one node's sentences are made.
+/// The node with the fewest failed filters, then the smallest shortfall, then the first name.
 fn nearest(
     view: &View,
-    ask: &Ask,
+    request: &PlacementRequest,
     filters: &[&'static Filter],
     nodes: &[NodeIx],
-    verdicts: &[u32],
+    refusal_bits: &[u32],
 ) -> Option<NearMiss> {
-    let failed = nodes.iter().zip(verdicts).filter(|(_, verdict)| **verdict != 0);
-    let fewest = failed.clone().map(|(_, verdict)| verdict.count_ones()).min()?;
-    let close = failed.filter(|(_, verdict)| verdict.count_ones() == fewest);
-    let shortfall = |node: NodeIx, verdict: u32| {
-        let lacks = refusals(view, ask, filters, node, verdict);
+    let failed = nodes.iter().zip(refusal_bits).filter(|(_, bits)| **bits != 0);
+    let fewest = failed.clone().map(|(_, bits)| bits.count_ones()).min()?;
+    let close = failed.filter(|(_, bits)| bits.count_ones() == fewest);
+    let shortfall = |node: NodeIx, bits: u32| {
+        let lacks = refusals(view, request, filters, node, bits);
         lacks.iter().fold(0_u64, |sum, refusal| sum.saturating_add(refusal.shortfall()))
     };
-    // Nodes come in order of names, and `min_by_key` keeps the first of equals.
-    let (node, verdict) = close.min_by_key(|(node, verdict)| shortfall(**node, **verdict))?;
-    let name = view.fleet.node(*node).name.clone();
-    Some(NearMiss { node: name, lacks: refusals(view, ask, filters, *node, *verdict) })
+    // Nodes are in name order, and `min_by_key` returns the first of equals.
+    let (node, bits) = close.min_by_key(|(node, bits)| shortfall(**node, **bits))?;
+    let name = view.nodes.node(*node).name.clone();
+    Some(NearMiss { node: name, lacks: refusals(view, request, filters, *node, *bits) })
 }
 
-fn refusals(view: &View, ask: &Ask, filters: &[&'static Filter], node: NodeIx, verdict: u32) -> Vec<Refusal> {
-    let site = Site::of_node(view, node);
-    let failing = filters.iter().enumerate().filter(|(at, _)| verdict & 1 << at != 0);
-    failing.map(|(_, filter)| (filter.explain)(ask, &site)).collect()
+fn refusals(
+    view: &View,
+    request: &PlacementRequest,
+    filters: &[&'static Filter],
+    node: NodeIx,
+    bits: u32,
+) -> Vec<Refusal> {
+    let candidate = CandidateNode::of_node(view, node);
+    let failing = filters.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
+    failing.map(|(_, filter)| (filter.explain)(request, &candidate)).collect()
 }

@@ -1,9 +1,9 @@
-//! Who may run it: the filters, each in a file of its own, in the order in which the primary reason is looked for.
+//! Which nodes may run a replica: the hard filters, one file each, in the order of their reasons.
 //!
-//! Owns: the list. To add a filter, copy one of the files, give it a reason of its own, and add it to [`FILTERS`] at its
-//! reason's place; the compiler names the few places that have to know a new reason.
-//! Must not touch: ranking. A filter says no or nothing.
-//! Invariant: a filter whose scope is [`Scope::Class`] looks only at what makes a class.
+//! Owns: the list of filters. To add one, copy a filter file, give it its own reason, and add it to [`FILTERS`] at the
+//! position of its reason; the compiler names the few other places that must handle a new reason.
+//! Must not touch: ranking. A filter only accepts or refuses a node.
+//! Invariant: a filter with [`Scope::Class`] reads only attributes that all nodes of a class share.
 
 mod addresses;
 mod companions;
@@ -30,66 +30,66 @@ mod volume_locality;
 use longshore_model::{Node, Reason, Refusal};
 
 use crate::{
-    ask::Ask,
+    request::PlacementRequest,
     view::{NodeIx, View, classes::ClassIx},
 };
 
-/// One hard rule.
+/// One hard placement rule.
 pub(crate) struct Filter {
-    /// The code operators see.
+    /// The reason code operators see.
     pub(crate) reason: Reason,
-    /// What kind of refusal it is.
+    /// What a refusal by this filter means for existing replicas.
     pub(crate) nature: Nature,
-    /// Whether it applies to an ask, and to what it must be put.
-    pub(crate) scope: fn(&Ask) -> Scope,
-    /// Whether the node may take one more.
-    pub(crate) check: fn(&Ask, &Site<'_>) -> bool,
-    /// Why not, with numbers. Only called where `check` said no.
-    pub(crate) explain: fn(&Ask, &Site<'_>) -> Refusal,
+    /// Whether the filter applies to a placement request, and whether it is evaluated per class or per node.
+    pub(crate) scope: fn(&PlacementRequest) -> Scope,
+    /// Returns whether the node may take one more replica.
+    pub(crate) check: fn(&PlacementRequest, &CandidateNode<'_>) -> bool,
+    /// Returns the refusal with its numbers. Only called where `check` returned false.
+    pub(crate) explain: fn(&PlacementRequest, &CandidateNode<'_>) -> Refusal,
 }
 
-/// What a refusal means for a replica that is already there, and for a global service.
+/// What a refusal means for a replica already on the node, and for a global service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nature {
-    /// The node takes no new work from anybody.
+    /// The node takes no new replicas of any service.
     Readiness,
-    /// The node is the wrong kind: what is there must leave, and a global service does not want it.
+    /// The node's attributes do not match: existing replicas must leave, and a global service gets no slot on it.
     Attribute,
-    /// The node is full or taken: what is there may stay, and a global service waits.
+    /// The node lacks capacity: existing replicas stay, and the node's slot of a global service waits.
     Capacity,
 }
 
-/// To what a filter is put.
+/// What a filter is evaluated against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// It does not apply.
+    /// The filter does not apply to this request.
     Idle,
-    /// To one node of a class, for all of them: pool, platform, drivers, plugins, role, and the labels that the service
-    /// itself names. Whatever else it looks at its nodes need not share.
+    /// One example node, on behalf of its whole class. A class shares pool, platform, drivers, plugins, role and the
+    /// labels that the service names; its nodes may differ in everything else.
     Class,
-    /// To each node.
+    /// Each node.
     Node,
-    /// To each node, but only to explain: the tree itself keeps the rule while it fills, because what it forbids now
-    /// it may allow after the next placement.
+    /// Each node, but only for explanations. The spread tree enforces the rule itself while it places, because a node
+    /// refused now may become allowed by the next placement.
     Tree,
 }
 
-/// The place a filter looks at.
-pub(crate) struct Site<'a> {
+/// The node, or the example node of a class, that a filter evaluates.
+pub(crate) struct CandidateNode<'a> {
     pub(crate) view: &'a View,
     pub(crate) node: &'a Node,
-    /// Only meaningful for filters asked per node.
+    /// Only valid for filters evaluated per node.
     pub(crate) ix: NodeIx,
 }
 
-impl<'a> Site<'a> {
+impl<'a> CandidateNode<'a> {
     pub(crate) fn of_node(view: &'a View, ix: NodeIx) -> Self {
-        Self { view, node: view.fleet.node(ix), ix }
+        Self { view, node: view.nodes.node(ix), ix }
     }
 
-    /// A class has attributes but no place of its own; looking for its load would be a mistake and panics.
+    /// The example node of a class. Its index is invalid, so reading per-node load through it panics.
     pub(crate) fn of_class(view: &'a View, class: ClassIx) -> Self {
-        Self { view, node: view.fleet.classes.example(class), ix: NodeIx(u32::MAX) }
+        Self { view, node: view.nodes.classes.example(class), ix: NodeIx(u32::MAX) }
     }
 }
 
@@ -117,31 +117,26 @@ pub(crate) const FILTERS: &[&Filter] = &[
     &addresses::FILTER,
 ];
 
-// An explanation keeps one bit for each filter.
+// An explanation stores one bit per filter in a `u32`.
 const _: () = assert!(FILTERS.len() <= 32);
 
-/// Whether a node is one the service could use if it had room: it takes new work and is of the right kind.
-pub(crate) fn is_domain(ask: &Ask, view: &View, node: NodeIx) -> bool {
-    let site = Site::of_node(view, node);
-    ask.filters().filter(|filter| filter.nature != Nature::Capacity).all(|filter| (filter.check)(ask, &site))
+/// Whether the service could use the node if it had capacity: the node takes new work and its attributes match.
+pub(crate) fn is_eligible(request: &PlacementRequest, view: &View, node: NodeIx) -> bool {
+    let candidate = CandidateNode::of_node(view, node);
+    request
+        .filters()
+        .filter(|filter| filter.nature != Nature::Capacity)
+        .all(|filter| (filter.check)(request, &candidate))
 }
 
-/// Whether a replica that is on the node may stay: the node is of the right kind still. Capacity evicts nothing.
-pub(crate) fn may_stay(ask: &Ask, view: &View, node: NodeIx) -> bool {
-    let site = Site::of_node(view, node);
-    ask.filters().filter(|filter| filter.nature == Nature::Attribute).all(|filter| (filter.check)(ask, &site))
+/// Whether a replica on the node may stay: the node's attributes still match. Lack of capacity never evicts.
+pub(crate) fn may_stay(request: &PlacementRequest, view: &View, node: NodeIx) -> bool {
+    let candidate = CandidateNode::of_node(view, node);
+    request
+        .filters()
+        .filter(|filter| filter.nature == Nature::Attribute)
+        .all(|filter| (filter.check)(request, &candidate))
 }
 
 #[cfg(test)]
-mod stories;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_filters_stand_in_the_order_of_their_reasons() {
-        let reasons: Vec<Reason> = FILTERS.iter().map(|filter| filter.reason).collect();
-        assert!(reasons.is_sorted_by(|a, b| a < b), "in order, and each reason once");
-    }
-}
+mod tests;

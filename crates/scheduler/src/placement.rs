@@ -1,7 +1,7 @@
-//! Who should run it: one batch of identical replicas is given nodes, by the service's strategy.
+//! Chooses nodes for one batch of identical replicas, by the service's strategy.
 //!
-//! Owns: the order of choices. Must not touch: which slots need a node; that is the reconciler's.
-//! Invariant: every slot handed in comes back with a node or stays among the unplaced, never both, never neither.
+//! Owns: the order of choices. Must not touch: which slots need a node; the reconciler decides that.
+//! Invariant: every slot passed in is returned either with a node or as unplaced.
 
 pub(crate) mod affinity;
 mod binpack;
@@ -15,79 +15,89 @@ use longshore_model::{Generation, Placement, SlotKey, Strategy};
 
 use crate::{
     address,
-    ask::Ask,
+    request::PlacementRequest,
     view::{NodeIx, View},
 };
 
-/// A slot to be placed, and the generation its decision makes.
+/// A slot to be placed, and the generation that the placement creates.
 #[derive(Clone, Debug)]
-pub(crate) struct Vacancy {
+pub(crate) struct PendingSlot {
     pub(crate) slot: SlotKey,
     pub(crate) generation: Generation,
 }
 
-/// A batch in the making: the view it reserves in, what is asked, and who is still without a node.
+/// A batch being placed: the view to reserve in, the placement request, and the slots still without a node.
 pub(crate) struct Batch<'a> {
     pub(crate) view: &'a mut View,
-    pub(crate) ask: &'a mut Ask,
-    vacancies: std::vec::IntoIter<Vacancy>,
+    pub(crate) request: &'a mut PlacementRequest,
+    pending_slots: std::vec::IntoIter<PendingSlot>,
     placed: Vec<Placement>,
 }
 
 impl Batch<'_> {
-    /// Gives the next slot this node. What it takes counts for the rest of the pass.
+    /// Places the next slot on the node and reserves its resources for the rest of the pass.
     fn place_on(&mut self, node: NodeIx) {
-        let Some(vacancy) = self.vacancies.next() else { return };
-        let reserved = self.view.reserve(self.ask, &vacancy.slot, vacancy.generation, node);
-        self.ask.put(node);
-        let known = self.view.fleet.node(node);
+        let Some(pending) = self.pending_slots.next() else { return };
+        let reserved = self.view.reserve(self.request, &pending.slot, pending.generation, node);
+        self.request.count_slot(node);
+        let known = self.view.nodes.node(node);
         self.placed.push(Placement {
-            slot: vacancy.slot,
-            generation: vacancy.generation,
+            slot: pending.slot,
+            generation: pending.generation,
             node: known.name.clone(),
             address: address::address(self.view.config.cluster_prefix, known.number, reserved.host),
             new_volumes: reserved.new_volumes,
             devices: reserved.devices,
-            terms: None,
+            reservation: None,
             moved: None,
         });
     }
 
     fn is_filled(&self) -> bool {
-        self.vacancies.len() == 0
+        self.pending_slots.len() == 0
     }
 }
 
-/// Places as many of the vacancies as fit, in their order; gives back the placements and who is left.
-pub(crate) fn place(view: &mut View, ask: &mut Ask, vacancies: Vec<Vacancy>) -> (Vec<Placement>, Vec<Vacancy>) {
-    view.fleet.refresh();
-    if ask.spec.placement.strategy == Strategy::Pack {
-        view.fleet.keep_count_lanes();
+/// Places as many pending slots as fit, in their order; returns the placements and the slots left over.
+pub(crate) fn place(
+    view: &mut View,
+    request: &mut PlacementRequest,
+    pending_slots: Vec<PendingSlot>,
+) -> (Vec<Placement>, Vec<PendingSlot>) {
+    view.nodes.refresh();
+    if request.spec.placement.strategy == Strategy::LeastLoaded {
+        view.nodes.ensure_count_index();
     }
-    let wanted = vacancies.len();
-    let mut batch = Batch { view, ask, vacancies: vacancies.into_iter(), placed: Vec::with_capacity(wanted) };
-    match batch.ask.spec.placement.strategy {
-        Strategy::Spread | Strategy::Pack | Strategy::Global => tree::fill(&mut batch),
+    let wanted = pending_slots.len();
+    let mut batch =
+        Batch { view, request, pending_slots: pending_slots.into_iter(), placed: Vec::with_capacity(wanted) };
+    match batch.request.spec.placement.strategy {
+        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global => tree::fill(&mut batch),
         Strategy::Binpack => binpack::fill(&mut batch),
         Strategy::Hosts => hosts::fill(&mut batch),
         Strategy::Hash => hash::fill(&mut batch),
     }
-    let (placed, left) = (batch.placed, batch.vacancies.collect());
-    view.reserve_quota(ask, placed.len());
-    view.settle_lanes();
+    let (placed, left) = (batch.placed, batch.pending_slots.collect());
+    view.reserve_quota(request, placed.len());
+    view.reindex_changed();
     (placed, left)
 }
 
-/// Places one replica on a node already decided, if every filter lets it.
-pub(crate) fn place_at(view: &mut View, ask: &mut Ask, vacancy: Vacancy, node: NodeIx) -> Result<Placement, Vacancy> {
-    view.fleet.refresh();
-    if !ask.accepts(view, node) {
-        return Err(vacancy);
+/// Places one replica on a given node; returns the slot as an error if a filter refuses the node.
+pub(crate) fn place_at(
+    view: &mut View,
+    request: &mut PlacementRequest,
+    pending: PendingSlot,
+    node: NodeIx,
+) -> Result<Placement, PendingSlot> {
+    view.nodes.refresh();
+    if !request.accepts(view, node) {
+        return Err(pending);
     }
-    let mut batch = Batch { view, ask, vacancies: vec![vacancy].into_iter(), placed: Vec::with_capacity(1) };
+    let mut batch = Batch { view, request, pending_slots: vec![pending].into_iter(), placed: Vec::with_capacity(1) };
     batch.place_on(node);
     let placed = batch.placed.pop();
-    view.reserve_quota(ask, 1);
-    view.settle_lanes();
+    view.reserve_quota(request, 1);
+    view.reindex_changed();
     Ok(placed.expect("a batch of one with a node is placed"))
 }

@@ -1,71 +1,71 @@
-//! Moves load off a hot node, and evens a service out over nodes that came, one replica at a time.
+//! Moves replicas off a hot node, and rebalances a service's spread after nodes joined, one replica per cycle.
 //!
 //! ```text
 //! samples ─▶ ewma ─▶ hot for two cycles? far from the coolest? ─▶ candidates × destinations
 //!                                                                    │ gates (one reason each)
-//!                        Plan: next generation on the best ◀─ score ─┴─▶ skips, each told once
+//!                        Plan: next generation on the best ◀─ score ─┴─▶ skips, each reported once
 //! ```
 //!
-//! It would rather do nothing: on an idle or evenly busy cluster no move is ever made, and no data is silence.
+//! It is conservative: an idle or evenly busy cluster sees no moves, and nodes without samples are ignored.
 //!
-//! Owns: what only a leader remembers: smoothed pressures, how long a node has been hot, which skips were told.
-//! Must not touch: what the state remembers: when replicas were placed and moved. Cooldowns are counted from that.
-//! Invariant: the same samples and the same view give the same moves; at most one move comes of a cycle.
+//! Owns: the leader's memory: smoothed pressures, how long a node has been hot, which skips were reported.
+//! Must not touch: when replicas were placed and moved. The replicated state keeps that, and cooldowns count from it.
+//! Invariant: the same samples and the same view give the same moves; a cycle makes at most one move.
 
+mod branch_counts;
 mod candidates;
-mod even_out;
 mod ewma;
 pub(crate) mod footprint;
 mod gates;
-mod relieve;
+mod pressure_rebalance;
 mod score;
 mod skips;
-mod spread;
+mod spread_rebalance;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use longshore_model::{
-    Node, NodeName, Plan, StateIndex, Time,
+    Node, NodeName, Plan, ReplicaKey, StateIndex, Time,
     rebalance::{PlannedMove, Pressure, Share},
 };
 
-use self::{ewma::Ewma, gates::TRIGGER, skips::Told};
+use self::{ewma::Ewma, gates::TRIGGER, skips::SkipCounts};
 pub use self::{
-    footprint::{Measured, footprint},
-    skips::{Skip, Subject},
+    footprint::{MeasuredUsage, footprint},
+    skips::Skip,
 };
 use crate::view::View;
 
 /// Time between two cycles.
 pub const CYCLE: Duration = Duration::from_secs(30);
-/// The least time between two moves, whoever leads: a new leader begins its cycles when it begins to lead, and the old one may
-/// just have made a move. A second less than a cycle, as clocks that tick every thirty seconds do not do so to the millisecond.
-const APART: Duration = Duration::from_secs(29);
-/// A new leader knows little of the past: until its smoothed values mean something it moves nothing.
-const SILENCE: Duration = Duration::from_mins(5);
-/// Intervals after which a sample says nothing any more: a machine that crashed stops to count within a few.
-const FRESH_INTERVALS: u32 = 3;
+/// The least time between two moves, across leaders: a new leader starts its cycles at its election, and the old one
+/// may just have made a move. One second less than a cycle, because timers are not exact to the millisecond.
+const MIN_MOVE_INTERVAL: Duration = Duration::from_secs(29);
+/// A new leader has no history: until its smoothed values settle it relieves no node.
+const WARM_UP: Duration = Duration::from_mins(5);
+/// Status intervals after which a sample is stale, so that a crashed node soon stops counting.
+const STALE_AFTER_INTERVALS: u32 = 3;
 
-/// The leader's memory of how busy the machines have been.
+/// The leader's memory of how busy the nodes have been.
 #[derive(Clone, Debug)]
 pub struct Rebalancer {
     leads_since: Time,
-    machines: BTreeMap<NodeName, Machine>,
-    usage: BTreeMap<Subject, Measured>,
-    told: Told,
+    nodes: BTreeMap<NodeName, SmoothedPressure>,
+    usage: BTreeMap<ReplicaKey, MeasuredUsage>,
+    skip_counts: SkipCounts,
 }
 
-/// What is known of one machine.
+/// Smoothed pressure of one node.
 #[derive(Clone, Copy, Debug)]
-struct Machine {
+struct SmoothedPressure {
     cpu: Ewma,
     memory: Ewma,
     sampled_at: Time,
-    /// Cycles in a row it was hot.
+    /// Consecutive cycles in which the node was hot.
     hot_cycles: u32,
 }
 
-impl Machine {
+impl SmoothedPressure {
     const fn pressure(&self) -> Pressure {
         Pressure { cpu: self.cpu.value(), memory: self.memory.value() }
     }
@@ -76,118 +76,125 @@ impl Machine {
     }
 }
 
-/// What came of a cycle.
+/// The result of a cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cycle {
-    /// At most one move, to be committed like any plan.
+    /// At most one move, committed like any plan.
     pub plan: Plan,
-    /// Replicas left where they are.
+    /// Replicas of the hot node that were not moved.
     pub skips: Vec<Skip>,
 }
 
 impl Rebalancer {
-    /// The memory of a leader that begins to lead.
+    /// The empty memory of a leader elected at `leads_since`.
     pub const fn new(leads_since: Time) -> Self {
-        Self { leads_since, machines: BTreeMap::new(), usage: BTreeMap::new(), told: Told::new() }
+        Self { leads_since, nodes: BTreeMap::new(), usage: BTreeMap::new(), skip_counts: SkipCounts::new() }
     }
 
-    /// Takes a machine's report of how busy it is.
+    /// Records a node's pressure sample, clamped to between nothing and the whole node.
     pub fn sample(&mut self, node: &NodeName, at: Time, pressure: Pressure) {
         let clamp = |share: Share| share.clamp(Share::NONE, Share::WHOLE);
         let (cpu, memory) = (clamp(pressure.cpu), clamp(pressure.memory));
         let seeded = || {
             let (cpu, memory) = (Ewma::seeded(cpu, at), Ewma::seeded(memory, at));
-            Machine { cpu, memory, sampled_at: at, hot_cycles: 0 }
+            SmoothedPressure { cpu, memory, sampled_at: at, hot_cycles: 0 }
         };
-        let machine = self.machines.entry(node.clone()).or_insert_with(seeded);
-        machine.cpu.take(cpu, at);
-        machine.memory.take(memory, at);
-        machine.sampled_at = machine.sampled_at.max(at);
+        let smoothed = self.nodes.entry(node.clone()).or_insert_with(seeded);
+        smoothed.cpu.update(cpu, at);
+        smoothed.memory.update(memory, at);
+        smoothed.sampled_at = smoothed.sampled_at.max(at);
     }
 
-    /// Takes a driver's report of what one replica uses; it replaces what its service declares.
-    pub fn usage(&mut self, subject: Subject, measured: Measured) {
-        self.usage.insert(subject, measured);
+    /// Records the measured use of one replica; it takes precedence over what the service declares.
+    pub fn usage(&mut self, replica: ReplicaKey, measured: MeasuredUsage) {
+        self.usage.insert(replica, measured);
     }
 
-    /// Looks at the cluster and decides on at most one move. The view is the same after as before.
+    /// Decides on at most one move. The view is unchanged afterwards.
     pub fn cycle(&mut self, view: &mut View, made_from: StateIndex, now: Time) -> Cycle {
         view.advance(now);
-        view.fleet.refresh();
+        view.nodes.refresh();
         self.forget_gone(view);
-        let fresh = self.take_temperatures(view, now);
+        let fresh = self.update_hot_cycles(view, now);
         let mut cycle = Cycle { plan: Plan { made_from, made_at: now, ..Plan::default() }, skips: Vec::new() };
-        if last_move(view).is_some_and(|last| now.since(last) < APART) {
+        if last_move(view).is_some_and(|last| now.since(last) < MIN_MOVE_INTERVAL) {
             return cycle;
         }
-        if now.since(self.leads_since) >= SILENCE {
-            relieve::relieve(self, view, &fresh, now, &mut cycle);
+        if now.since(self.leads_since) >= WARM_UP {
+            pressure_rebalance::rebalance(self, view, &fresh, now, &mut cycle);
         }
         if cycle.plan.is_empty() {
-            even_out::even_out(self, view, &fresh, now, &mut cycle);
+            spread_rebalance::rebalance(self, view, &fresh, now, &mut cycle);
         }
         cycle
     }
 
-    /// The moves that evening out would make if it were asked for now, in order. The view is used up: give it one of its own,
-    /// made from the state.
+    /// The moves that a spread rebalance requested now would make, in order. Consumes the view, so pass one built for
+    /// this purpose from the state.
     pub fn preview(&self, mut view: View, now: Time) -> Vec<PlannedMove> {
         view.advance(now);
-        view.fleet.refresh();
+        view.nodes.refresh();
         let fresh = self.fresh(&view, now);
-        even_out::preview(self, &mut view, &fresh, now)
+        spread_rebalance::preview(self, &mut view, &fresh, now)
     }
 
-    /// The pressures that mean something.
+    /// The pressures of nodes whose last sample is not stale.
     fn fresh(&self, view: &View, now: Time) -> BTreeMap<NodeName, Pressure> {
-        let longest = view.config.node_status_interval * FRESH_INTERVALS;
-        let fresh = self.machines.iter().filter(|(_, machine)| now.since(machine.sampled_at) <= longest);
-        fresh.map(|(name, machine)| (name.clone(), machine.pressure())).collect()
+        let longest = view.config.node_status_interval * STALE_AFTER_INTERVALS;
+        let fresh = self.nodes.iter().filter(|(_, smoothed)| now.since(smoothed.sampled_at) <= longest);
+        fresh.map(|(name, smoothed)| (name.clone(), smoothed.pressure())).collect()
     }
 
-    /// What one replica makes up of a machine.
-    fn footprint_of(&self, view: &View, subject: &Subject, node: &Node) -> Pressure {
-        if let Some(measured) = self.usage.get(subject) {
+    /// The share of a node that one replica uses: measured, else declared.
+    fn footprint_of(&self, view: &View, replica: &ReplicaKey, node: &Node) -> Pressure {
+        if let Some(measured) = self.usage.get(replica) {
             return footprint::measured(*measured, node);
         }
-        let group = view.group_ids.get(&subject.group).map(|group| view.group(*group));
+        let group = view.group_ids.get(&replica.group).map(|group| view.group(*group));
         group.map_or_else(Pressure::default, |group| footprint(&group.spec, node))
     }
 
-    /// Counts who is hot for how long; gives back the pressures that mean something.
-    fn take_temperatures(&mut self, view: &View, now: Time) -> BTreeMap<NodeName, Pressure> {
+    /// Updates every node's count of hot cycles; returns the pressures that are not stale.
+    fn update_hot_cycles(&mut self, view: &View, now: Time) -> BTreeMap<NodeName, Pressure> {
         let fresh = self.fresh(view, now);
-        for (name, machine) in &mut self.machines {
+        for (name, smoothed) in &mut self.nodes {
             let is_hot = fresh.get(name).is_some_and(|pressure| pressure.composite() >= TRIGGER);
-            machine.hot_cycles = if is_hot { machine.hot_cycles.saturating_add(1) } else { 0 };
+            smoothed.hot_cycles = if is_hot { smoothed.hot_cycles.saturating_add(1) } else { 0 };
         }
         fresh
     }
 
-    /// The load moves with the replica at once: the samples will follow, and until they do a relieved node must not be
-    /// taken for a hot one.
-    fn suppose_moved(&mut self, (src, leaves): (&NodeName, Pressure), (dst, comes): (&NodeName, Pressure)) {
+    /// Shifts the pressure of a moved replica at once. Samples follow later, and until then the source must not still
+    /// count as hot.
+    fn shift_pressure(&mut self, src: NodeShare<'_>, dst: NodeShare<'_>) {
         let less = |share: Share| Share::NONE.minus(share);
-        if let Some(machine) = self.machines.get_mut(src) {
-            machine.shift(Pressure { cpu: less(leaves.cpu), memory: less(leaves.memory) });
-            machine.hot_cycles = 0;
+        if let Some(smoothed) = self.nodes.get_mut(src.node) {
+            smoothed.shift(Pressure { cpu: less(src.footprint.cpu), memory: less(src.footprint.memory) });
+            smoothed.hot_cycles = 0;
         }
-        if let Some(machine) = self.machines.get_mut(dst) {
-            machine.shift(comes);
+        if let Some(smoothed) = self.nodes.get_mut(dst.node) {
+            smoothed.shift(dst.footprint);
         }
     }
 
     fn forget_gone(&mut self, view: &View) {
-        self.machines.retain(|name, _| view.fleet.by_name.contains_key(name));
-        self.usage.retain(|subject, _| skips::exists(view, subject));
-        self.told.forget_gone(view);
+        self.nodes.retain(|name, _| view.nodes.by_name.contains_key(name));
+        self.usage.retain(|replica, _| skips::exists(view, replica));
+        self.skip_counts.forget_gone(view);
     }
 }
 
-/// When anything was last moved, by whichever leader.
+/// A node and the share of it that a moved replica uses.
+#[derive(Clone, Copy)]
+struct NodeShare<'a> {
+    node: &'a NodeName,
+    footprint: Pressure,
+}
+
+/// When any leader last moved a replica.
 fn last_move(view: &View) -> Option<Time> {
     view.groups.iter().flatten().flat_map(|group| &group.slots).filter_map(|slot| slot.moved_at).max()
 }
 
 #[cfg(test)]
-pub(crate) mod stories;
+pub(crate) mod tests;

@@ -1,33 +1,33 @@
 //! What has to change, group by group: slots opened and closed, generations placed, stopped and restarted.
 //!
 //! ```text
-//! dirty groups ─▶ unwanted? close all
-//!                 surplus?  close the least missed     missing? open
+//! dirty groups ─▶ removed?  close all slots
+//!                 surplus?  close slots (see scale)    missing? open
 //!                 no valid node? ─▶ placement ─▶ Place, or Wait with a reason
-//!                 newer generation runs? ─▶ Stop the older
+//!                 newer generation ready? ─▶ Stop the older
 //!                 ended? ─▶ Restart after its back-off, or GiveUp
 //! ```
 //!
-//! Owns: the comparison of what is wanted with what is. Must not touch: which node is best.
-//! Invariant: planning an applied plan gives nothing more to do; the view is the same after a plan as before.
+//! Owns: the comparison of desired and observed state. Must not touch: which node is best.
+//! Invariant: planning again after a plan was applied gives an empty plan; the view is the same after a plan as before.
 
 mod abort;
-pub(crate) mod absence;
-pub(crate) mod attempt;
 pub(crate) mod buckets;
-pub(crate) mod changeover;
-mod foresight;
+mod fixpoint;
+mod generation_cutover;
 pub(crate) mod global;
-mod handover;
 pub(crate) mod jobs;
+pub(crate) mod mode_change;
+pub(crate) mod node_loss;
 mod nodes;
+pub(crate) mod place_batch;
 pub(crate) mod preempt;
-mod proof;
+mod readiness;
 mod reschedule;
 mod restart;
+mod revisit_unplaced;
 pub(crate) mod rollout;
 pub(crate) mod scale;
-mod second_look;
 pub(crate) mod slots;
 pub(crate) mod steps;
 
@@ -38,105 +38,105 @@ use std::{
 
 use longshore_model::{
     Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption,
-    replica::Wanted,
+    replica::DesiredState,
 };
 
 use self::{
-    preempt::Leaving,
-    second_look::{Answered, Brought, Leftover},
+    preempt::StoppingLoad,
+    revisit_unplaced::{DecidedGroup, UnplacedSlots},
 };
 use crate::{
-    ask::Ask,
     explain,
-    placement::Vacancy,
+    placement::PendingSlot,
+    request::PlacementRequest,
     view::{
         GroupIx, View,
         groups::{Slot, is_live},
-        rollouts::Standing,
+        rollouts::GroupProgress,
     },
 };
 
-/// Decides everything that is due. The view is the same after as before: a plan takes effect through its events.
+/// Decides everything that is due. The view is unchanged afterwards: a plan takes effect through its events.
 pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
-    let outstanding = view.outstanding();
+    let outstanding = view.outstanding_placements();
     let (mut groups, mut nodes) = decide(view, now);
     if view.falls_short(&groups, &outstanding) {
         view.dirty.extend(&view.waiting);
         (groups, nodes) = decide(view, now);
     }
-    view.promise(&groups);
+    view.record_outstanding(&groups);
     let deployments = rollout::conclude(view);
-    abort::begin_nothing(view, &mut groups, &deployments);
+    abort::drop_started_steps(view, &mut groups, &deployments);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_change(view, now)).min();
     Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }
 
-/// Decides about every group that is due, then about whatever follows from that.
+/// Decides every group that is due, then whatever follows from those decisions.
 fn decide(view: &mut View, now: Time) -> (Vec<GroupPlan>, Vec<NodePlan>) {
     let changes = pass(view, now);
-    foresight::complete(view, changes, now)
+    fixpoint::complete(view, changes, now)
 }
 
-/// Decides once about every group that is due, the most important first.
+/// Decides every group that is due once, the most important first.
 fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
     view.advance(now);
-    view.fleet.refresh();
+    view.nodes.refresh();
     let mut plan = Plan::default();
     let mut counts = std::mem::take(&mut view.counts);
-    let mut answered = Vec::new();
-    let mut leaving = Leaving::default();
-    let mut turns = Turns::new(view);
-    scale::close_first(view, &turns.queue, now);
-    if turns.are_relieved(view) == Relief::Some {
+    let mut decided = Vec::new();
+    let mut stopping = StoppingLoad::default();
+    let mut turns = TurnQueue::new(view);
+    scale::assume_closings(view, &turns.queue, now);
+    if turns.quota_was_freed(view) {
         turns.add_waiting(view);
     }
     while let Some(group) = turns.next() {
-        let pass = Pass::new(view, now);
-        let ask = Ask::new(pass.view, group, now, counts);
-        let (mut ask, outcome) = pass.decide(group, ask);
-        let lost = preempt::make_room(view, &mut ask, &outcome.unmet, &mut leaving);
-        let left = outcome.left.or_nothing(view, &ask, outcome.changes.as_ref());
-        counts = ask.into_counts();
-        view.set_alarm(group, outcome.wake_at);
-        let place = outcome.changes.is_some().then_some(plan.groups.len());
-        let told = left.answers_from();
-        let brought = Brought::by(outcome.changes.as_ref(), &lost);
-        answered.push(Answered { group, place, brought, left });
-        second_look::note_lost(view, &mut answered, turns.add(view, lost), now);
+        let pass = GroupPass::new(view, now);
+        let request = PlacementRequest::new(pass.view, group, now, counts);
+        let (mut request, outcome) = pass.decide(group, request);
+        let lost = preempt::make_room(view, &mut request, &outcome.needs_preemption, &mut stopping);
+        let unplaced = outcome.unplaced.or_empty(view, &request, outcome.changes.as_ref());
+        counts = request.into_counts();
+        view.set_wake_at(group, outcome.wake_at);
+        let plan_index = outcome.changes.is_some().then_some(plan.groups.len());
+        let answers_from = unplaced.answers_from();
+        let changed_cluster = revisit_unplaced::changes_cluster(outcome.changes.as_ref(), &lost);
+        decided.push(DecidedGroup { group, plan_index, changed_cluster, unplaced });
+        revisit_unplaced::add_displaced(view, &mut decided, turns.add(view, lost), now);
         if let Some(changes) = outcome.changes {
-            // The group stays dirty until its events have come back: a plan that is never committed, or only in
-            // part, is simply made again.
+            // The group stays dirty until its events arrive: a plan that is not committed, or only in part, is made
+            // again.
             view.dirty.insert(group);
-            suppose_told(view, group, &changes.items[..told]);
+            assume_stops(view, group, &changes.items[..answers_from]);
             plan.groups.push(changes);
-            if turns.are_relieved(view) == Relief::Some {
-                turns.forget(&second_look::withdraw(view, &mut plan, &mut answered));
+            if turns.quota_was_freed(view) {
+                turns.forget(&revisit_unplaced::withdraw(view, &mut plan, &mut decided));
                 turns.add_waiting(view);
-                second_look::look_at_relieved(view, &mut plan, &mut answered, &mut leaving, now);
+                revisit_unplaced::revisit_quota_waiters(view, &mut plan, &mut decided, &mut stopping, now);
             }
         }
     }
     view.counts = counts;
-    second_look::look_again(view, &mut plan, &mut answered, &mut leaving, now);
-    preempt::displace(view, &mut plan);
+    revisit_unplaced::revisit(view, &mut plan, &mut decided, &mut stopping, now);
+    preempt::add_stops_to_plan(view, &mut plan);
     view.roll_back();
     plan.groups
 }
 
-/// What a turn tells to stop counts as told for the rest of the pass: it gives its share of a quota back.
-fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
+/// Assumes the stops of a turn for the rest of the pass: they give back quota.
+fn assume_stops(view: &mut View, group: GroupIx, items: &[PlanItem]) {
     let closed = items.iter().filter_map(|item| match item {
         PlanItem::Close(slot) | PlanItem::Collect { slot, .. } => Some(slot.clone()),
         _ => None,
     });
     let closed: BTreeSet<SlotKey> = closed.collect();
     if !closed.is_empty() {
-        view.suppose_closing(group, closed);
+        view.assume_closing(group, closed);
     }
     for item in items {
         match item {
             PlanItem::Stop { slot, generation } | PlanItem::Reschedule { slot, generation, .. } => {
-                view.suppose_stopping(group, slot, *generation);
+                view.assume_stopping(group, slot, *generation);
             }
             PlanItem::Close(_)
             | PlanItem::Collect { .. }
@@ -148,64 +148,58 @@ fn suppose_told(view: &mut View, group: GroupIx, items: &[PlanItem]) {
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
-            | PlanItem::EvenedOut => {}
+            | PlanItem::EvenOutDone => {}
         }
     }
 }
 
-/// The groups of a pass, in the order of their turns. Whoever loses a replica to one before it is added.
-struct Turns {
+/// The groups of a pass in the order of their turns. A group that loses a replica to an earlier one is added.
+struct TurnQueue {
     queue: VecDeque<GroupIx>,
-    had: BTreeSet<GroupIx>,
-    /// How many had been told to stop when it was last asked.
-    told: usize,
+    decided: BTreeSet<GroupIx>,
+    /// The pass's number of stops when [`TurnQueue::quota_was_freed`] was last called.
+    stops_seen: usize,
 }
 
-/// Whether somebody gave back some of a quota.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Relief {
-    Some,
-    None,
-}
-
-impl Turns {
+impl TurnQueue {
     fn new(view: &mut View) -> Self {
-        Self { queue: view.take_dirty().into(), had: BTreeSet::new(), told: 0 }
+        Self { queue: view.take_dirty().into(), decided: BTreeSet::new(), stops_seen: 0 }
     }
 
     fn next(&mut self) -> Option<GroupIx> {
         let next = self.queue.pop_front()?;
-        self.had.insert(next);
+        self.decided.insert(next);
         Some(next)
     }
 
-    /// Adds groups that lost a slot's generation. Those that had their turn are given back: they need a second look.
+    /// Adds groups that lost a generation to preemption. Returns those that had their turn already: they must be
+    /// revisited.
     fn add(&mut self, view: &View, lost: Vec<(GroupIx, SlotKey)>) -> Vec<(GroupIx, SlotKey)> {
-        let (late, early): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(group, _)| self.had.contains(group));
+        let (late, early): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(group, _)| self.decided.contains(group));
         for (group, _) in early {
             self.insert(view, group);
         }
         late
     }
 
-    /// Whether somebody was told to stop since it was last asked: that gives some of a quota back.
-    fn are_relieved(&mut self, view: &View) -> Relief {
-        if view.quotas.is_empty() || view.told_to_stop() == self.told {
-            return Relief::None;
+    /// Whether anything was stopped since the last call: that gives back quota.
+    fn quota_was_freed(&mut self, view: &View) -> bool {
+        if view.quotas.is_empty() || view.stops_in_pass() == self.stops_seen {
+            return false;
         }
-        self.told = view.told_to_stop();
-        Relief::Some
+        self.stops_seen = view.stops_in_pass();
+        true
     }
 
-    /// Those whose answer was withdrawn count as not asked.
+    /// Treats groups whose decision was withdrawn as not decided.
     fn forget(&mut self, withdrawn: &[GroupIx]) {
-        self.had.retain(|group| !withdrawn.contains(group));
+        self.decided.retain(|group| !withdrawn.contains(group));
     }
 
-    /// Adds whoever waits in a namespace with a quota and has no answer yet.
+    /// Adds the undecided groups that wait in a namespace with a quota.
     fn add_waiting(&mut self, view: &View) {
         for group in view.waiting.iter().filter(|group| view.has_quota(**group)) {
-            if !self.had.contains(group) {
+            if !self.decided.contains(group) {
                 self.insert(view, *group);
             }
         }
@@ -219,152 +213,173 @@ impl Turns {
     }
 }
 
-/// The earliest instant at which the answer could change without an event.
+/// The earliest time at which a decision could change without an event.
 fn next_wake(view: &View) -> Option<Time> {
-    let alarm = view.alarms.first().map(|(at, _)| *at);
+    let wakeup = view.wakeups.first().map(|(at, _)| *at);
     let cooldown = view.config.address_cooldown;
-    let rested = view.resting.first().map(|(since, _, _)| since.after(cooldown)).filter(|_| !view.waiting.is_empty());
-    alarm.into_iter().chain(rested).min()
+    let cooled =
+        view.cooling_addresses.first().map(|(since, _, _)| since.after(cooldown)).filter(|_| !view.waiting.is_empty());
+    wakeup.into_iter().chain(cooled).min()
 }
 
-/// Slots of a group that are wanted and have no node they could run on, each with the generation it would get.
-/// One that is waited for, or that nobody takes off its node for now, is not among them.
-pub(crate) fn unplaced(view: &View, group: GroupIx, now: Time) -> Vec<Vacancy> {
-    let known = view.group(group);
-    let lost = known.wanted_slots().filter(|slot| slots::is_without_node(view, slot));
-    let held = |slot: &&Slot| slot.current().is_some_and(|it| absence::is_held(view, &known.spec, it, now));
-    let lost = lost.filter(|slot| known.spec.is_stateful() || !held(slot));
+/// Desired slots of a group without a node they could run on, each with its next generation. Slots whose replacement
+/// is held back (lost node, see [`node_loss`]) are not included.
+pub(crate) fn unplaced(view: &View, group: GroupIx, now: Time) -> Vec<PendingSlot> {
+    let record = view.group(group);
+    let lost = record.desired_slots().filter(|slot| slots::is_without_node(view, slot));
+    let is_replacement_held =
+        |slot: &&Slot| slot.current().is_some_and(|it| node_loss::is_replacement_held(view, &record.spec, it, now));
+    let lost = lost.filter(|slot| record.spec.is_stateful() || !is_replacement_held(slot));
     lost.map(slots::next_generation).collect()
 }
 
 /// One group's turn in a pass.
-struct Pass<'a> {
+struct GroupPass<'a> {
     view: &'a mut View,
     now: Time,
     wake_at: Option<Time>,
     items: Vec<PlanItem>,
-    /// Slots no node has room for, where others may be displaced for them.
-    unmet: Vec<Vacancy>,
-    /// Slots without a node for whatever reason.
-    left: Leftover,
+    /// Slots that fit on no node and may preempt others.
+    needs_preemption: Vec<PendingSlot>,
+    /// Slots without a node for any reason.
+    unplaced: UnplacedSlots,
 }
 
-/// What a turn brought.
-struct Outcome {
+/// The result of one group's turn.
+struct GroupOutcome {
     changes: Option<GroupPlan>,
     wake_at: Option<Time>,
-    unmet: Vec<Vacancy>,
-    left: Leftover,
+    needs_preemption: Vec<PendingSlot>,
+    unplaced: UnplacedSlots,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> GroupPass<'a> {
     fn new(view: &'a mut View, now: Time) -> Self {
-        Self { view, now, wake_at: None, items: Vec::new(), unmet: Vec::new(), left: Leftover::default() }
+        Self {
+            view,
+            now,
+            wake_at: None,
+            items: Vec::new(),
+            needs_preemption: Vec::new(),
+            unplaced: UnplacedSlots::default(),
+        }
     }
 
-    fn decide(mut self, group: GroupIx, mut ask: Ask) -> (Ask, Outcome) {
-        match self.view.group(group).wanted {
-            Wanted::Stop => {
+    fn decide(mut self, group: GroupIx, mut request: PlacementRequest) -> (PlacementRequest, GroupOutcome) {
+        match self.view.group(group).desired {
+            DesiredState::Stop => {
                 scale::close_all(&mut self, group);
-                self.view.stand(&ask.key, group, Standing::Finished);
+                self.view.set_group_progress(&request.key, group, GroupProgress::Finished);
             }
-            Wanted::Run if ask.spec.kind.is_per_node() => global::decide(&mut self, &mut ask),
-            Wanted::Run if jobs::is_job(ask.spec.kind) => jobs::decide(&mut self, group, &mut ask),
-            Wanted::Run => self.decide_counted(group, &mut ask),
+            DesiredState::Run if request.spec.kind.is_per_node() => global::decide(&mut self, &mut request),
+            DesiredState::Run if request.spec.kind.is_job() => jobs::decide(&mut self, group, &mut request),
+            DesiredState::Run => self.decide_counted(group, &mut request),
         }
         let changes = (!self.items.is_empty()).then(|| GroupPlan {
-            group: ask.key.clone(),
-            terms: Arc::clone(&ask.terms),
+            group: request.key.clone(),
+            reservation: Arc::clone(&request.reservation),
             items: self.items,
         });
-        (ask, Outcome { changes, wake_at: self.wake_at, unmet: self.unmet, left: self.left })
+        (
+            request,
+            GroupOutcome {
+                changes,
+                wake_at: self.wake_at,
+                needs_preemption: self.needs_preemption,
+                unplaced: self.unplaced,
+            },
+        )
     }
 
-    /// A service with a count.
-    fn decide_counted(&mut self, group: GroupIx, ask: &mut Ask) {
+    /// Decides a service with a count.
+    fn decide_counted(&mut self, group: GroupIx, request: &mut PlacementRequest) {
         self.view.waiting.remove(&group);
         let mut closed = scale::close_surplus(self, group);
-        handover::settle(self, ask);
+        generation_cutover::stop_superseded(self, request);
         restart::restart_ended(self, group);
-        rollout::revive(self, ask);
-        rollout::judge(self, ask);
-        let needs = slots::needs(self, ask, &closed);
-        self.place_held(ask, needs.held);
-        steps::take(self, ask, &needs.outdated, &needs.leaving, &closed);
-        let left = slots::left_behind(self, ask, &needs.leaving);
-        self.place_held(ask, left);
-        let mut vacancies = needs.vacancies;
-        vacancies.extend(scale::missing(self, group, &closed));
-        self.place(ask, vacancies);
-        changeover::go_ahead(self, ask, &mut closed);
-        rollout::note_standing(self, ask, &closed);
+        rollout::return_to_older(self, request);
+        rollout::judge_steps(self, request);
+        let needs = slots::needs(self, request, &closed);
+        self.place_with_previous_spec(request, needs.with_previous_spec);
+        steps::take_steps(self, request, &needs.outdated, &needs.leaving, &closed);
+        let left = slots::moving_without_step(self, request, &needs.leaving);
+        self.place_with_previous_spec(request, left);
+        let mut pending_slots = needs.pending_slots;
+        pending_slots.extend(scale::missing(self, group, &closed));
+        self.place(request, pending_slots);
+        mode_change::close_ahead(self, request, &mut closed);
+        rollout::record_progress(self, request, &closed);
     }
 
-    /// Places slots whose step in a rollout has not come: they get another of what they had.
-    fn place_held(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
-        let Some(mut held) = Ask::held(self.view, ask, self.now).filter(|_| !vacancies.is_empty()) else { return };
-        suppose_told(self.view, ask.group, &self.items);
-        let outcome = attempt::attempt(self.view, &mut held, vacancies);
+    /// Places slots whose step in a rollout has not come, with the previous spec.
+    fn place_with_previous_spec(&mut self, request: &mut PlacementRequest, pending_slots: Vec<PendingSlot>) {
+        let Some(mut previous) =
+            PlacementRequest::for_previous_spec(self.view, request, self.now).filter(|_| !pending_slots.is_empty())
+        else {
+            return;
+        };
+        assume_stops(self.view, request.group, &self.items);
+        let outcome = place_batch::place_batch(self.view, &mut previous, pending_slots);
         for mut placed in outcome.placed {
-            if let Some(&node) = self.view.fleet.by_name.get(&placed.node) {
-                ask.put(node);
+            if let Some(&node) = self.view.nodes.by_name.get(&placed.node) {
+                request.count_slot(node);
             }
-            placed.terms = Some(Arc::clone(&held.terms));
+            placed.reservation = Some(Arc::clone(&previous.reservation));
             self.items.push(PlanItem::Place(placed));
         }
-        for (vacancies, why) in outcome.held_back {
-            self.wait(&held, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+        for (pending_slots, why) in outcome.waiting {
+            self.wait(&previous, pending_slots.into_iter().map(|pending| pending.slot).collect(), &why);
         }
     }
 
-    /// Places what can be placed; the rest waits, explained.
-    fn place(&mut self, ask: &mut Ask, vacancies: Vec<Vacancy>) {
-        if vacancies.is_empty() {
-            return slots::stop_replaced(self, ask.group);
+    /// Places what can be placed; the rest waits with an explanation.
+    fn place(&mut self, request: &mut PlacementRequest, pending_slots: Vec<PendingSlot>) {
+        if pending_slots.is_empty() {
+            return slots::stop_replaced(self, request.group);
         }
-        suppose_told(self.view, ask.group, &self.items);
-        let mut outcome = attempt::attempt(self.view, ask, vacancies);
-        slots::replace_as_made(self.view, ask, &mut outcome.placed);
-        let moved = rollout::moved(self.view, ask, &outcome.placed);
+        assume_stops(self.view, request.group, &self.items);
+        let mut outcome = place_batch::place_batch(self.view, request, pending_slots);
+        slots::keep_old_dependency_fingerprints(self.view, request, &mut outcome.placed);
+        let moved = rollout::moved(self.view, request, &outcome.placed);
         self.items.extend(outcome.placed.into_iter().map(PlanItem::Place));
         self.items.extend(moved);
-        slots::stop_replaced(self, ask.group);
-        // Slots are opened in order: an index below the counter whose slot is not there counts as used up.
-        outcome.held_back.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
-        let left = outcome.held_back.iter().flat_map(|(vacancies, _)| vacancies.iter().cloned()).collect();
-        self.left = Leftover::new(self.view, ask, left, self.items.len());
-        self.need_room(preempt::in_need_of_room(&ask.spec, &outcome.held_back));
-        for (vacancies, why) in outcome.held_back {
-            self.wait(ask, vacancies.into_iter().map(|vacancy| vacancy.slot).collect(), &why);
+        slots::stop_replaced(self, request.group);
+        // Slots are opened in order: an index below the counter whose slot does not exist counts as used.
+        outcome.waiting.sort_by(|(a, _), (b, _)| a.first().map(|a| &a.slot).cmp(&b.first().map(|b| &b.slot)));
+        let unplaced = outcome.waiting.iter().flat_map(|(pending_slots, _)| pending_slots.iter().cloned()).collect();
+        self.unplaced = UnplacedSlots::new(self.view, request, unplaced, self.items.len());
+        self.need_room(preempt::in_need_of_room(&request.spec, &outcome.waiting));
+        for (pending_slots, why) in outcome.waiting {
+            self.wait(request, pending_slots.into_iter().map(|pending| pending.slot).collect(), &why);
         }
     }
 
-    /// Notes slots that others may be displaced for, where the cluster allows it.
-    fn need_room(&mut self, vacancies: Vec<Vacancy>) {
+    /// Records slots that may preempt others, where the cluster allows preemption.
+    fn need_room(&mut self, pending_slots: Vec<PendingSlot>) {
         match self.view.config.preemption {
             Preemption::Off => {}
-            Preemption::On => self.unmet.extend(vacancies),
+            Preemption::On => self.needs_preemption.extend(pending_slots),
         }
     }
 
-    /// Records why slots wait, where that is news. A slot that still runs does not wait: it stays where it is until there is
-    /// room.
-    fn wait(&mut self, ask: &Ask, slots: Vec<SlotKey>, why: &Explanation) {
-        self.view.waiting.insert(ask.group);
-        let known = self.view.group(ask.group);
+    /// Records why slots wait, where the reason is new. A slot with a usable replica does not wait: it stays until
+    /// another node has capacity.
+    fn wait(&mut self, request: &PlacementRequest, slots: Vec<SlotKey>, why: &Explanation) {
+        self.view.waiting.insert(request.group);
+        let group = self.view.group(request.group);
         let details = explain::details(why);
         let mut news = Vec::new();
         for slot in slots {
-            let Ok(at) = known.slot_at(&slot) else {
+            let Ok(at) = group.slot_at(&slot) else {
                 self.items.push(PlanItem::Open(slot.clone()));
                 news.push(slot);
                 continue;
             };
-            match slots::still_runs(self.view, &known.slots[at]) {
+            match slots::usable_replica(self.view, &group.slots[at]) {
                 Some(_) => {}
-                None if known.slots[at].waits_for(why.reason, &details) => {}
-                // It ended for good before its node went down; that is what is said of it.
-                None if self.has_live(&known.slots[at]) => {}
+                None if group.slots[at].waits_for(why.reason, &details) => {}
+                // It ended for good before its node went down; that state is what is shown.
+                None if self.has_live(&group.slots[at]) => {}
                 None => news.push(slot),
             }
         }
@@ -373,13 +388,13 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a slot has a generation that is alive and not stopped by this pass.
+    /// Whether a slot has a live generation that this pass does not stop.
     fn has_live(&self, slot: &Slot) -> bool {
         let stop = |generation| PlanItem::Stop { slot: slot.key.clone(), generation };
         slot.replicas.iter().any(|replica| is_live(replica) && !self.items.contains(&stop(replica.generation)))
     }
 
-    /// Asks to be woken at an instant.
+    /// Requests another turn at a time.
     fn wake(&mut self, at: Time) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }

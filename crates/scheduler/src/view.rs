@@ -1,20 +1,19 @@
-//! Everything the scheduler knows, indexed for deciding and kept up to date by events.
+//! The scheduler's state: the cluster, indexed for decisions and kept up to date by events.
 //!
-//! Owns: the indexes and what is dirty. Must not touch: decisions.
-//! Invariant: a view fed the events of a state from scratch answers every question like one that followed along.
+//! Owns: the indexes and the set of dirty groups. Must not touch: decisions.
+//! Invariant: a view built from the events of a state answers like one that followed the state from the start.
 
 pub(crate) mod classes;
 mod companions;
 mod dependents;
 mod events;
-pub(crate) mod fleet;
 pub(crate) mod groups;
-pub(crate) mod ladder;
+pub(crate) mod journal;
+pub(crate) mod node_table;
 pub(crate) mod occupancy;
-mod promises;
-pub(crate) mod reservation;
+mod outstanding;
 pub(crate) mod rollouts;
-mod supposed;
+mod speculation;
 pub(crate) mod usage;
 pub(crate) mod volumes;
 
@@ -28,9 +27,11 @@ use longshore_model::{
     config::Preemption,
 };
 
-use crate::{ask::Counts, reconcile::absence};
+use crate::{reconcile::node_loss, request::Counts};
 
-use self::{fleet::Fleet, groups::Group, reservation::Journal, rollouts::Known, usage::Usage, volumes::Volumes};
+use self::{
+    groups::Group, journal::Journal, node_table::NodeTable, rollouts::RolloutProgress, usage::Usage, volumes::Volumes,
+};
 
 /// Dense number of a node in the view. Not stable across views; never leaves the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,140 +53,126 @@ impl GroupIx {
     }
 }
 
-/// The scheduler's picture of the cluster.
+/// The scheduler's model of the cluster.
 #[derive(Debug, Default)]
 pub struct View {
     pub(crate) config: ClusterConfig,
-    pub(crate) fleet: Fleet,
+    pub(crate) nodes: NodeTable,
     pub(crate) groups: Vec<Option<Group>>,
     pub(crate) group_ids: BTreeMap<GroupKey, GroupIx>,
     pub(crate) volumes: Volumes,
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) usage: BTreeMap<NamespaceName, Usage>,
-    /// Nodes that are gone and still in the books, with the instant they went.
+    /// Removed nodes whose record is still kept, with the time of removal.
     pub(crate) removed: BTreeMap<NodeName, Time>,
-    /// Addresses given back, by the instant they were.
-    pub(crate) resting: BTreeSet<(Time, NodeIx, u64)>,
-    /// Groups something happened to since they were last decided.
+    /// Released addresses in cooldown, by the time of release.
+    pub(crate) cooling_addresses: BTreeSet<(Time, NodeIx, u64)>,
+    /// Groups with an event since they were last decided.
     pub(crate) dirty: BTreeSet<GroupIx>,
     /// Groups with slots that have no node.
     pub(crate) waiting: BTreeSet<GroupIx>,
-    /// Groups that look at where another group is, by that group.
+    /// Groups with a near or away rule that names another group, by that group.
     pub(crate) watchers: BTreeMap<GroupKey, BTreeSet<GroupIx>>,
-    /// Groups that wait for another group, by that group.
+    /// Groups that depend on another group, by that group.
     pub(crate) dependents: BTreeMap<GroupKey, BTreeSet<GroupIx>>,
-    /// Groups that follow the nodes rather than a count.
+    /// Groups with one replica per node instead of a count.
     pub(crate) per_node: BTreeSet<GroupIx>,
-    /// Groups whose answer changes at an instant without any event, by that instant.
-    pub(crate) alarms: BTreeSet<(Time, GroupIx)>,
+    /// Groups to be decided again at a time although no event happens, by that time.
+    pub(crate) wakeups: BTreeSet<(Time, GroupIx)>,
     /// The last rollout of each deployment that had one.
-    pub(crate) rollouts: BTreeMap<(NamespaceName, DeploymentName), Known>,
-    /// Deployments whose rollout may have ended although none of their groups is asked.
+    pub(crate) rollouts: BTreeMap<(NamespaceName, DeploymentName), RolloutProgress>,
+    /// Deployments whose rollout may have ended although none of their groups is dirty.
     pub(crate) rollouts_due: BTreeSet<(NamespaceName, DeploymentName)>,
-    /// Whether room may have appeared somewhere, so that what waits is tried again.
-    pub(crate) room_appeared: RoomAppeared,
-    /// Groups that the last plan gave nodes to while others waited.
-    pub(crate) promised: Vec<GroupIx>,
-    /// Whether work is taken off nodes that are down, as last told.
+    /// Whether capacity may have been freed since the last pass, so that waiting groups are tried again.
+    pub(crate) capacity_freed: bool,
+    /// Groups that the last plan placed while others waited.
+    pub(crate) outstanding_groups: Vec<GroupIx>,
+    /// Whether work is moved off nodes that are down, as last decided.
     pub(crate) evacuation: Evacuation,
-    /// Whether evacuation was held back when the view was last advanced.
-    pub(crate) braked: Braked,
+    /// Whether evacuation was paused when the view was last advanced.
+    pub(crate) mass_failure: bool,
     pub(crate) journal: Journal,
-    /// A column lent to each ask in turn, kept for its allocation.
+    /// Reused by each [`PlacementRequest`](crate::request::PlacementRequest), to save the allocation.
     pub(crate) counts: Counts,
 }
 
-/// Whether anything happened that could help a waiting group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RoomAppeared {
-    #[default]
-    No,
-    Yes,
-}
-
-/// Whether too many nodes are gone to take work off them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Braked {
-    #[default]
-    No,
-    Yes,
-}
-
 impl View {
-    /// A view of nothing.
+    /// An empty view.
     pub fn new() -> Self {
         Self::default()
     }
 
     pub(crate) fn group(&self, group: GroupIx) -> &Group {
-        self.groups[group.at()].as_ref().expect("a group number is only kept while the group exists")
+        self.groups[group.at()].as_ref().expect("a group index is only kept while the group exists")
     }
 
     pub(crate) fn group_mut(&mut self, group: GroupIx) -> &mut Group {
-        self.groups[group.at()].as_mut().expect("a group number is only kept while the group exists")
+        self.groups[group.at()].as_mut().expect("a group index is only kept while the group exists")
     }
 
-    /// Moves what is due by `now`: rested addresses become free, alarms ring.
+    /// Applies what is due by `now`: addresses whose cooldown is over become free, groups whose wake-up is due become
+    /// dirty.
     pub(crate) fn advance(&mut self, now: Time) {
-        while let Some(&(since, node, host)) = self.resting.first()
+        while let Some(&(since, node, host)) = self.cooling_addresses.first()
             && since.after(self.config.address_cooldown) <= now
         {
-            self.resting.pop_first();
-            self.fleet.addresses[node.at()].free(host);
-            self.room_appeared = RoomAppeared::Yes;
+            self.cooling_addresses.pop_first();
+            self.nodes.addresses[node.at()].free(host);
+            self.capacity_freed = true;
         }
-        self.notice_brake();
-        while let Some(&(at, group)) = self.alarms.first()
+        self.check_mass_failure();
+        while let Some(&(at, group)) = self.wakeups.first()
             && at <= now
         {
-            self.alarms.pop_first();
+            self.wakeups.pop_first();
             self.dirty.insert(group);
         }
-        if self.room_appeared == RoomAppeared::Yes {
-            self.room_appeared = RoomAppeared::No;
+        if self.capacity_freed {
+            self.capacity_freed = false;
             self.dirty.extend(&self.waiting);
         }
         if self.config.preemption == Preemption::On && !self.dirty.is_empty() {
-            // Room that is being made for somebody must be claimed in every pass that could give it away.
+            // Capacity that is being freed for a preemptor must be claimed in every pass that could give it away.
             self.dirty.extend(&self.waiting);
         }
         self.dirty.retain(|group| self.groups[group.at()].is_some());
     }
 
-    /// When a group is to be asked again although nothing happened. What it said before is void: whoever has only the state
-    /// would not know of it.
-    pub(crate) fn set_alarm(&mut self, group: GroupIx, at: Option<Time>) {
-        let last = std::mem::replace(&mut self.group_mut(group).alarm, at);
+    /// Sets the time at which a group is decided again without an event. An earlier time of the group is dropped: a
+    /// view rebuilt from the state would not know it.
+    pub(crate) fn set_wake_at(&mut self, group: GroupIx, at: Option<Time>) {
+        let last = std::mem::replace(&mut self.group_mut(group).wake_at, at);
         if let Some(last) = last {
-            self.alarms.remove(&(last, group));
+            self.wakeups.remove(&(last, group));
         }
         if let Some(at) = at {
-            self.alarms.insert((at, group));
+            self.wakeups.insert((at, group));
         }
     }
 
-    /// What is on nodes that are gone is looked at again when evacuation stops or may go on.
-    fn notice_brake(&mut self) {
-        let braked = if absence::is_braked(self) { Braked::Yes } else { Braked::No };
-        if self.braked != braked {
-            self.braked = braked;
-            let gone: Vec<NodeIx> = self.fleet.gone.iter().copied().collect();
-            self.dirty.extend(gone.iter().flat_map(|node| self.fleet.tenants[node.at()].keys()));
+    /// Marks the groups on unreachable nodes dirty when evacuation pauses or resumes.
+    fn check_mass_failure(&mut self) {
+        let mass_failure = node_loss::is_mass_failure(self);
+        if self.mass_failure != mass_failure {
+            self.mass_failure = mass_failure;
+            let gone: Vec<NodeIx> = self.nodes.unreachable.iter().copied().collect();
+            self.dirty.extend(gone.iter().flat_map(|node| self.nodes.groups_on[node.at()].keys()));
             self.dirty.extend(&self.per_node);
         }
     }
 
-    /// Groups to be decided now, most important first, then by name, but behind the services they want to be with.
+    /// Groups to decide now, in [`View::decision_order`].
     pub(crate) fn take_dirty(&mut self) -> Vec<GroupIx> {
         let due = std::mem::take(&mut self.dirty).into_iter().collect();
-        self.in_turn(due)
+        self.decision_order(due)
     }
 
-    /// Groups in the order in which they are decided, whoever else is.
-    pub(crate) fn in_turn(&self, mut groups: Vec<GroupIx>) -> Vec<GroupIx> {
+    /// Sorts groups by priority, then name, each after the services it names in near and away rules. The order of two
+    /// groups does not depend on which others are in the list.
+    pub(crate) fn decision_order(&self, mut groups: Vec<GroupIx>) -> Vec<GroupIx> {
         groups.sort_by(|a, b| self.order(*a, *b));
-        self.behind_companions(groups)
+        self.order_after_companions(groups)
     }
 
     /// By priority, then by name.

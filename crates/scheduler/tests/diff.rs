@@ -1,4 +1,4 @@
-//! What two manifests differ in, told in their own words, and held to the spec hash.
+//! The difference between two manifests, under the fields' manifest names, checked against the spec hash.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,21 +19,21 @@ fn manifest(text: &str) -> DeploymentSpec {
     spec
 }
 
-/// The difference as a person would read it.
-fn told(old: &str, new: &str) -> String {
+/// The difference as text, one line per service and field.
+fn summary(old: &str, new: &str) -> String {
     let found = diff(&manifest(old), &manifest(new));
     let mut lines = Vec::new();
-    for (service, fate) in &found.services {
-        lines.push(format!("{service} {}", fate.as_str()));
-        lines.extend(fate.fields().iter().map(|field| format!("  {field}")));
+    for (service, change) in &found.services {
+        lines.push(format!("{service} {}", change.as_str()));
+        lines.extend(change.fields().iter().map(|field| format!("  {field}")));
     }
     lines.extend(found.shared.iter().map(ToString::to_string));
     lines.join("\n")
 }
 
 #[test]
-fn services_come_and_go_and_stay() {
-    let found = told(
+fn services_are_added_removed_changed_or_unchanged() {
+    let found = summary(
         "services: { api: { image: 'api:1' }, web: { image: 'web:1' }, old: { image: 'old:1' } }",
         "services: { api: { image: 'api:1' }, web: { image: 'web:2' }, new: { image: 'new:1' } }",
     );
@@ -47,8 +47,8 @@ fn services_come_and_go_and_stay() {
 }
 
 #[test]
-fn a_value_of_the_environment_is_told_by_its_name() {
-    let found = told(
+fn an_environment_variable_is_listed_by_its_name() {
+    let found = summary(
         "services: { web: { image: w, environment: { A: '1', B: x }, labels: { team: a }, deploy: { replicas: 2 } } }",
         "services: { web: { image: w, environment: { A: '2', C: y }, labels: { team: a }, deploy: { replicas: 3 } } }",
     );
@@ -62,8 +62,8 @@ fn a_value_of_the_environment_is_told_by_its_name() {
 }
 
 #[test]
-fn counts_placement_policies_and_labels_of_the_service_leave_alone_what_runs() {
-    let found = told(
+fn counts_placement_policies_and_service_labels_change_in_place() {
+    let found = summary(
         "services: { web: { image: w, deploy: { replicas: 2, labels: { tier: a }, placement: { constraints: \
          ['node.labels.zone == east'] }, update_config: { parallelism: 1 } } } }",
         "services: { web: { image: w, deploy: { replicas: 5, labels: { tier: b }, placement: { constraints: \
@@ -84,8 +84,8 @@ fn counts_placement_policies_and_labels_of_the_service_leave_alone_what_runs() {
 }
 
 #[test]
-fn limits_are_rolled_and_say_so() {
-    let found = told(
+fn a_changed_limit_is_destructive() {
+    let found = summary(
         "services: { web: { image: w, deploy: { resources: { limits: { cpus: '0.5', memory: 256M } } } } }",
         "services: { web: { image: w, deploy: { resources: { limits: { cpus: '1.25', memory: 1G } } } } }",
     );
@@ -97,8 +97,8 @@ fn limits_are_rolled_and_say_so() {
 }
 
 #[test]
-fn of_a_secret_only_its_name_is_told() {
-    let found = told(
+fn a_secret_is_listed_by_its_name_only() {
+    let found = summary(
         "services: { web: { image: w, secrets: [one] } }\nsecrets: { one: { environment: ONE } }",
         "services: { web: { image: w, secrets: [two] } }\nsecrets: { two: { environment: TWO } }",
     );
@@ -110,12 +110,12 @@ fn of_a_secret_only_its_name_is_told() {
 }
 
 #[test]
-fn another_kind_is_another_program_even_with_the_same_hash() {
+fn another_kind_is_destructive_even_with_the_same_hash() {
     let old = "services: { web: { image: w } }";
     let new = "services: { web: { image: w, deploy: { mode: global } } }";
     let (before, after) = (manifest(old), manifest(new));
     assert_eq!(before.services["web"].spec_hash, after.services["web"].spec_hash);
-    insta::assert_snapshot!(told(old, new), @r"
+    insta::assert_snapshot!(summary(old, new), @r"
     web destructive
       deploy.mode: replicated → global
       deploy.replicas: 1 → (none)
@@ -124,15 +124,15 @@ fn another_kind_is_another_program_even_with_the_same_hash() {
 }
 
 #[test]
-fn the_order_of_ports_and_the_way_they_are_written_say_nothing() {
+fn the_order_and_notation_of_ports_are_not_significant() {
     let old = "services: { web: { image: w, ports: ['8080:80', '53:53/udp'] } }";
     let new = "services: { web: { image: w, ports: [{ target: 53, published: '53', protocol: udp }, '8080:80/tcp'] } }";
-    assert_eq!(told(old, new), "web unchanged");
+    assert_eq!(summary(old, new), "web unchanged");
 }
 
 #[test]
-fn what_is_said_outside_of_services_touches_nothing_that_runs() {
-    let found = told(
+fn changes_outside_of_services_are_listed_and_destroy_nothing() {
+    let found = summary(
         "services: { web: { image: w } }\nnetworks: { default: { labels: { a: '1' } } }",
         "services: { web: { image: w } }\nnetworks: { default: { labels: { a: '2' } } }",
     );
@@ -142,7 +142,7 @@ fn what_is_said_outside_of_services_touches_nothing_that_runs() {
     ");
 }
 
-/// A service that says something in every field.
+/// A service with a value in every field.
 const EVERYTHING: &str = r#"
 services:
   db: { image: db }
@@ -235,8 +235,8 @@ configs: { c: { content: x } }
 
 static BASE: LazyLock<Arc<ServiceSpec>> = LazyLock::new(|| Arc::clone(&manifest(EVERYTHING).services["web"]));
 
-/// The places of everything that could be another, as a path of keys and positions.
-fn places(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+/// The path of every value that can be mutated, as keys and positions.
+fn paths(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     if !path.is_empty() {
         found.push(path.clone());
     }
@@ -247,7 +247,7 @@ fn places(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     };
     for (key, child) in children {
         path.push(key);
-        places(child, path, found);
+        paths(child, path, found);
         path.pop();
     }
 }
@@ -260,8 +260,8 @@ fn at<'v>(value: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
     })
 }
 
-/// Words of closed sets, some of which fit wherever one stands.
-const WORDS: &[&str] = &[
+/// Names of enum variants; wherever an enum is expected some of them are valid.
+const VARIANT_NAMES: &[&str] = &[
     "x",
     "exec",
     "batch",
@@ -294,16 +294,16 @@ const WORDS: &[&str] = &[
     "hard",
 ];
 
-/// Other values for a place, most alike first.
+/// Other values to try in place of a value, most similar first.
 fn others(value: &Value) -> Vec<Value> {
-    let words = WORDS.iter().map(|word| Value::from(*word));
+    let names = VARIANT_NAMES.iter().map(|word| Value::from(*word));
     let mut others = match value {
         Value::Null => vec![Value::from(1), Value::from("x")],
         Value::Bool(is) => vec![Value::from(!is)],
         Value::Number(number) => vec![Value::from(number.as_i64().unwrap_or(0) + 1)],
         Value::String(text) => {
             let mut others = vec![Value::from(format!("{text}x"))];
-            others.extend(words);
+            others.extend(names);
             others
         }
         Value::Array(items) => match items.as_slice() {
@@ -324,20 +324,20 @@ fn others(value: &Value) -> Vec<Value> {
     others
 }
 
-/// The spec with one thing changed, if anything else may stand there.
+/// The spec with one value changed; `None` if no other value is valid there.
 fn changed(spec: &ServiceSpec, place: Index, other: Index) -> Option<ServiceSpec> {
-    let value = serde_json::to_value(spec).expect("a spec can be written");
+    let value = serde_json::to_value(spec).expect("a spec serialises");
     let mut found = Vec::new();
-    places(&value, &mut Vec::new(), &mut found);
+    paths(&value, &mut Vec::new(), &mut found);
     found.retain(|path| path[0] != "spec_hash");
     let path = place.get(&found);
     let candidates = others(at(&mut value.clone(), path)?);
     let first = if candidates.is_empty() { return None } else { other.index(candidates.len()) };
-    (0..candidates.len()).find_map(|turn| {
+    (0..candidates.len()).find_map(|offset| {
         let mut changed = value.clone();
-        *at(&mut changed, path)? = candidates[(first + turn) % candidates.len()].clone();
+        *at(&mut changed, path)? = candidates[(first + offset) % candidates.len()].clone();
         let mut spec: ServiceSpec = serde_json::from_value(changed).ok()?;
-        // A count for a service that follows the nodes means nothing, and no reader lets one through.
+        // A per-node service has no replica count, and the manifest reader rejects one.
         if spec.kind.is_per_node() {
             spec.replicas = 1;
         }
@@ -354,7 +354,7 @@ proptest! {
     #![proptest_config(cases(1024))]
 
     #[test]
-    fn destructive_is_another_program_in_place_another_wish_and_unchanged_nothing(
+    fn a_change_is_destructive_exactly_if_the_spec_hash_or_kind_differs(
         changes in prop::collection::vec((any::<Index>(), any::<Index>()), 0..4),
     ) {
         let old = ServiceSpec::clone(&BASE);
@@ -363,13 +363,13 @@ proptest! {
             new = changed(&new, place, other).unwrap_or(new);
         }
         let found = diff(&deployment(&old), &deployment(&new));
-        let fate = &found.services["web"];
-        let recreates = fate.fields().iter().any(|field| field.effect == Effect::Recreates);
+        let change = &found.services["web"];
+        let recreates = change.fields().iter().any(|field| field.effect == Effect::Recreates);
         let program = (&old.spec_hash, old.kind) != (&new.spec_hash, new.kind);
-        prop_assert_eq!(program, matches!(fate, ServiceDiff::Destructive(_)), "{:?}", fate);
-        prop_assert_eq!(program, recreates, "{:?}", fate);
-        prop_assert_eq!(!program && old != new, matches!(fate, ServiceDiff::InPlace(_)), "{:?}", fate);
-        prop_assert_eq!(old == new, *fate == ServiceDiff::Unchanged);
+        prop_assert_eq!(program, matches!(change, ServiceDiff::Destructive(_)), "{:?}", change);
+        prop_assert_eq!(program, recreates, "{:?}", change);
+        prop_assert_eq!(!program && old != new, matches!(change, ServiceDiff::InPlace(_)), "{:?}", change);
+        prop_assert_eq!(old == new, *change == ServiceDiff::Unchanged);
         prop_assert_eq!(old == new, found.is_empty());
     }
 }

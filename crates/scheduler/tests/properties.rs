@@ -1,11 +1,10 @@
 //! Properties of the scheduler, over random clusters, workloads and histories.
 //!
 //! Everything goes through the real state machine: commands in, events out, events into the [`View`], plans back in
-//! as commands. What is demanded is written down a second time, naively and from the specification, so that the code
-//! is never its own judge.
+//! as commands. The expected results come from a second, naive implementation of the specification (`reference_*`).
 //!
-//! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test properties` runs long, on
-//! other cases; without a seed they are the same every time.
+//! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test properties` runs more and
+//! other cases; without a seed the cases are the same every time.
 //!
 //! [`View`]: longshore_scheduler::View
 
@@ -13,20 +12,20 @@
 mod cases;
 
 mod properties {
-    mod accounted;
+    mod event_robustness;
     mod explanation;
     mod histories;
-    mod ledger;
+    mod idempotent_plan;
+    mod level_spread;
     mod limits;
-    mod noise;
-    mod order;
-    mod ranking;
-    mod rebuilt;
+    mod order_independence;
+    mod random_nodes;
+    mod random_services;
+    mod rebuilt_view;
+    mod reference_filters;
+    mod reference_ranking;
+    mod reference_usage;
     mod regressions;
-    mod replan;
-    mod rules;
-    mod services;
-    mod shapes;
-    mod water;
+    mod slot_accounting;
     mod world;
 }

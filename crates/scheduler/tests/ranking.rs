@@ -1,22 +1,22 @@
-//! Ranking and everything that makes placement more than a count: `binpack` against a naive reading of its formula,
-//! preemption, skew, company, distinctness, and all of them mixed at random.
+//! Ranking and placement rules beyond counts: `binpack` against a naive implementation of its formula, preemption,
+//! skew, companions, distinct rules, and all of them in random combinations.
 //!
-//! As in the other properties, everything goes through the real state machine, and what is demanded is written down a
-//! second time, naively. Floats are fine here: a test may be off by a millionth, a decision may not.
+//! As in `properties`, everything goes through the real state machine and is checked against a naive second
+//! implementation. Floats are fine here: a test may be off by a millionth, a decision may not.
 //!
-//! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test ranking` runs long, on
-//! other cases; without a seed they are the same every time.
+//! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test ranking` runs more and
+//! other cases; without a seed the cases are the same every time.
 
 #[path = "../src/cases.rs"]
 mod cases;
 
 mod ranking {
+    mod binpack_reference;
     mod cluster;
-    mod mixed;
-    mod oracle;
+    mod mixed_rules;
     mod preemption;
-    mod shares;
+    mod preemption_properties;
+    mod published_scores;
     mod skew;
-    mod vectors;
-    mod victims;
+    mod spread_targets;
 }

@@ -1,4 +1,4 @@
-//! The wall clock, read in one place.
+//! The wall clock. Nothing else in the daemon reads it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

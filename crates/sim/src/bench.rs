@@ -1,14 +1,14 @@
-//! `sim bench`: how long the pure decision takes on a made-up cluster.
+//! `sim bench`: the decision time of the scheduler on a generated cluster.
 //!
-//! Owns: what is timed and what is not. Only [`longshore_scheduler::plan`] is ever inside the stopwatch.
-//! Must not touch: the scheduler's insides. It is fed with events and asked for plans, as everybody does.
+//! Owns: what is timed. Only [`longshore_scheduler::plan`] is.
+//! Must not touch: the scheduler's internals. It receives events and returns plans, as in production.
 //! Invariant: the same options give the same cluster and the same plan; only the times differ.
 
 #[cfg(feature = "durable")]
 pub mod durable;
 mod effects;
 mod generate;
-mod roll;
+mod rollout;
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::generate::Cluster;
 
-/// Samples behind the two small figures: enough for a median that one interrupt cannot move.
+/// Samples of the two short measurements: enough for a median that one interrupt cannot move.
 const SMALL_SAMPLES: u32 = 101;
 
 /// The cluster and its work.
@@ -32,76 +32,76 @@ pub struct Options {
     pub replicas: u32,
     /// Zones the nodes are in, which services spread over; 0 is none.
     pub zones: u32,
-    /// Whether services ask for memory.
+    /// Whether services request memory.
     pub memory: Memory,
     /// How nodes are chosen.
     pub strategy: Strategy,
-    /// Times the decision is measured; the median counts.
+    /// Repetitions of the measurement; the median is reported.
     pub repeat: u32,
-    /// Whether all services are also rolled over at once.
-    pub rolling: Rolling,
+    /// Whether a rollout of all services at once is measured.
+    pub rollout: RolloutBench,
 }
 
-/// Whether a rollout is measured too.
+/// Whether a rollout of all services is measured too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rolling {
-    /// It is.
-    Measured,
-    /// It is not.
-    LeftOut,
+pub enum RolloutBench {
+    /// Measured after the other cases.
+    Run,
+    /// Not measured.
+    Skip,
 }
 
-/// Whether services ask for memory.
+/// Whether services request memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// They do, and fill about 80 % of what there is.
+    /// They do, and fill about 80 % of the cluster.
     Counted,
     /// They do not.
     Ignored,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct BenchResult {
     /// Nodes.
     pub nodes: u32,
     /// Services.
     pub services: u32,
-    /// Replicas asked for.
+    /// Replicas requested.
     pub replicas: u32,
     /// Replicas that got a node.
     pub placed: usize,
-    /// Time to decide about all of them at once.
+    /// Time of the pass that places all of them.
     pub decide_ms: f64,
-    /// The same for one.
+    /// That time divided by the number of replicas.
     pub ns_per_replica: f64,
     /// Time of a pass in which nothing changed.
     pub noop_us: f64,
-    /// Time to decide about one replica more.
+    /// Time of a pass that places one more replica.
     pub one_more_us: f64,
-    /// Most memory the process ever had; the caller knows how to ask.
+    /// Peak resident memory of the process; the caller fills it in.
     pub max_rss_mib: u64,
-    /// Slots changed by rolling every service over at once.
+    /// Steps of the rollout of all services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_steps: Option<u64>,
-    /// Passes that took.
+    /// Passes of that rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_passes: Option<u64>,
-    /// Decision time of one step.
+    /// Its decision time per step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_us_per_step: Option<f64>,
-    /// How many times that of a tenth of the services: near one where a pass costs what changed.
+    /// That time divided by the one with a tenth of the services: near 1 if a pass costs only what changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_growth: Option<f64>,
 }
 
-/// Measures.
-pub fn run(options: &Options) -> Figures {
+/// Runs the benchmark.
+pub fn run(options: &Options) -> BenchResult {
     let cluster = Cluster::new(options);
     let mut decisions = Vec::new();
     let mut last = None;
     for _ in 0..options.repeat.max(1) {
-        // The last round's view and plan go first: two of them at once would count twice in the memory figure.
+        // The previous view and plan are dropped first: two at once would double the peak memory.
         drop(last.take());
         let mut view = cluster.view();
         let (plan, took) = timed(&mut view, Time::default());
@@ -110,13 +110,13 @@ pub fn run(options: &Options) -> Figures {
     }
     let (mut view, plan) = last.expect("at least one round was run");
     let placed = plan.placements();
-    effects::take(&mut view, plan);
+    effects::apply(&mut view, plan);
     settle(&mut view, Time(1000));
     let idle = (0..SMALL_SAMPLES).map(|_| timed(&mut view, Time(2000)).1).collect();
     let more = (0..SMALL_SAMPLES).map(|round| one_more(&mut view, &cluster, round)).collect();
     let decide = median(decisions);
     let rolled = rolled(options);
-    Figures {
+    BenchResult {
         nodes: options.nodes,
         services: options.services,
         replicas: options.replicas,
@@ -134,14 +134,14 @@ pub fn run(options: &Options) -> Figures {
     }
 }
 
-/// All services rolled over, and a tenth of them.
-fn rolled(options: &Options) -> Option<(roll::Rolled, roll::Rolled)> {
-    match options.rolling {
-        Rolling::LeftOut => None,
-        Rolling::Measured => {
+/// Measures the rollout of all services, and of a tenth of them.
+fn rolled(options: &Options) -> Option<(rollout::RolloutResult, rollout::RolloutResult)> {
+    match options.rollout {
+        RolloutBench::Skip => None,
+        RolloutBench::Run => {
             let replicas = (options.replicas / options.services.max(1)).max(1);
-            let tenth = roll::roll(options.nodes, (options.services / 10).max(1), replicas);
-            Some((roll::roll(options.nodes, options.services, replicas), tenth))
+            let tenth = rollout::measure(options.nodes, (options.services / 10).max(1), replicas);
+            Some((rollout::measure(options.nodes, options.services, replicas), tenth))
         }
     }
 }
@@ -152,25 +152,25 @@ fn timed(view: &mut View, now: Time) -> (Plan, Duration) {
     (plan, started.elapsed())
 }
 
-/// Decides until there is nothing left to decide, so that the next pass finds nothing dirty.
+/// Runs passes until one is empty, so that the next finds nothing dirty.
 fn settle(view: &mut View, now: Time) {
     loop {
         let plan = timed(view, now).0;
         if plan.is_empty() {
             return;
         }
-        effects::take(view, plan);
+        effects::apply(view, plan);
     }
 }
 
-/// One service gets one replica more. A prime step visits services far apart, so that no cache is warm by luck.
+/// Measures one more replica of one service. The prime step visits services far apart, so that no cache is warm by luck.
 fn one_more(view: &mut View, cluster: &Cluster, round: u32) -> Duration {
     const STEP: u64 = 7919;
     let now = Time(3000 + u64::from(round));
     let service = cluster.service(u64::from(round) * STEP);
     view.apply(&service.scaled_by(round / cluster.services() + 1));
     let (plan, took) = timed(view, now);
-    effects::take(view, plan);
+    effects::apply(view, plan);
     settle(view, now);
     took
 }
@@ -180,12 +180,12 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A figure with three digits after the point: what is finer is noise.
+/// Rounds to three decimals: more would be noise.
 fn rounded(time: Duration, unit: f64) -> f64 {
     (time.as_secs_f64() * unit * 1000.0).round() / 1000.0
 }
 
-/// The events of a whole cluster, as an empty view hears them.
+/// Applies the events of a whole cluster to an empty view.
 fn feed(view: &mut View, events: impl Iterator<Item = Event>) {
     for event in events {
         view.apply(&event);

@@ -1,23 +1,23 @@
-//! One run: the real state machine and the real scheduler under a virtual clock, with virtual machines.
+//! Runs one scenario: the real state machine and the real scheduler under a virtual clock, with virtual machines.
 //!
 //! ```text
-//! step, beat, alarm -> command -> State -> events -> View, machines, ledger, chronicle
-//!                         ^                   |
-//!                         '---- plan <--- pass, 50 ms after the last event
+//! step, heartbeat, timer -> command -> State -> events -> View, machines, shadow state, timeline log
+//!                              ^                   |
+//!                              '---- plan <--- pass, 50 ms after the last event
 //! ```
 //!
-//! Owns: the clock, what happens when, and that every event reaches everybody.
-//! Must not touch: decisions (the scheduler's), what follows a command (the store's), what a machine does.
+//! Owns: the clock, the order of ticks, and the delivery of every event to every consumer.
+//! Must not touch: decisions (the scheduler's), the effects of a command (the store's), what a machine does.
 //! Invariant: the same scenario gives the same run, `decide_us` aside.
 
-mod beats;
+mod heartbeats;
 mod leaders;
 mod network;
+mod node_effects;
+mod node_return;
 mod passes;
 mod pressure;
-mod reactions;
-mod rest;
-mod returning;
+mod quiescence;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,48 +33,48 @@ use longshore_scheduler::{
 use longshore_store::State;
 
 use self::{
-    network::{Letter, Network},
+    network::{Message, Network},
     passes::Debounce,
-    pressure::Gauge,
+    pressure::NodeLoad,
 };
 use crate::{
-    chronicle::Chronicle,
-    invariants::{self, Ledger, Violation, Violations},
-    machine::{Alarm, Machine},
+    invariants::{self, ShadowState, Violation, Violations},
+    machine::{Machine, Timer},
     queue::Queue,
     report::{Report, Stats},
     scenario::{Action, Image, Scenario},
+    timeline_log::TimelineLog,
     why::{self, Why},
 };
 
-/// Passes that run whatever happens, so that nothing overlooked stays overlooked.
+/// Interval of the passes that run without an event, so that a missed wake-up cannot stall the cluster.
 const SAFETY_PASS: Duration = Duration::from_secs(30);
 
-/// Something whose time has come.
+/// An entry of the event queue.
 #[derive(Debug)]
 enum Tick {
-    /// A step of the scenario, by number.
+    /// A step of the scenario, by its index.
     Step(usize),
-    /// All nodes are due to send a heartbeat.
-    Beat,
-    /// Something happened and a pass is due, unless more happened since.
+    /// All nodes send a heartbeat.
+    Heartbeat,
+    /// The debounced pass, unless a later event moved it.
     Pass,
-    /// The time a plan asked to be woken at.
+    /// The pass a plan asked for with `wake_at`.
     Wake,
-    /// A pass is due although nothing happened.
+    /// The pass that runs every [`SAFETY_PASS`], with or without an event.
     Safety,
-    /// All machines are due to say how busy they are.
+    /// All reachable machines report their load.
     Sample,
-    /// The rebalancer is due to look at the cluster.
+    /// The rebalancer runs a cycle.
     Rebalance,
-    /// A machine waited for this, in that life.
-    Alarm { node: NodeName, boots: u32, alarm: Alarm },
+    /// A timer of a machine fires; dropped when the machine has been switched off since.
+    Timer { node: NodeName, boots: u32, timer: Timer },
     /// A message arrives.
-    Letter(Box<Letter>),
-    /// Control plane and agents say everything again, in case some of it was lost.
-    SayAgain,
-    /// An agent has restarted.
-    AgentBack(NodeName),
+    Message(Box<Message>),
+    /// The control plane and all agents send everything again, as some of it may have been lost.
+    Resend,
+    /// A restarting agent is up again.
+    AgentRestarted(NodeName),
 }
 
 /// A run in progress.
@@ -87,74 +87,73 @@ pub(crate) struct Engine<'s> {
     view: View,
     rebalancer: Rebalancer,
     machines: BTreeMap<NodeName, Machine>,
-    /// How busy machines were said to be.
-    gauges: BTreeMap<NodeName, Gauge>,
-    /// Commands that follow from events, in order. Kept apart from the queue as they happen at the same instant.
-    inbox: VecDeque<Command>,
+    /// The load the scenario gave each machine.
+    loads: BTreeMap<NodeName, NodeLoad>,
+    /// Commands that follow from events, in order. Kept apart from the queue because they apply at the same instant.
+    commands: VecDeque<Command>,
     debounce: Debounce,
     wake_at: Option<Time>,
-    /// Who goes on after something has happened.
-    succession: Succession,
-    /// What befalls messages; nothing where they are reliable.
+    leader_changes: LeaderChanges,
+    /// Message faults; `None` when every message arrives at once and exactly once.
     network: Option<Network>,
-    /// How far the leader's clock is ahead.
+    /// How far the leader's clock is ahead of virtual time.
     skew: Duration,
-    /// When something was last decided.
+    /// When a plan that was not empty was last made.
     last_plan: Time,
-    ledger: Ledger,
+    shadow: ShadowState,
     violations: Violations,
-    chronicle: Chronicle,
+    timeline: TimelineLog,
     stats: Stats,
 }
 
-/// Who goes on after something has happened.
+/// When the leader changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Succession {
-    /// Whoever it was, unless the scenario says otherwise.
-    Settled,
-    /// Each time somebody who knows the state and nothing else.
-    AtEveryEvent,
+enum LeaderChanges {
+    /// Only where the scenario says so.
+    FromScenario,
+    /// After every event; the new leader rebuilds its view from the state.
+    AfterEveryEvent,
 }
 
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario) -> Report {
-    Engine::at_the_end_of(scenario, Succession::Settled).finish()
+    Engine::run_to_end(scenario, LeaderChanges::FromScenario).finish()
 }
 
-/// Runs a scenario to its end with a new leader after every event: all that is decided is decided from the replicated state.
-/// What no leader writes down (beats, load, when it meant to look again) is handed over, so that both runs see the same.
+/// Runs a scenario to its end with a new leader after every event, so that every decision is made from the replicated state.
+/// What a leader keeps in memory only (heartbeats, load, wake-ups) is carried over, so that both runs see the same input.
 pub fn run_with_new_leaders(scenario: &Scenario) -> Report {
-    Engine::at_the_end_of(scenario, Succession::AtEveryEvent).finish()
+    Engine::run_to_end(scenario, LeaderChanges::AfterEveryEvent).finish()
 }
 
-/// Runs a scenario to its end and asks why a replica is where it is then; nothing where there is no such replica.
-pub fn run_and_ask(scenario: &Scenario, replica: &str) -> (Report, Option<Why>) {
-    let mut engine = Engine::at_the_end_of(scenario, Succession::Settled);
-    let why = why::of(&engine.state, &mut engine.view, engine.now, replica);
+/// Runs a scenario to its end and explains the placement of one replica at that time. `None` if there is no such replica.
+pub fn run_and_explain(scenario: &Scenario, replica: &str) -> (Report, Option<Why>) {
+    let mut engine = Engine::run_to_end(scenario, LeaderChanges::FromScenario);
+    let why = why::explain(&engine.state, &mut engine.view, engine.now, replica);
     (engine.finish(), why)
 }
 
 impl<'s> Engine<'s> {
-    fn at_the_end_of(scenario: &'s Scenario, succession: Succession) -> Self {
-        let mut engine = Self { succession, ..Self::new(scenario) };
-        engine.found();
-        engine.first_round();
+    fn run_to_end(scenario: &'s Scenario, leader_changes: LeaderChanges) -> Self {
+        let mut engine = Self { leader_changes, ..Self::new(scenario) };
+        engine.create_cluster();
+        engine.schedule_first_resend();
         engine.run_until(scenario.until);
         if let Some(within) = scenario.settle {
-            engine.come_to_rest(within);
+            engine.heal_and_settle(within);
         }
         engine
     }
 
     fn new(scenario: &'s Scenario) -> Self {
         let mut queue = Queue::new();
-        // Steps go in first, so that at any instant they come before ticks.
+        // Steps are inserted first, so that they come before other ticks of the same instant.
         for (number, step) in scenario.steps.iter().enumerate() {
             queue.push(step.at, Tick::Step(number));
         }
-        queue.push(Time::default().after(scenario.config.heartbeat_interval), Tick::Beat);
+        queue.push(Time::default().after(scenario.config.heartbeat_interval), Tick::Heartbeat);
         queue.push(Time::default().after(SAFETY_PASS), Tick::Safety);
-        if scenario.speaks_of_pressure() {
+        if scenario.sets_load() {
             queue.push(Time::default().after(scenario.config.node_status_interval), Tick::Sample);
         }
         queue.push(Time::default().after(rebalance::CYCLE), Tick::Rebalance);
@@ -167,36 +166,36 @@ impl<'s> Engine<'s> {
             view: View::default(),
             rebalancer: Rebalancer::new(Time::default()),
             machines: BTreeMap::new(),
-            gauges: BTreeMap::new(),
-            inbox: VecDeque::new(),
+            loads: BTreeMap::new(),
+            commands: VecDeque::new(),
             debounce: Debounce::default(),
             wake_at: None,
-            succession: Succession::Settled,
+            leader_changes: LeaderChanges::FromScenario,
             network: scenario.faults.as_ref().map(Network::new),
             skew: Duration::ZERO,
             last_plan: Time::default(),
-            ledger: Ledger::default(),
+            shadow: ShadowState::default(),
             violations: Violations::default(),
-            chronicle: Chronicle::default(),
+            timeline: TimelineLog::default(),
             stats: Stats::default(),
         }
     }
 
-    /// The cluster as it is before the first step.
-    fn found(&mut self) {
-        // An empty view knows the defaults only; it must hear of the settings even where they are the defaults.
+    /// Configures the cluster and joins its first nodes, before the first step.
+    fn create_cluster(&mut self) {
+        // The state emits no event for settings that equal the defaults, and an empty view needs them all the same.
         self.view.apply(&Event::Configured(self.scenario.config.clone()));
-        self.tell(Command::Configure(self.scenario.config.clone()));
+        self.submit(Command::Configure(self.scenario.config.clone()));
         for node in &self.scenario.nodes {
-            self.tell(Command::Join(Box::new(node.clone())));
+            self.submit(Command::Join(Box::new(node.clone())));
         }
     }
 
-    fn happen(&mut self, tick: Tick) {
+    fn handle(&mut self, tick: Tick) {
         let before = self.state.index();
         match tick {
             Tick::Step(number) => self.step(number),
-            Tick::Beat => self.beat(),
+            Tick::Heartbeat => self.heartbeats(),
             Tick::Pass => self.pass_if_due(),
             Tick::Wake => self.wake(),
             Tick::Safety => {
@@ -205,20 +204,21 @@ impl<'s> Engine<'s> {
             }
             Tick::Sample => self.sample(),
             Tick::Rebalance => self.rebalance(),
-            Tick::Alarm { node, boots, alarm } => self.alarm(&node, boots, alarm),
-            Tick::Letter(letter) => self.arrive(*letter),
-            Tick::SayAgain => self.say_again(),
-            Tick::AgentBack(node) => self.agent_back(&node),
+            Tick::Timer { node, boots, timer } => self.fire_timer(&node, boots, timer),
+            Tick::Message(message) => self.receive(*message),
+            Tick::Resend => self.resend_everything(),
+            Tick::AgentRestarted(node) => self.agent_restarted(&node),
         }
         if self.state.index() != before {
-            self.perhaps_change_leader();
-            if self.succession == Succession::AtEveryEvent {
-                self.learn_the_view_anew();
+            self.maybe_change_leader();
+            if self.leader_changes == LeaderChanges::AfterEveryEvent {
+                self.rebuild_view();
             }
         }
     }
 
-    /// Asks the machines themselves, cut off or not; only what has data can be wrong there.
+    /// Checks the processes that really run, also on machines that are cut off. Skipped where no service has data: the
+    /// rule is about volumes.
     fn check_machines(&mut self) {
         if self.state.groups().any(|(_, group)| group.spec.is_stateful()) {
             invariants::check_machines(&self.state, &self.machines, self.now, &mut self.violations);
@@ -228,63 +228,63 @@ impl<'s> Engine<'s> {
     fn step(&mut self, number: usize) {
         let scenario = self.scenario;
         match &scenario.steps[number].action {
-            Action::Ask(command) => self.tell(Command::clone(command)),
-            Action::Fail(node) => self.fail(node),
+            Action::Command(command) => self.submit(Command::clone(command)),
+            Action::Fail(node) => self.power_off(node),
             Action::Return(node) => self.boot(node),
             Action::Isolate(node) => {
-                self.cut_for_good(node);
+                self.cancel_agent_restart(node);
                 self.isolate(node);
             }
             Action::Heal(node) => self.heal(node),
             Action::NewLeader => self.change_leader(),
             Action::Degrade(node) => self.degrade(node),
-            Action::Press(node, load) => self.press(node, *load),
+            Action::SetLoad(node, load) => self.set_load(node, *load),
             Action::Preview => self.preview(),
-            Action::Befall(replica, mishap) => self.befall(replica, *mishap),
+            Action::InjectFault(replica, fault) => self.inject_fault(replica, *fault),
         }
     }
 
-    /// Carries out a command and everything that follows from it at this instant.
-    fn tell(&mut self, command: Command) {
-        self.inbox.push_back(command);
-        self.deliver();
+    /// Applies a command and every command that follows from it at this instant.
+    fn submit(&mut self, command: Command) {
+        self.commands.push_back(command);
+        self.apply_commands();
     }
 
-    /// Carries out what is waiting, and what follows from that.
-    fn deliver(&mut self) {
-        while let Some(command) = self.inbox.pop_front() {
+    /// Applies the waiting commands, and those that follow from them.
+    fn apply_commands(&mut self) {
+        while let Some(command) = self.commands.pop_front() {
             match self.state.apply(command) {
                 Ok(events) if events.is_empty() => {}
-                Ok(events) => self.spread(&events),
-                // A rehearsal found every refusal that does not depend on the run; what is left is worth a line.
-                Err(refused) => self.chronicle.refused(self.now, &refused),
+                Ok(events) => self.dispatch(&events),
+                // `check_steps` refused what can be refused without running; the rest gets a timeline entry.
+                Err(refused) => self.timeline.refused(self.now, &refused),
             }
         }
     }
 
-    /// Everybody hears of what happened.
-    fn spread(&mut self, events: &[Event]) {
+    /// Hands events to the view, the shadow state, the timeline log and the machines.
+    fn dispatch(&mut self, events: &[Event]) {
         for event in events {
             self.view.apply(event);
-            self.ledger.take(event, &self.state);
+            self.shadow.apply(event, &self.state);
             self.stats.count(event);
-            self.chronicle.record(self.now, event, &mut self.stats);
+            self.timeline.record(self.now, event, &mut self.stats);
         }
         for event in events {
-            self.react(event);
+            self.notify_machines(event);
         }
-        self.post_feeds();
-        // Promises of time are kept by the leader's clock, as there is no other that everybody shares.
+        self.send_due_feeds();
+        // Rules about time use the leader's clock: it is the one that stamped the state.
         let clock = self.clock();
-        self.ledger.check(&self.state, clock, &mut self.violations);
-        self.arm();
+        self.shadow.check(&self.state, clock, &mut self.violations);
+        self.schedule_pass();
     }
 
     fn finish(mut self) -> Report {
         let clock = self.clock();
         invariants::check_rebuilt(&self.state, &mut self.view, clock, &mut self.violations);
-        self.ledger.check_everything(&self.state, self.now, &mut self.violations);
+        self.shadow.check_everything(&self.state, self.now, &mut self.violations);
         let violations: Vec<Violation> = self.violations.into_list();
-        Report::new(&self.state, &mut self.view, self.now, self.chronicle.into_entries(), self.stats, violations)
+        Report::new(&self.state, &mut self.view, self.now, self.timeline.into_entries(), self.stats, violations)
     }
 }

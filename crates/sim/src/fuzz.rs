@@ -1,32 +1,32 @@
-//! Random clusters, random work, random trouble: every rule is checked after every event, then everything is mended and
-//! the cluster must come to rest.
+//! Fuzzing: random clusters, work and faults. Every rule is checked after every event, then everything is healed and the
+//! cluster must come to rest.
 //!
 //! ```text
-//! seed -> draw -> scenario file -> run (twice) -> verdict -> what is left of the file once all that does not matter is gone
+//! seed -> generate -> scenario file -> run (twice) -> verdict -> minimise -> smallest file that fails in the same way
 //! ```
 //!
-//! Owns: drawing, judging and cutting down. Must not touch: the run, which is the one every scenario has.
-//! Invariant: a seed means the same scenario on every machine, and a failure is a file that anybody can run.
+//! Owns: generation, verdict and minimisation. Must not touch: the run, which is that of any scenario.
+//! Invariant: a seed gives the same scenario on every machine, and a failure is a file that anybody can run.
 
-pub(crate) mod dice;
-mod draw;
+mod generate;
 mod minimise;
+pub(crate) mod rng;
 mod tree;
 mod verdict;
 
 pub use self::{
     tree::Tree,
-    verdict::{Failure, Kind, Trial},
+    verdict::{Failure, FailureKind, Trial},
 };
 
-/// Draws the scenario of a seed.
-pub fn draw(seed: u64) -> Tree {
-    draw::draw(seed)
+/// Generates the scenario of a seed.
+pub fn generate(seed: u64) -> Tree {
+    generate::generate(seed)
 }
 
-/// Draws the scenario of a seed, runs it and judges it.
+/// Generates the scenario of a seed, runs it and judges it.
 pub fn try_seed(seed: u64) -> Trial {
-    try_scenario(&draw(seed))
+    try_scenario(&generate(seed))
 }
 
 /// Runs a scenario and judges it.
@@ -34,7 +34,7 @@ pub fn try_scenario(scenario: &Tree) -> Trial {
     verdict::judge(scenario)
 }
 
-/// A smaller scenario that fails in the same way.
-pub fn minimise(scenario: &Tree, kind: &Kind) -> Tree {
+/// Returns a smaller scenario that fails in the same way.
+pub fn minimise(scenario: &Tree, kind: &FailureKind) -> Tree {
     minimise::minimise(scenario, kind)
 }

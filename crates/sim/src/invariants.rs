@@ -1,9 +1,9 @@
 //! What must never happen, whatever the scenario: one file per rule.
 //!
-//! Owns: the ledger the rules are checked on, kept apart from the scheduler's own books on purpose.
-//! Must not touch: the run. A broken rule is written down, and the run goes on.
-//! Invariant: a rule looks only at what events told the ledger and at the state; the scheduler's view is asked only
-//! whether it could be rebuilt.
+//! Owns: the [`ShadowState`] the rules are checked on, which shares nothing with the scheduler's view on purpose.
+//! Must not touch: the run. A violation is recorded, and the run goes on.
+//! Invariant: a rule reads only the shadow state and the state; the scheduler's view is used only to check that it could
+//! be rebuilt.
 
 mod address;
 mod concurrency;
@@ -19,7 +19,7 @@ mod generations;
 mod global;
 mod host_ports;
 mod indices;
-mod ledger;
+mod leader_change_diverges;
 mod max_per_node;
 mod memory;
 mod moves;
@@ -27,39 +27,39 @@ pub(crate) mod quiet;
 mod rebuilt;
 mod rest;
 mod rolled_back;
+mod runs_on_lost_node;
+mod shadow_state;
 mod short;
 mod slot_count;
 mod stepped;
-mod succession;
-mod tenure;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{GroupKey, Node, NodeName, Plan, Time, config::Preemption, replica::Wanted};
+use longshore_model::{GroupKey, Node, NodeName, Plan, Time, config::Preemption, replica::DesiredState};
 use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
-use self::ledger::{Changes, Tenants};
-pub(crate) use self::{ledger::Ledger, rebuilt::from_state};
+use self::shadow_state::{Occupants, Transitions};
+pub(crate) use self::{rebuilt::view_from_state, shadow_state::ShadowState};
 use crate::machine::Machine;
 
-/// A run that breaks a rule at every event would fill memory; the first cases are what anybody reads.
+/// Violations kept. A run that breaks a rule at every event would fill memory, and the first cases are enough to debug.
 const MOST_KEPT: usize = 100;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Violation {
-    /// When it was first seen.
+    /// When it was first seen, in virtual milliseconds.
     pub at_ms: u64,
-    /// Which rule.
+    /// The name of the rule.
     pub invariant: &'static str,
-    /// How.
+    /// What broke it.
     pub message: String,
 }
 
-/// The rules broken so far, each case once.
+/// The violations so far, each message once per rule.
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
     known: BTreeSet<(&'static str, String)>,
@@ -73,13 +73,19 @@ impl Violations {
         }
     }
 
+    fn extend(&mut self, now: Time, invariant: &'static str, messages: impl IntoIterator<Item = String>) {
+        for message in messages {
+            self.add(now, invariant, message);
+        }
+    }
+
     pub(crate) fn into_list(self) -> Vec<Violation> {
         self.list
     }
 }
 
-/// A rule about one node and what is on it.
-type NodeRule = (&'static str, fn(&Node, &Tenants) -> Vec<String>);
+/// A rule about one node and the replicas that occupy it.
+type NodeRule = (&'static str, fn(&Node, &Occupants) -> Vec<String>);
 
 const NODE_RULES: &[NodeRule] = &[
     (memory::NAME, memory::check),
@@ -88,164 +94,136 @@ const NODE_RULES: &[NodeRule] = &[
     (host_ports::NAME, host_ports::check),
 ];
 
-impl Ledger {
-    /// Checks everything the last events touched.
+impl ShadowState {
+    /// Checks everything the last events dirty.
     pub(crate) fn check(&mut self, state: &State, now: Time, violations: &mut Violations) {
-        let touched = self.take_touched();
-        for name in &touched.nodes {
-            let (Some(node), Some(tenants)) = (state.node(name), self.tenants(name)) else { continue };
+        let dirty = self.take_dirty();
+        for name in &dirty.nodes {
+            let (Some(node), Some(occupants)) = (state.node(name), self.occupants(name)) else { continue };
             for (rule, check) in NODE_RULES {
-                for message in check(node, tenants) {
-                    violations.add(now, rule, message);
-                }
+                violations.extend(now, rule, check(node, occupants));
             }
-            for message in address::check_node(node, self.addresses_of(name), state.config().cluster_prefix) {
-                violations.add(now, address::NAME, message);
-            }
+            violations.extend(
+                now,
+                address::NAME,
+                address::check_node(node, self.addresses_of(name), state.config().cluster_prefix),
+            );
         }
-        for message in touched.addresses.iter().filter_map(|address| address::check_unique(self, *address)) {
-            violations.add(now, address::NAME, message);
+        violations.extend(
+            now,
+            address::NAME,
+            dirty.addresses.iter().filter_map(|address| address::check_unique(self, *address)),
+        );
+        violations.extend(
+            now,
+            volumes::NAME,
+            dirty.volumes.iter().flat_map(|volume| volumes::check(self, state, volume)),
+        );
+        for (group, node) in &dirty.placed {
+            violations.extend(now, max_per_node::NAME, max_per_node::check(self, state, group, node));
         }
-        for message in touched.volumes.iter().flat_map(|volume| volumes::check(self, state, volume)) {
-            violations.add(now, volumes::NAME, message);
-        }
-        for (group, node) in &touched.placed {
-            if let Some(message) = max_per_node::check(self, state, group, node) {
-                violations.add(now, max_per_node::NAME, message);
-            }
-        }
-        Self::check_changes(state, &touched.changes, now, violations);
-        for message in touched.moved {
-            violations.add(now, moves::NAME, message);
-        }
-        for message in touched.reopened {
-            violations.add(now, indices::NAME, message);
-        }
-        for (group, slot) in &touched.slots {
-            for message in generations::check(state, group, slot) {
-                violations.add(now, generations::NAME, message);
-            }
-            for message in global::check(state, group, slot) {
-                violations.add(now, global::NAME, message);
-            }
+        Self::check_transitions(state, &dirty.transitions, now, violations);
+        violations.extend(now, moves::NAME, dirty.bad_moves);
+        violations.extend(now, indices::NAME, dirty.reused_indices);
+        for (group, slot) in &dirty.slots {
+            violations.extend(now, generations::NAME, generations::check(state, group, slot));
+            violations.extend(now, global::NAME, global::check(state, group, slot));
         }
     }
 
-    fn check_changes(state: &State, changes: &Changes, now: Time, violations: &mut Violations) {
-        // Whoever is displaced for something more important is not taken away by a rollout.
-        let taken_away = changes.stopped.iter().filter(|tenant| !may_be_displaced(state, &tenant.group));
-        for message in taken_away.filter_map(|tenant| short::check(state, tenant, now)) {
-            violations.add(now, short::NAME, message);
+    fn check_transitions(state: &State, transitions: &Transitions, now: Time, violations: &mut Violations) {
+        // A replica stopped to make room for one of higher priority was not stopped by a rollout.
+        let by_rollout = transitions.stopped.iter().filter(|key| !may_be_preempted(state, &key.group));
+        violations.extend(now, short::NAME, by_rollout.filter_map(|key| short::check(state, key, now)));
+        for key in &transitions.started {
+            violations.extend(
+                now,
+                concurrency::NAME,
+                state.group(key).and_then(|group| concurrency::check(key, group)),
+            );
         }
-        for key in &changes.begun {
-            if let Some(message) = state.group(key).and_then(|group| concurrency::check(key, group)) {
-                violations.add(now, concurrency::NAME, message);
-            }
+        for (group, slot, rollout) in &transitions.stepped {
+            violations.extend(now, stepped::NAME, stepped::check(state, group, slot, *rollout, now));
         }
-        for (group, slot, rollout) in &changes.stepped {
-            if let Some(message) = stepped::check(state, group, slot, *rollout, now) {
-                violations.add(now, stepped::NAME, message);
-            }
-        }
-        let back = changes.back.iter().flat_map(|(namespace, name)| rolled_back::check_back(state, namespace, name));
-        for message in back.chain(changes.retried.iter().cloned()) {
-            violations.add(now, rolled_back::NAME, message);
-        }
+        let back = transitions
+            .rolled_back
+            .iter()
+            .flat_map(|(namespace, name)| rolled_back::check_back(state, namespace, name));
+        violations.extend(now, rolled_back::NAME, back.chain(transitions.retried.iter().cloned()));
     }
 
-    /// Checks every node, address, volume and slot once more, from the state itself rather than from what was heard.
+    /// Checks every node, address, volume and slot once more on a shadow state built from the final state, and that it
+    /// equals the one built from the events.
     pub(crate) fn check_everything(self, state: &State, now: Time, violations: &mut Violations) {
         let mut fresh = Self::default();
         for event in state.events() {
-            fresh.take(&event, state);
+            fresh.apply(&event, state);
         }
-        fresh.forget_changes();
+        fresh.clear_transitions();
         fresh.check(state, now, violations);
-        if fresh.books() != self.books() {
-            violations.add(now, "events", "the events told another story than the state".to_owned());
+        if fresh.comparable() != self.comparable() {
+            violations.add(now, "events", "the events do not add up to the state".to_owned());
         }
     }
 }
 
-/// Whether there is anybody for whom a service may be displaced. Whether it was is known to nobody but the scheduler.
-fn may_be_displaced(state: &State, key: &GroupKey) -> bool {
+/// Whether some other service has enough priority to preempt this one. Whether it did is known to the scheduler alone.
+fn may_be_preempted(state: &State, key: &GroupKey) -> bool {
     let Some(group) = state.group(key) else { return false };
-    let mut others = state.groups().filter(|(_, other)| other.wanted == Wanted::Run);
+    let mut others = state.groups().filter(|(_, other)| other.desired == DesiredState::Run);
     let allowed = state.config().preemption == Preemption::On;
     allowed && others.any(|(_, other)| other.spec.priority >= group.spec.priority.saturating_add(10))
 }
 
 /// Checks a plan against the state it was made from.
 pub(crate) fn check_decision(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
-    for message in eligible::check(state, plan) {
-        violations.add(now, eligible::NAME, message);
-    }
-    for message in drained::check(state, plan) {
-        violations.add(now, drained::NAME, message);
-    }
-    for message in dependencies::check(state, plan) {
-        violations.add(now, dependencies::NAME, message);
-    }
+    violations.extend(now, eligible::NAME, eligible::check(state, plan));
+    violations.extend(now, drained::NAME, drained::check(state, plan));
+    violations.extend(now, dependencies::NAME, dependencies::check(state, plan));
 }
 
-/// Checks that nothing the scheduler knows is known from following along only.
+/// Checks that a view rebuilt from the state decides and explains like the one that followed the events.
 pub(crate) fn check_rebuilt(state: &State, view: &mut View, now: Time, violations: &mut Violations) {
-    for message in rebuilt::check(state, view, now) {
-        violations.add(now, rebuilt::NAME, message);
-    }
+    violations.extend(now, rebuilt::NAME, rebuilt::check(state, view, now));
 }
 
-/// Checks what really runs on the machines, whatever is believed of them.
+/// Checks what really runs on the machines, whatever the state says of them.
 pub(crate) fn check_machines(
     state: &State,
     machines: &BTreeMap<NodeName, Machine>,
     now: Time,
     violations: &mut Violations,
 ) {
-    for message in fencing::check(state, machines) {
-        violations.add(now, fencing::NAME, message);
-    }
+    violations.extend(now, fencing::NAME, fencing::check(state, machines));
 }
 
-/// Checks that a leader who takes over at this very moment decides the same.
-pub(crate) fn check_succession(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
-    if let Some(message) = succession::check(state, plan, now) {
-        violations.add(now, succession::NAME, message);
-    }
+/// Checks that a leader that takes over now makes the same plan.
+pub(crate) fn check_leader_change(state: &State, plan: &Plan, now: Time, violations: &mut Violations) {
+    violations.extend(now, leader_change_diverges::NAME, leader_change_diverges::check(state, plan, now));
 }
 
-/// Checks what must hold once nothing has happened for long.
+/// Checks what must hold once the cluster has come to rest.
 pub(crate) fn check_rest(
     state: &State,
     machines: &BTreeMap<NodeName, Machine>,
     now: Time,
     violations: &mut Violations,
 ) {
-    for message in rest::check(state, machines) {
-        violations.add(now, rest::NAME, message);
-    }
+    violations.extend(now, rest::NAME, rest::check(state, machines));
 }
 
-/// Notes that something was still being decided when all should have been quiet.
-pub(crate) fn not_quiet(last_plan: Time, now: Time, violations: &mut Violations) {
+/// Records that a plan was still made after the cluster should have come to rest.
+pub(crate) fn report_not_quiet(last_plan: Time, now: Time, violations: &mut Violations) {
     violations.add(now, quiet::NAME, quiet::message(last_plan));
 }
 
-/// Checks what must hold once a pass has been carried out.
+/// Checks what must hold once the plan of a pass was committed.
 pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violations) {
-    for message in tenure::check(state) {
-        violations.add(now, tenure::NAME, message);
-    }
-    for message in evacuated::check(state, now) {
-        violations.add(now, evacuated::NAME, message);
-    }
+    violations.extend(now, runs_on_lost_node::NAME, runs_on_lost_node::check(state));
+    violations.extend(now, evacuated::NAME, evacuated::check(state, now));
     for (key, group) in state.groups() {
-        for message in explained::check(state, key, group) {
-            violations.add(now, explained::NAME, message);
-        }
-        if let Some(message) = slot_count::check(key, group) {
-            violations.add(now, slot_count::NAME, message);
-        }
+        violations.extend(now, explained::NAME, explained::check(state, key, group));
+        violations.extend(now, slot_count::NAME, slot_count::check(key, group));
     }
 }
 

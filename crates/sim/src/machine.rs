@@ -1,13 +1,13 @@
-//! A virtual machine with a virtual agent on it: it pulls, starts, fails and stops as its images say.
+//! A virtual machine with a virtual agent on it: it pulls, starts, fails and stops as its images are configured to.
 //!
 //! ```text
-//! waits for image -> starting -> up -> ended
-//!        \____________\__________\______\___> stopping -> gone
+//! waits for image -> starting -> running -> exited
+//!        \____________\__________\__________\___> stopping -> gone
 //! ```
 //!
 //! Owns: what runs on one machine and how long everything takes.
-//! Must not touch: placement and the state machine. It hears orders and answers with reports.
-//! Invariant: nothing that was set in motion before a machine went off is heard of after it has booted.
+//! Must not touch: placement and the state machine. It takes orders and answers with reports.
+//! Invariant: a timer that was set before a machine was switched off has no effect after it has booted.
 
 mod adoption;
 mod container;
@@ -20,29 +20,20 @@ use std::{
 };
 
 use longshore_model::{
-    Attempt, Generation, GroupKey, Health, NodeName, ReplicaState, RuntimeCode, ServiceSpec, SlotKey, StateIndex, Time,
-    replica::Details,
+    Attempt, Health, NodeName, ReplicaKey, ReplicaState, RuntimeCode, ServiceSpec, StateIndex, Time, replica::Details,
 };
 
-pub(crate) use self::adoption::Due;
+pub(crate) use self::adoption::DesiredContainer;
 use self::{container::Container, pulling::PullState};
-use crate::scenario::{Image, Mishap};
+use crate::scenario::{Image, InjectedFault};
 
 /// Time from the order to stop to the container being gone.
-const STOPPING: Duration = Duration::from_secs(1);
+const STOP_TIME: Duration = Duration::from_secs(1);
 
-/// One generation of one slot, as a machine knows it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ContainerId {
-    pub(crate) group: GroupKey,
-    pub(crate) slot: SlotKey,
-    pub(crate) generation: Generation,
-}
-
-/// What an agent has to say of a container.
+/// What an agent reports of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
-    pub(crate) id: ContainerId,
+pub(crate) struct StatusReport {
+    pub(crate) key: ReplicaKey,
     pub(crate) attempt: Attempt,
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,
@@ -51,59 +42,43 @@ pub(crate) struct Report {
 
 /// Something a machine is waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Alarm {
-    /// A try to pull an image is over.
+pub(crate) enum Timer {
+    /// An attempt to pull an image ends.
     PullEnds(Arc<str>),
-    /// The time has come to try again.
+    /// The back-off of a failed pull is over.
     PullAgain(Arc<str>),
     /// The process of a container has started.
-    Started(ContainerId, Attempt),
-    /// Its check has failed for long enough.
-    Unhealthy(ContainerId, Attempt),
-    /// Its process ends.
-    Exits(ContainerId, Attempt),
+    Started(ReplicaKey, Attempt),
+    /// Its health check has failed for long enough to count.
+    Unhealthy(ReplicaKey, Attempt),
+    /// Its process exits.
+    Exits(ReplicaKey, Attempt),
     /// It is gone.
-    StopEnds(ContainerId),
+    StopEnds(ReplicaKey),
 }
 
-/// What a machine answers with.
+/// What a machine answers with: reports to send, and timers to set.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    pub(crate) reports: Vec<Report>,
-    pub(crate) alarms: Vec<(Time, Alarm)>,
+    pub(crate) reports: Vec<StatusReport>,
+    pub(crate) timers: Vec<(Time, Timer)>,
 }
 
-/// Whether there was a process for something to happen to.
+/// The real state of a container, whatever was reported of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Felt {
-    Yes,
-    No,
+pub(crate) enum ContainerState {
+    /// It waits for its image or its process.
+    Starting,
+    Running,
+    Exited,
+    /// It was told to stop, for good or to be restarted.
+    Stopping,
 }
 
-/// How far a container really is.
+/// Whether a heartbeat got through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    /// Its image or its process is on the way.
-    Coming,
-    /// Its process runs.
-    Up,
-    /// Its process has ended.
-    Ended,
-    /// It was told to stop.
-    Leaving,
-}
-
-/// Whether a machine is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Power {
-    On,
-    Off,
-}
-
-/// What becomes of a heartbeat on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beat {
-    Heard,
+pub(crate) enum HeartbeatDelivery {
+    Received,
     Lost,
 }
 
@@ -112,28 +87,28 @@ pub(crate) enum Beat {
 pub(crate) enum Link {
     Up,
     Cut,
-    /// Messages get through again, and it first lets go of what is no longer its own.
-    Returning,
+    /// Messages get through again, and the machine first stops what is no longer assigned to it.
+    Reconnecting,
 }
 
 /// One virtual machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     name: NodeName,
-    power: Power,
+    on: bool,
     link: Link,
     boots: u32,
-    /// What it says of itself while it is on.
-    fitness: Health,
+    /// What it reports of itself while it is on.
+    reported_health: Health,
     /// Heartbeats missed in a row.
-    missed: u32,
-    /// How often it was connected.
+    missed_heartbeats: u32,
+    /// How often it has connected.
     connection: u32,
-    /// How far it has read its feed.
+    /// The state index of the newest feed it has received.
     cursor: StateIndex,
     images: BTreeSet<Arc<str>>,
     pulls: BTreeMap<Arc<str>, PullState>,
-    containers: BTreeMap<ContainerId, Container>,
+    containers: BTreeMap<ReplicaKey, Container>,
     behaviours: Arc<BTreeMap<String, Image>>,
 }
 
@@ -141,11 +116,11 @@ impl Machine {
     pub(crate) fn new(name: NodeName, behaviours: Arc<BTreeMap<String, Image>>) -> Self {
         Self {
             name,
-            power: Power::On,
+            on: true,
             link: Link::Up,
             boots: 0,
-            fitness: Health::Ready,
-            missed: 0,
+            reported_health: Health::Ready,
+            missed_heartbeats: 0,
             connection: 0,
             cursor: StateIndex::default(),
             images: BTreeSet::new(),
@@ -155,13 +130,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn power(&self) -> Power {
-        self.power
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
     }
 
-    /// Whether it hears orders and its reports are heard.
+    /// Whether messages get through to it and back.
     pub(crate) fn is_reachable(&self) -> bool {
-        self.power == Power::On && self.link != Link::Cut
+        self.on && self.link != Link::Cut
     }
 
     pub(crate) fn link(&self) -> Link {
@@ -172,132 +147,129 @@ impl Machine {
         self.link = link;
     }
 
-    /// How often it was switched; an alarm of an earlier life is not for this one.
+    /// How often it was switched off. A timer set before the last time must not fire.
     pub(crate) fn boots(&self) -> u32 {
         self.boots
     }
 
-    pub(crate) fn fitness(&self) -> Health {
-        self.fitness
+    pub(crate) fn reported_health(&self) -> Health {
+        self.reported_health
     }
 
     pub(crate) fn degrade(&mut self) {
-        self.fitness = Health::Degraded;
+        self.reported_health = Health::Degraded;
     }
 
-    /// Off at once; images stay on its disk, containers do not.
+    /// Switches it off at once. Images stay on its disk, containers do not.
     pub(crate) fn power_off(&mut self) {
-        self.power = Power::Off;
+        self.on = false;
         self.boots += 1;
         self.pulls.clear();
         self.containers.clear();
     }
 
-    /// Which connection it talks on.
+    /// The number of the connection it sends and receives on.
     pub(crate) fn connection(&self) -> u32 {
         self.connection
     }
 
-    /// It connects anew, and is told everything as of that index.
+    /// Opens a new connection, on which it receives everything as of `cursor`.
     pub(crate) fn connect(&mut self, cursor: StateIndex) {
         self.connection += 1;
         self.cursor = cursor;
     }
 
-    /// Whether a message as of that index is news; what is older than what it knows is not.
-    pub(crate) fn reads(&mut self, cursor: StateIndex) -> bool {
-        let news = cursor >= self.cursor;
+    /// Moves on to the feed as of `cursor`. Returns `false` if the machine has received a newer one.
+    pub(crate) fn advance_cursor(&mut self, cursor: StateIndex) -> bool {
+        let is_newest = cursor >= self.cursor;
         self.cursor = self.cursor.max(cursor);
-        news
+        is_newest
     }
 
     pub(crate) fn boot(&mut self) {
-        self.power = Power::On;
-        self.fitness = Health::Ready;
+        self.on = true;
+        self.reported_health = Health::Ready;
     }
 
-    /// A heartbeat is due. How many were missed in a row, with this one.
-    pub(crate) fn beat(&mut self, beat: Beat) -> u32 {
-        self.missed = if self.is_reachable() && beat == Beat::Heard { 0 } else { self.missed.saturating_add(1) };
-        self.missed
+    /// Sends a heartbeat. Returns how many were missed in a row, this one included.
+    pub(crate) fn heartbeat(&mut self, delivery: HeartbeatDelivery) -> u32 {
+        let received = self.is_reachable() && delivery == HeartbeatDelivery::Received;
+        self.missed_heartbeats = if received { 0 } else { self.missed_heartbeats.saturating_add(1) };
+        self.missed_heartbeats
     }
 
-    /// A new leader has not counted any beats.
-    pub(crate) fn forget_missed(&mut self) {
-        self.missed = 0;
+    /// A new leader starts counting from zero.
+    pub(crate) fn reset_missed_heartbeats(&mut self) {
+        self.missed_heartbeats = 0;
     }
 
-    /// What is really on the machine.
-    pub(crate) fn audit(&self) -> impl Iterator<Item = (&ContainerId, Attempt, Condition)> {
-        self.containers.iter().map(|(id, container)| {
-            let (attempt, condition) = container.condition();
-            (id, attempt, condition)
-        })
+    /// The containers that are really on the machine, for the invariants.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&ReplicaKey, Attempt, ContainerState)> {
+        self.containers.iter().map(|(key, container)| (key, container.attempt(), container.state()))
     }
 
-    /// A generation shall run.
-    pub(crate) fn run(&mut self, id: &ContainerId, attempt: Attempt, spec: &ServiceSpec, now: Time, out: &mut Outbox) {
+    /// Starts a generation, after its image was pulled.
+    pub(crate) fn run(&mut self, key: &ReplicaKey, attempt: Attempt, spec: &ServiceSpec, now: Time, out: &mut Outbox) {
         let mut container = Container::new(attempt, spec);
-        if let Some(before) = self.containers.get(id) {
-            container.inherit(before);
+        if let Some(previous) = self.containers.get(key) {
+            container.inherit(previous);
         }
         let image = Arc::clone(&container.image);
-        self.containers.insert(id.clone(), container);
+        self.containers.insert(key.clone(), container);
         if self.images.contains(&image) {
-            self.begin(id, now, out);
+            self.begin(key, now, out);
         } else {
-            self.await_image(id, &image, now, out);
+            self.await_image(key, &image, now, out);
         }
     }
 
-    /// A generation shall run once more. What still runs is stopped first.
+    /// Starts a generation again. A process that still runs is stopped first.
     pub(crate) fn restart(
         &mut self,
-        id: ContainerId,
+        key: ReplicaKey,
         attempt: Attempt,
         spec: &ServiceSpec,
         now: Time,
         out: &mut Outbox,
     ) {
-        match self.containers.get_mut(&id).filter(|container| container.has_process()) {
+        match self.containers.get_mut(&key).filter(|container| container.has_process()) {
             Some(running) => {
-                running.replace_by(attempt);
-                out.alarms.push((now.after(STOPPING), Alarm::StopEnds(id)));
+                running.stop_to_restart(attempt);
+                out.timers.push((now.after(STOP_TIME), Timer::StopEnds(key)));
             }
-            None => self.run(&id, attempt, spec, now, out),
+            None => self.run(&key, attempt, spec, now, out),
         }
     }
 
-    /// A generation shall stop.
-    pub(crate) fn stop(&mut self, id: &ContainerId, attempt: Attempt, now: Time, out: &mut Outbox) {
-        let container = self.containers.entry(id.clone()).or_insert_with(|| Container::gone(attempt));
-        container.end();
-        out.alarms.push((now.after(STOPPING), Alarm::StopEnds(id.clone())));
+    /// Stops a generation for good. One without a container is reported stopped too.
+    pub(crate) fn stop(&mut self, key: &ReplicaKey, attempt: Attempt, now: Time, out: &mut Outbox) {
+        let container = self.containers.entry(key.clone()).or_insert_with(|| Container::gone(attempt));
+        container.stop_to_remove();
+        out.timers.push((now.after(STOP_TIME), Timer::StopEnds(key.clone())));
     }
 
-    /// Something happens to a container.
-    pub(crate) fn befall(&mut self, id: &ContainerId, mishap: Mishap, out: &mut Outbox) -> Felt {
-        match mishap {
-            Mishap::Crash => self.ended(id, 1, out),
-            Mishap::Complete => self.ended(id, 0, out),
-            Mishap::Unhealthy => self.fall_ill(id, out),
-            Mishap::Heal => self.recover(id, out),
+    /// Injects a fault into a container. Returns `false` if there is none it could affect.
+    pub(crate) fn inject_fault(&mut self, key: &ReplicaKey, fault: InjectedFault, out: &mut Outbox) -> bool {
+        match fault {
+            InjectedFault::Crash => self.exit(key, 1, out),
+            InjectedFault::Complete => self.exit(key, 0, out),
+            InjectedFault::Unhealthy => self.force_unhealthy(key, out),
+            InjectedFault::Heal => self.recover(key, out),
         }
     }
 
-    /// Something the machine was waiting for has happened.
-    pub(crate) fn ring(&mut self, alarm: Alarm, now: Time, out: &mut Outbox) {
-        match alarm {
-            Alarm::PullEnds(image) => self.pull_ended(&image, now, out),
-            Alarm::PullAgain(image) => self.pull(&image, now, out),
-            Alarm::Started(id, attempt) => self.started(&id, attempt, now, out),
-            Alarm::Unhealthy(id, attempt) => self.unhealthy(&id, attempt, out),
-            Alarm::Exits(id, attempt) => self.exited(&id, attempt, out),
-            Alarm::StopEnds(id) => self.stop_ended(&id, now, out),
+    pub(crate) fn fire(&mut self, timer: Timer, now: Time, out: &mut Outbox) {
+        match timer {
+            Timer::PullEnds(image) => self.pull_ended(&image, now, out),
+            Timer::PullAgain(image) => self.pull(&image, now, out),
+            Timer::Started(key, attempt) => self.started(&key, attempt, now, out),
+            Timer::Unhealthy(key, attempt) => self.check_ended(&key, attempt, out),
+            Timer::Exits(key, attempt) => self.exit_as_configured(&key, attempt, out),
+            Timer::StopEnds(key) => self.stop_ended(&key, now, out),
         }
     }
 
-    /// How an image behaves here.
+    /// How an image behaves on this machine.
     fn behaviour(&self, image: &str) -> Image {
         self.behaviours.get(image).filter(|image| image.applies_on(&self.name)).cloned().unwrap_or_default()
     }

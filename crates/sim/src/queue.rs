@@ -1,24 +1,23 @@
-//! What happens next.
+//! The event queue of a run.
 //!
-//! Owns: the order of things to come: by time, and at one instant in the order they were put in; what is to see all that
-//! happens at an instant comes after it.
-//! Invariant: the same insertions give the same order, whatever the machine.
+//! Owns: the order of items: by time, at one instant in the order of insertion, and those pushed with `push_last` after all
+//! others of their instant.
+//! Invariant: the same insertions give the same order on every machine.
 
 use std::collections::BTreeMap;
 
 use longshore_model::Time;
 
-/// Things to come.
+/// Items ordered by time.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     items: BTreeMap<(Time, Rank, u64), T>,
     inserted: u64,
 }
 
-/// Whether something sees what else happens at its instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    InTurn,
+    InOrder,
     Last,
 }
 
@@ -28,10 +27,10 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn push(&mut self, at: Time, item: T) {
-        self.insert(at, Rank::InTurn, item);
+        self.insert(at, Rank::InOrder, item);
     }
 
-    /// Comes after everything else of its instant.
+    /// Inserts an item that comes after all others of its instant.
     pub(crate) fn push_last(&mut self, at: Time, item: T) {
         self.insert(at, Rank::Last, item);
     }
@@ -41,7 +40,7 @@ impl<T> Queue<T> {
         self.inserted += 1;
     }
 
-    /// The next thing, unless it lies after `until`.
+    /// Removes the next item, unless it is due after `until`.
     pub(crate) fn pop_until(&mut self, until: Time) -> Option<(Time, T)> {
         let first = self.items.first_entry()?;
         if first.key().0 > until {
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_last_at_an_instant_does_so_whenever_it_was_put_in() {
+    fn an_item_pushed_last_comes_after_later_insertions_of_its_instant() {
         let mut queue = Queue::new();
         queue.push_last(Time(1), "decide");
         queue.push(Time(1), "happen");

@@ -5,7 +5,7 @@
 
 mod json;
 mod pending;
-mod rows;
+mod sections;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,49 +14,49 @@ use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
-pub(crate) use self::pending::of_slot as waits;
+pub(crate) use self::pending::of_slot as pending_of_slot;
 pub use self::{
     pending::Pending,
-    rows::{DeploymentRow, NodeRow, ReplicaRow},
+    sections::{DeploymentRow, NodeRow, ReplicaRow},
 };
-use crate::{chronicle::Entry, invariants::Violation};
+use crate::{invariants::Violation, timeline_log::Entry};
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Replica to node, for all that have one.
+    /// The node of every replica that has one.
     pub placements: BTreeMap<String, String>,
-    /// Every slot and every generation not yet seen stopped.
+    /// Every generation that was not observed stopped, and every slot without one.
     pub replicas: Vec<ReplicaRow>,
-    /// What has no node, and why.
+    /// Replicas without a node, with the reason.
     pub pending: Vec<Pending>,
     /// Every deployment.
     pub deployments: Vec<DeploymentRow>,
-    /// What happened.
+    /// The timeline.
     pub timeline: Vec<Entry>,
-    /// Sums.
+    /// Totals.
     pub stats: Stats,
-    /// Safety rules that were broken.
+    /// Violations of the safety invariants.
     pub violations: Vec<Violation>,
-    /// The nodes at the end, for people; not part of the printed object.
+    /// The nodes at the end, for the text output; not part of the JSON object.
     pub nodes: Vec<NodeRow>,
-    /// When it ended; not part of the printed object.
+    /// The virtual time of the end; not part of the JSON object.
     pub ended: Time,
 }
 
-/// Sums over a run.
+/// Totals of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
-    /// Times the scheduler was asked.
+    /// Scheduler passes.
     pub passes: u64,
     /// Generations that got a node.
     pub placements: u64,
     /// Slots that changed their node.
     pub moves: u64,
-    /// Changes of the state; not part of the printed object.
+    /// Events of the state machine; not part of the JSON object.
     #[serde(skip)]
     pub events: u64,
-    /// Time it took to decide, all in all. The only figure that differs between runs.
+    /// Total decision time, in microseconds of the real clock. The only value that differs between runs.
     pub decide_us: u64,
 }
 
@@ -83,24 +83,24 @@ impl Report {
     ) -> Self {
         let groups: Vec<&GroupKey> = cluster.groups().map(|(key, _)| key).collect();
         Self {
-            placements: rows::placements(cluster),
-            replicas: rows::replicas(cluster),
+            placements: sections::placements(cluster),
+            replicas: sections::replicas(cluster),
             pending: groups.iter().flat_map(|key| pending::of_group(view, key, ended)).collect(),
-            deployments: rows::deployments(cluster, view, ended),
+            deployments: sections::deployments(cluster, view, ended),
             timeline,
             stats,
             violations,
-            nodes: rows::nodes(cluster),
+            nodes: sections::nodes(cluster),
             ended,
         }
     }
 
-    /// As one JSON object with a row to a line, so that people and `diff` can read it too.
+    /// Renders one JSON object with one item per line, so that people and `diff` can read it.
     pub fn to_json(&self) -> String {
         json::render(self, &json::of(&self.stats))
     }
 
-    /// The same without the one figure that differs between runs.
+    /// [`Self::to_json`] without `decide_us`, the one value that differs between runs.
     pub fn to_golden(&self) -> String {
         let Stats { passes, placements, moves, .. } = &self.stats;
         json::render(self, &format!(r#"{{"passes":{passes},"placements":{placements},"moves":{moves}}}"#))

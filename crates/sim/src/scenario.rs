@@ -1,16 +1,17 @@
-//! Scenario files: a cluster, what is asked of it, and what goes wrong.
+//! Scenario files: a cluster, commands to it, and faults.
 //!
-//! Owns: the file format of the specification's §9, and that a file is right before anything runs.
+//! Owns: the file format of the specification's §9, and the validation of a whole file before it runs.
 //! Must not touch: the run. A [`Scenario`] is data; the engine decides what its steps mean.
-//! Invariant: a file that is accepted cannot fail half-way for a reason that could have been seen in it.
+//! Invariant: a run of an accepted file never fails for a reason that the file alone shows.
 
+mod check_steps;
+mod config;
 mod faults;
 mod images;
+mod lint;
 mod machine;
 mod manifest;
-mod oddities;
 mod pressure;
-mod rehearsal;
 mod timeline;
 
 use std::{
@@ -19,7 +20,7 @@ use std::{
 };
 
 use longshore_compose::{
-    Diagnostic, Diagnostics, Extensions, Place, Sources, settings,
+    Diagnostic, Diagnostics, Extensions, Location, Sources,
     yaml::{self, Node as Yaml},
 };
 use longshore_model::{ClusterConfig, Command, Node, NodeName, Time, rebalance::Share};
@@ -27,9 +28,9 @@ use longshore_model::{ClusterConfig, Command, Node, NodeName, Time, rebalance::S
 pub use faults::Faults;
 pub use images::{Check, Image, Pull};
 
-/// Time a run takes unless the file says otherwise.
+/// Virtual length of a run without `until`.
 const DEFAULT_UNTIL: Duration = Duration::from_mins(10);
-/// Longest run accepted. A month of heartbeats takes seconds to simulate; what is longer is a slip of the unit.
+/// Longest run accepted. A month of heartbeats takes seconds to simulate; a longer one is most likely a wrong unit.
 const LONGEST_RUN: Duration = Duration::from_hours(24 * 31);
 
 const KEYS: &[&str] = &["config", "nodes", "images", "deployments", "timeline", "until", "settle", "faults"];
@@ -39,98 +40,98 @@ const KEYS: &[&str] = &["config", "nodes", "images", "deployments", "timeline", 
 pub struct Scenario {
     /// The cluster's settings.
     pub config: ClusterConfig,
-    /// The nodes there are at the beginning.
+    /// The nodes at the start of the run.
     pub nodes: Vec<Node>,
     /// How images behave.
     pub images: BTreeMap<String, Image>,
-    /// What happens, in order of time; at one instant in order of the file.
+    /// The steps in order of time; at one instant in order of the file.
     pub steps: Vec<Step>,
     /// When the run ends.
     pub until: Time,
-    /// How long after that, with all machines mended, the cluster has to come to rest; `None` is that nobody asks.
+    /// Time after `until`, with all machines healed, within which the cluster must come to rest; `None` skips that check.
     pub settle: Option<Duration>,
-    /// How unreliable messages, agents and leaders are; `None` is not at all.
+    /// Random faults of messages, agents and leaders; `None` is no faults.
     pub faults: Option<Faults>,
-    /// What is odd about the file without being wrong.
+    /// Warnings about the file, which is valid.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Something that happens.
+/// One step of the timeline.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When.
+    /// The virtual time of the step.
     pub at: Time,
-    /// Where it is written.
-    pub place: Place,
-    /// What.
+    /// Where the file defines it.
+    pub location: Location,
+    /// What it does.
     pub action: Action,
 }
 
-/// What can happen.
+/// What a step does.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Somebody asks something of the cluster.
-    Ask(Box<Command>),
-    /// A machine goes off, and its containers with it.
+    /// Sends a command to the control plane.
+    Command(Box<Command>),
+    /// Switches a machine off. Its containers are gone.
     Fail(NodeName),
-    /// A machine boots with nothing running.
+    /// Boots a machine with nothing running.
     Return(NodeName),
-    /// A machine is cut off: no message comes or goes, its containers run on.
+    /// Cuts a machine off: no message gets through, its containers run on.
     Isolate(NodeName),
-    /// A machine that was cut off can be talked to again.
+    /// Restores the link of a machine that was cut off.
     Heal(NodeName),
-    /// A new leader takes over, from the replicated state alone.
+    /// A new leader takes over with nothing but the replicated state.
     NewLeader,
     /// A node reports itself unfit for new work.
     Degrade(NodeName),
-    /// A machine is as busy as that.
-    Press(NodeName, Load),
-    /// Somebody asks which moves it would take to even out the services.
+    /// Sets the load of a machine.
+    SetLoad(NodeName, Load),
+    /// Writes the moves of a spread rebalance to the timeline without making them.
     Preview,
-    /// Something happens to a replica, named by its printed id.
-    Befall(String, Mishap),
+    /// Injects a fault into a replica, named by its printed id.
+    InjectFault(String, InjectedFault),
 }
 
-/// How busy a machine is.
+/// The load of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Part of its cores in use; as it was where absent.
+    /// Share of its cores in use; `None` leaves it unchanged.
     pub cpu: Option<Share>,
-    /// Part of its memory in use; as it was where absent.
+    /// Share of its memory in use; `None` leaves it unchanged.
     pub memory: Option<Share>,
-    /// What becomes of it.
-    pub course: Course,
+    /// Whether it changes with the replicas.
+    pub mode: LoadMode,
 }
 
-/// What becomes of a machine's load.
+/// How a machine's load changes after it was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
-    /// It changes as replicas come and go.
-    Follows,
-    /// It stays, whoever comes or goes.
+pub enum LoadMode {
+    /// By the footprints of replicas that start and end on it.
+    FollowsReplicas,
+    /// Not at all.
     Fixed,
 }
 
-/// What can happen to a replica.
+/// A fault injected into a replica, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
-    /// Its process ends with an error.
+pub enum InjectedFault {
+    /// Its process exits with code 1.
     Crash,
-    /// Its check fails from now on, restarts on the same node included.
+    /// Its health check fails from now on, also after restarts on the same node.
     Unhealthy,
-    /// Its check passes again.
+    /// Its health check passes again.
     Heal,
-    /// Its process ends well.
+    /// Its process exits with code 0.
     Complete,
 }
 
 impl Scenario {
-    /// Whether anything is said of how busy machines are. Where nothing is, none of them reports it.
-    pub(crate) fn speaks_of_pressure(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.action, Action::Press(..)))
+    /// Whether a step sets a load. Without one no machine sends load samples.
+    pub(crate) fn sets_load(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::SetLoad(..)))
     }
 
-    /// Reads a scenario, or says everything that is wrong with it.
+    /// Reads a scenario. Returns every problem of an invalid one.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
         sources.insert(file, text);
@@ -151,7 +152,7 @@ fn read(file: &str, text: &str) -> Result<Scenario, Diagnostics> {
     let scenario = read_root(&root, &mut problems);
     match problems.judge(scenario) {
         Ok((mut scenario, warnings)) => {
-            rehearsal::rehearse(&scenario)?;
+            check_steps::check_steps(&scenario)?;
             scenario.warnings = warnings;
             Ok(scenario)
         }
@@ -163,11 +164,11 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     let mapping = problems.mapping(root, "a scenario")?;
     problems.known_keys(mapping, "a scenario", KEYS, Extensions::Refused);
     let part = |key: &str| mapping.get(key).filter(|node| !node.is_null());
-    let config = part("config").map_or_else(ClusterConfig::default, |node| settings::read(node, problems));
+    let config = part("config").map_or_else(ClusterConfig::default, |node| config::read(node, problems));
     let nodes = part("nodes").map_or_else(Vec::new, |node| machine::read_all(node, problems));
     if nodes.is_empty() && part("nodes").is_none() {
         problems
-            .error(&root.place, "a scenario needs the key `nodes`")
+            .error(&root.location, "a scenario needs the key `nodes`")
             .hint("add nodes like `nodes: [{ name: a, count: 3, cpu: 4, memory: 8GiB }]`");
     }
     let images = part("images").map_or_else(BTreeMap::new, |node| images::read(node, problems));
@@ -175,21 +176,21 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     if let Some(node) = part("timeline") {
         steps.extend(timeline::read(node, problems));
     }
-    // Stable, so that one instant keeps the order of the file, with the first deployments before everything.
+    // A stable sort keeps the order of the file at one instant, with `deployments` before everything.
     steps.sort_by_key(|step| step.at);
     images::check_nodes(&images, part("images"), &node_names(&nodes, &steps), problems);
     let until = part("until").map_or(Some(DEFAULT_UNTIL), |node| read_length(node, "`until`", problems))?;
     let settle = part("settle").and_then(|node| read_length(node, "`settle`", problems));
     let faults = part("faults").and_then(|node| faults::read(node, problems));
     let until = Time::default().after(until);
-    oddities::note(&nodes, &steps, until, problems);
+    lint::check(&nodes, &steps, until, problems);
     Some(Scenario { config, nodes, images, steps, until, settle, faults, warnings: Vec::new() })
 }
 
-/// The names of all nodes that are there at some time.
+/// The names of all nodes that exist at some time of the run.
 fn node_names<'a>(nodes: &'a [Node], steps: &'a [Step]) -> BTreeSet<&'a NodeName> {
     let joining = steps.iter().filter_map(|step| {
-        let Action::Ask(command) = &step.action else { return None };
+        let Action::Command(command) = &step.action else { return None };
         let Command::Join(node) = &**command else { return None };
         Some(&node.name)
     });
@@ -200,7 +201,7 @@ fn read_length(node: &Yaml, what: &str, problems: &mut Diagnostics) -> Option<Du
     let length = problems.duration(node, what)?;
     if length > LONGEST_RUN {
         problems
-            .error(&node.place, format!("{what} is more than 31 days"))
+            .error(&node.location, format!("{what} is more than 31 days"))
             .hint("shorten the run; `20m` is twenty minutes");
         return None;
     }

@@ -1,6 +1,6 @@
-//! Why a replica is where it is, or nowhere, at the end of a run.
+//! Explains why a replica is on its node, or on none, at the end of a run.
 //!
-//! Owns: the answer as data. Must not touch: the decision; the scheduler makes it again and shows what it compared.
+//! Owns: the explanation as data. Must not touch: the decision; the scheduler repeats it and returns what it compared.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::report::{self, Pending};
 
-/// What speaks for a replica's node, or stands in its way.
+/// Why a replica is on its node, or has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Why {
@@ -21,18 +21,18 @@ pub enum Why {
     Waits(Pending),
 }
 
-/// A decision, made again as if the replica were not there.
+/// The placement decision, repeated as if the replica were not placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placed {
-    /// The replica.
+    /// The printed id of the replica.
     pub replica: String,
-    /// Where it is.
+    /// The node it is on.
     pub node: String,
-    /// What it is to whoever decides about its group, as `untainted` or `migrating`.
+    /// The bucket the scheduler's pass sorts it into, as `untainted` or `migrating`.
     pub bucket: &'static str,
-    /// The strategy that compared.
+    /// The placement strategy.
     pub strategy: &'static str,
-    /// Nodes looked at.
+    /// Nodes considered.
     pub nodes: u32,
     /// Nodes no filter refused.
     pub candidates: u32,
@@ -42,27 +42,27 @@ pub struct Placed {
     pub best: Vec<Ranked>,
 }
 
-/// A candidate and what was compared, most important first.
+/// A candidate node and its ranking keys, most important first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ranked {
     /// The node.
     pub node: String,
-    /// Name and value of each key. Those of `binpack` are in billionths, and more is better; elsewhere less is.
+    /// Name and value of each key. Those of `binpack` are in billionths, and higher is better; with other strategies lower is.
     pub keys: Vec<(String, i64)>,
 }
 
-/// The answer for a printed id; nothing where no replica has it.
-pub(crate) fn of(state: &State, view: &mut View, now: Time, replica: &str) -> Option<Why> {
+/// Explains the replica with a printed id. `None` if there is none.
+pub(crate) fn explain(state: &State, view: &mut View, now: Time, replica: &str) -> Option<Why> {
     let (key, slot) = find(state, replica)?;
     match longshore_scheduler::explain_placed(view, &key, &slot, now) {
         Some(decision) => Some(Why::Placed(placed(replica, decision))),
-        None => report::waits(view, &key, &slot, now).map(Why::Waits),
+        None => report::pending_of_slot(view, &key, &slot, now).map(Why::Waits),
     }
 }
 
 fn find(state: &State, replica: &str) -> Option<(GroupKey, SlotKey)> {
     let slots = state.groups().flat_map(|(key, group)| group.slots.keys().map(move |slot| (key, slot)));
-    let mut found = slots.filter(|(key, slot)| slot.printed(key) == replica);
+    let mut found = slots.filter(|(key, slot)| slot.replica_id(key) == replica);
     found.next().map(|(key, slot)| (key.clone(), slot.clone()))
 }
 

@@ -1,14 +1,14 @@
-//! Whatever the cluster, the work and the trouble: no safety rule is broken, and two runs end alike.
+//! Property tests: whatever the cluster, the work and the faults, no invariant is violated and two runs are equal.
 //!
-//! Scenarios are made as text, so that a failing case can be saved as a file and run by hand.
+//! Scenarios are generated as text, so that a failing case can be saved as a file and run by hand.
 
 use std::fmt::Write as _;
 
 use longshore_sim::{Report, Scenario};
 use proptest::{prelude::*, test_runner::RngSeed};
 
-/// What a made-up service may ask for besides its image.
-const WISHES: &[&str] = &[
+/// Manifest keys of a generated service besides its image.
+const SERVICE_KEYS: &[&str] = &[
     "deploy: { replicas: N }",
     "deploy: { replicas: N, resources: { limits: { memory: 700m } } }",
     "deploy: { replicas: N, resources: { limits: { memory: 1500m, cpus: '0.5' } } }",
@@ -37,24 +37,28 @@ const IMAGES: &[&str] = &["good:1", "good:2", "gone:1", "sick:1", "ends:1", "don
 
 #[derive(Clone, Debug)]
 struct Service {
-    wish: usize,
+    keys: usize,
     image: usize,
     replicas: u32,
 }
 
 impl Service {
     fn manifest(&self, name: &str) -> String {
-        let wish = WISHES[self.wish].replace('N', &self.replicas.to_string());
-        format!("{name}: {{ image: '{}', {wish} }}", IMAGES[self.image])
+        let keys = SERVICE_KEYS[self.keys].replace('N', &self.replicas.to_string());
+        format!("{name}: {{ image: '{}', {keys} }}", IMAGES[self.image])
     }
 
     fn is_counted(&self) -> bool {
-        WISHES[self.wish].contains("replicas: N")
+        SERVICE_KEYS[self.keys].contains("replicas: N")
     }
 }
 
 fn service() -> impl Strategy<Value = Service> {
-    (0..WISHES.len(), 0..IMAGES.len(), 0_u32..6).prop_map(|(wish, image, replicas)| Service { wish, image, replicas })
+    (0..SERVICE_KEYS.len(), 0..IMAGES.len(), 0_u32..6).prop_map(|(keys, image, replicas)| Service {
+        keys,
+        image,
+        replicas,
+    })
 }
 
 fn manifest(services: &[Service]) -> String {
@@ -63,8 +67,8 @@ fn manifest(services: &[Service]) -> String {
     format!("services: {{ {} }}\nvolumes: {{ data: {{}}, more: {{}} }}", services.join(", "))
 }
 
-/// One thing that happens, by number: what it means depends on what there is.
-fn happening() -> impl Strategy<Value = (u32, u32, usize, u32)> {
+/// One step as numbers: time, kind, target and amount. Their meaning depends on the cluster.
+fn step_numbers() -> impl Strategy<Value = (u32, u32, usize, u32)> {
     (1_u32..170, 0_u32..22, 0_usize..8, 0_u32..7)
 }
 
@@ -106,7 +110,7 @@ fn step(text: &mut String, (at, what, which, number): (u32, u32, usize, u32), no
 fn scenario() -> impl Strategy<Value = String> {
     let nodes = prop::collection::vec((1_u32..4, 0_usize..3, 0_u32..2), 2..7);
     let services = prop::collection::vec(service(), 1..5);
-    (nodes, services, prop::collection::vec(happening(), 0..12)).prop_map(|(nodes, services, happenings)| {
+    (nodes, services, prop::collection::vec(step_numbers(), 0..12)).prop_map(|(nodes, services, steps)| {
         let mut text = "nodes:\n".to_owned();
         for (at, (memory, zone, gpus)) in nodes.iter().enumerate() {
             let zone = ["east", "west", "north"][*zone];
@@ -122,8 +126,8 @@ fn scenario() -> impl Strategy<Value = String> {
         );
         let _ = writeln!(text, "deployments:\n  shop: |\n    {}", manifest(&services).replace('\n', "\n    "));
         text.push_str("timeline:\n");
-        for happening in happenings {
-            step(&mut text, happening, nodes.len(), &services);
+        for numbers in steps {
+            step(&mut text, numbers, nodes.len(), &services);
         }
         text.push_str("  - { at: 171s, secret: { name: key, version: 9 } }\nuntil: 4m\n");
         text
@@ -131,15 +135,15 @@ fn scenario() -> impl Strategy<Value = String> {
 }
 
 fn run(text: &str) -> Result<Report, TestCaseError> {
-    // A service with a volume that is to be scaled, or ports that meet, are refused before the run: not our subject.
+    // Scaling a service with a volume, or conflicting ports, are refused before the run and not tested here.
     match Scenario::parse("s.yaml", text) {
         Ok(scenario) => Ok(longshore_sim::run(&scenario)),
         Err(problems) => Err(TestCaseError::reject(problems.to_string())),
     }
 }
 
-/// The same cases every time, so that a red build is about the change and not about luck. `LONGSHORE_SEED` and
-/// `LONGSHORE_CASES` look further.
+/// The same cases every time, so that a failing build is caused by the change. `LONGSHORE_SEED` and `LONGSHORE_CASES` try
+/// others.
 fn config() -> ProptestConfig {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     ProptestConfig {

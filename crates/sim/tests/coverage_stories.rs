@@ -1,20 +1,20 @@
-//! What the seeds' systems test and a scenario file cannot say: books that disagree, nodes that shrink, views made anew.
+//! Cases that a scenario file cannot express: forced placements, nodes that shrink, rebuilt views.
 //!
-//! Manifests and nodes are read from scenario text; what follows is told to the state machine and the view by hand.
+//! Manifests and nodes are read from scenario text; further commands go to the state machine and the view directly.
 
 use std::{collections::BTreeMap, net::Ipv6Addr};
 
 use longshore_model::{
     Attempt, Command, Event, Generation, GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, Observation,
     Placement, Plan, PlanItem, ReplicaState, SlotIndex, SlotKey, Time,
-    replica::{Details, Wanted},
+    replica::{DesiredState, Details},
     units::GIB,
 };
 use longshore_scheduler::{View, buckets, explain, plan};
 use longshore_sim::{Scenario, scenario::Action};
 use longshore_store::State;
 
-/// The state machine and a view that hears all of its events.
+/// The state machine and a view that follows its events.
 #[derive(Default)]
 struct World {
     state: State,
@@ -23,23 +23,23 @@ struct World {
 }
 
 impl World {
-    /// A cluster as a scenario's nodes and steps leave it, nothing decided yet.
+    /// A cluster after a scenario's nodes and steps were applied, with nothing placed.
     fn of(text: &str) -> Self {
         let scenario = Scenario::parse("story.yaml", text).expect("the scenario is well formed");
         let mut world = Self::default();
         for node in scenario.nodes {
-            world.tell(Command::Join(Box::new(node)));
+            world.submit(Command::Join(Box::new(node)));
         }
         for step in scenario.steps {
             match step.action {
-                Action::Ask(command) => drop(world.tell(*command)),
+                Action::Command(command) => drop(world.submit(*command)),
                 other => panic!("{other:?} needs a machine"),
             }
         }
         world
     }
 
-    fn tell(&mut self, command: Command) -> Vec<Event> {
+    fn submit(&mut self, command: Command) -> Vec<Event> {
         let events = self.state.apply(command).expect("the command is accepted");
         for event in &events {
             self.view.apply(event);
@@ -53,13 +53,13 @@ impl World {
 
     fn decide(&mut self) {
         let decided = self.plan();
-        self.tell(Command::Commit(Box::new(decided)));
+        self.submit(Command::Commit(Box::new(decided)));
     }
 
-    fn see(&mut self, group: &GroupKey, slot: &SlotKey, attempt: u32, state: ReplicaState) -> Vec<Event> {
+    fn observe(&mut self, group: &GroupKey, slot: &SlotKey, attempt: u32, state: ReplicaState) -> Vec<Event> {
         let (group, slot, at) = (group.clone(), slot.clone(), self.now);
         let (generation, attempt, details) = (Generation(1), Attempt(attempt), Details::new());
-        self.tell(Command::Observe(Observation {
+        self.submit(Command::Observe(Observation {
             group,
             slot,
             generation,
@@ -74,7 +74,7 @@ impl World {
 
     fn node_of(&self, group: &GroupKey, slot: &SlotKey) -> Option<String> {
         let slot = self.state.group(group)?.slots.get(slot)?;
-        let runs = slot.replicas.iter().find(|replica| replica.wanted == Wanted::Run)?;
+        let runs = slot.replicas.iter().find(|replica| replica.desired == DesiredState::Run)?;
         Some(runs.assignment.node.to_string())
     }
 }
@@ -87,10 +87,11 @@ fn index(number: u32) -> SlotKey {
     SlotKey::Index(SlotIndex(number))
 }
 
-/// Puts the first replica of a service on node `a`, whatever the scheduler thinks of it.
+/// Places the first replica of a service on node `a`, whatever the scheduler decides.
 fn force(world: &mut World, key: &GroupKey, host: u16) {
     let decided = world.plan();
-    let terms = decided.groups.iter().find(|planned| planned.group == *key).map(|planned| planned.terms.clone());
+    let reservation =
+        decided.groups.iter().find(|planned| planned.group == *key).map(|planned| planned.reservation.clone());
     let address = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, host);
     let (slot, generation, node, new_volumes) = (index(0), Generation(1), "a".into(), Vec::new());
     let place = PlanItem::Place(Placement {
@@ -100,11 +101,12 @@ fn force(world: &mut World, key: &GroupKey, host: u16) {
         address,
         new_volumes,
         devices: BTreeMap::new(),
-        terms: None,
+        reservation: None,
         moved: None,
     });
-    let groups = vec![GroupPlan { group: key.clone(), terms: terms.expect("something is due"), items: vec![place] }];
-    world.tell(Command::Commit(Box::new(Plan { groups, ..Plan::default() })));
+    let groups =
+        vec![GroupPlan { group: key.clone(), reservation: reservation.expect("something is due"), items: vec![place] }];
+    world.submit(Command::Commit(Box::new(Plan { groups, ..Plan::default() })));
 }
 
 #[test]
@@ -119,9 +121,9 @@ deployments:
     let (one, two, zoo) = (group("one", "web"), group("two", "web"), group("zoo", "web"));
     force(&mut world, &one, 1);
     force(&mut world, &two, 2);
-    world.tell(Command::Remove { namespace: NamespaceName::default_namespace(), deployment: "one".into() });
+    world.submit(Command::Remove { namespace: NamespaceName::default_namespace(), deployment: "one".into() });
     world.decide();
-    world.see(&one, &index(0), 0, ReplicaState::Stopped);
+    world.observe(&one, &index(0), 0, ReplicaState::Stopped);
     world.decide();
     assert_eq!(world.node_of(&two, &index(0)).as_deref(), Some("a"));
     assert_eq!(world.node_of(&zoo, &index(0)), None);
@@ -140,13 +142,13 @@ deployments:
     let web = group("shop", "web");
     world.decide();
     for slot in [index(0), index(1)] {
-        world.see(&web, &slot, 0, ReplicaState::Running);
+        world.observe(&web, &slot, 0, ReplicaState::Running);
     }
     let mut node = Node::clone(world.state.node(&"a".into()).expect("a is there"));
     node.capacity.memory_bytes = 4 * GIB;
     world.view.apply(&Event::NodeChanged(node.into()));
     assert!(world.plan().is_empty());
-    world.tell(Command::Scale { group: web.clone(), replicas: 3 });
+    world.submit(Command::Scale { group: web.clone(), replicas: 3 });
     world.decide();
     assert_eq!(world.node_of(&web, &index(1)).as_deref(), Some("a"));
     assert_eq!(world.node_of(&web, &index(2)), None);
@@ -161,8 +163,8 @@ deployments:
   shop: 'services: { web: { image: x } }'",
     );
     world.decide();
-    let of_global = world.see(&group("ops", "agent"), &SlotKey::Node("a".into()), 0, ReplicaState::Failed);
-    let of_counted = world.see(&group("shop", "web"), &index(0), 0, ReplicaState::Failed);
+    let of_global = world.observe(&group("ops", "agent"), &SlotKey::Node("a".into()), 0, ReplicaState::Failed);
+    let of_counted = world.observe(&group("shop", "web"), &index(0), 0, ReplicaState::Failed);
     let counted = |events: &[Event]| events.iter().any(|event| matches!(event, Event::FailureCounted { .. }));
     assert!(!counted(&of_global));
     assert!(counted(&of_counted));
@@ -184,7 +186,7 @@ deployments:
           resources: { reservations: { generic_resources: [ { discrete_resource_spec: { kind: gpu, value: 1 } } ] } }",
     );
     world.decide();
-    world.tell(Command::Scale { group: group("ml", "train"), replicas: 5 });
+    world.submit(Command::Scale { group: group("ml", "train"), replicas: 5 });
     let decided = world.plan();
     let mut fresh = View::new();
     for event in world.state.events() {
@@ -233,16 +235,16 @@ fn every_replica_is_in_the_bucket_its_node_and_its_service_put_it_in() {
             "flaky" => ReplicaState::Failed,
             _ => ReplicaState::Running,
         };
-        world.see(&group("shop", service), &index(0), 0, state);
+        world.observe(&group("shop", service), &index(0), 0, state);
     }
     world.now = Time(10_000);
     let (drain, down) = ((Intent::Draining, "b".into()), (Health::Down, "c".into()));
-    world.tell(Command::SetIntent { node: drain.1, intent: drain.0, at: world.now });
-    world.tell(Command::SetHealth { node: down.1, health: down.0, at: world.now });
-    let told = names.map(|service| bucket(&mut world, service));
-    assert_eq!(told, ["untainted", "migrating", "lost", "disconnecting", "ignored", "reschedule_later"]);
+    world.submit(Command::SetIntent { node: drain.1, intent: drain.0, at: world.now });
+    world.submit(Command::SetHealth { node: down.1, health: down.0, at: world.now });
+    let found = names.map(|service| bucket(&mut world, service));
+    assert_eq!(found, ["untainted", "migrating", "lost", "disconnecting", "ignored", "reschedule_later"]);
     world.now = Time(311_000);
     assert_eq!(["away", "flaky"].map(|service| bucket(&mut world, service)), ["expiring", "reschedule_now"]);
-    world.tell(Command::SetHealth { node: "c".into(), health: Health::Ready, at: world.now });
+    world.submit(Command::SetHealth { node: "c".into(), health: Health::Ready, at: world.now });
     assert_eq!(["away", "lost"].map(|service| bucket(&mut world, service)), ["reconnecting", "reconnecting"]);
 }

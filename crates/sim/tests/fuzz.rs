@@ -1,13 +1,13 @@
-//! Made-up clusters, work and trouble: no rule is ever broken, and everything comes to rest.
+//! Fuzzing: generated clusters, work and faults violate no invariant and come to rest.
 //!
-//! `longshore sim fuzz --seeds A..B` looks further; a seed that fails becomes a scenario under `tests/scenarios/fuzz/`.
+//! `longshore sim fuzz --seeds A..B` tries other seeds; a failing seed becomes a scenario under `tests/scenarios/fuzz/`.
 
 use std::thread;
 
 use longshore_sim::fuzz;
 
 const SEEDS: u64 = 300;
-/// Enough to use the cores of any machine that builds this, few enough not to matter on a small one.
+/// Enough for the cores of a build machine, few enough not to overload a small one.
 const THREADS: u64 = 4;
 
 #[test]
@@ -35,6 +35,6 @@ fn describe(seed: u64) -> Option<String> {
 
 #[test]
 fn a_seed_means_the_same_scenario_every_time() {
-    assert_eq!(fuzz::draw(7).print(), fuzz::draw(7).print());
-    assert_ne!(fuzz::draw(7).print(), fuzz::draw(8).print());
+    assert_eq!(fuzz::generate(7).print(), fuzz::generate(7).print());
+    assert_ne!(fuzz::generate(7).print(), fuzz::generate(8).print());
 }

@@ -1,4 +1,4 @@
-//! No text makes the scenario parser or the constraint parser panic, and what they accept can be run.
+//! No text makes the scenario parser or the constraint parser panic, and every accepted scenario can be run.
 //!
 //! `PROPTEST_CASES=100000 cargo test --release -p longshore-sim --test hostile` runs long.
 
@@ -22,7 +22,7 @@ timeline:
 until: 2m
 "#;
 
-/// Pieces a hostile or hurried hand puts into a file.
+/// Pieces of malformed text, put into a valid file.
 fn pieces() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("\t".to_owned()),
@@ -40,7 +40,7 @@ fn pieces() -> impl Strategy<Value = String> {
     ]
 }
 
-/// One expression for each operator, and for each kind of thing a node has.
+/// One expression for each operator, and for each kind of node attribute.
 const EXPRESSIONS: &[&str] = &[
     "node.labels.zone == east",
     "engine.labels.os != debian",
@@ -58,7 +58,7 @@ const EXPRESSIONS: &[&str] = &[
     "node.platform.arch == x86_64",
 ];
 
-/// Pieces of expressions in places where they do not belong.
+/// Pieces of expressions, put where they do not belong.
 fn slips() -> impl Strategy<Value = String> {
     let words = vec![
         "==", "=", "!", "<", "regexp", "version", "semver", "in", "is_set", ",", " ", "(", "[", "*", "\\", "1e999",
@@ -88,7 +88,7 @@ proptest! {
         let text: String = text.into_iter().collect();
         if let Err(problems) = Scenario::parse("s.yaml", &text) {
             prop_assert!(problems.has_errors());
-            prop_assert!(problems.iter().all(|problem| problem.place.line > 0 && problem.place.column > 0));
+            prop_assert!(problems.iter().all(|problem| problem.location.line > 0 && problem.location.column > 0));
         }
     }
 
@@ -111,13 +111,13 @@ proptest! {
         let labels = "zone: east, size: '3', kernel: 5.10.0, disks: 'ssd,nvme'";
         let nodes = format!("nodes: [ {{ name: a-1, cpu: 1, memory: 1GiB, ip: 10.0.0.7, labels: {{ {labels} }} }} ]");
         let deployment = serde_json::to_string(&manifest).expect("a text");
-        // A `$` asks for a variable, which is the manifest's business and not the expression's.
+        // A `$` is a variable of the manifest, which may be undefined: not tested here.
         let Ok(scenario) = Scenario::parse("s.yaml", &format!("{nodes}\ndeployments: {{ shop: {deployment} }}\nuntil: 5s\n")) else {
             return Ok(());
         };
         let report = longshore_sim::run(&scenario);
         prop_assert!(report.violations.is_empty());
-        prop_assert_eq!(report.placements.len() + report.pending.len(), 1, "it fits, or is told why not");
+        prop_assert_eq!(report.placements.len() + report.pending.len(), 1, "it is placed or explained");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A leader replaced at any event boundary: whoever takes over, from the replicated state alone, comes to the same end.
+//! A leader change at any event: the new leader has only the replicated state, and the run ends in the same way.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use longshore_sim::{
     scenario::{Action, Step},
 };
 
-/// Stories in which something long is under way: drains, losses, returns, waits, moves.
+/// Scenarios with long operations: drains, node losses, returns, waits, moves.
 const STORIES: &[&str] = &[
     "000/a-drained-node-hands-its-replicas-over-before-they-stop",
     "000/node-remove-drains-and-then-removes",
@@ -29,7 +29,7 @@ const STORIES: &[&str] = &[
     "004/the-one-that-has-run-for-longest-stays",
 ];
 
-/// What must not depend on who leads: where everything is, in which generation, and how the deployments do.
+/// What must not depend on the leader: node and generation of every replica, and the state of deployments and nodes.
 fn end(report: &Report) -> Vec<String> {
     let rows = report
         .replicas
@@ -42,8 +42,8 @@ fn end(report: &Report) -> Vec<String> {
 
 fn with_new_leader(scenario: &Scenario, at: Time) -> Scenario {
     let mut changed = scenario.clone();
-    let place = changed.steps[0].place.clone();
-    changed.steps.push(Step { at, place, action: Action::NewLeader });
+    let place = changed.steps[0].location.clone();
+    changed.steps.push(Step { at, location: place, action: Action::NewLeader });
     changed
 }
 
@@ -70,12 +70,12 @@ fn whoever_decides_from_the_state_alone_after_every_event_leaves_the_same_record
     let mut compared = 0;
     for path in files(&root) {
         let Ok(scenario) = Scenario::parse("story.yaml", &fs::read_to_string(&path).unwrap()) else { continue };
-        // What is lost on the way is drawn anew for every message, and heirs look at other instants.
+        // With random faults the streams depend on the number of messages, which differs between the runs.
         if scenario.faults.is_some() {
             continue;
         }
-        let (plain, heirs) = (longshore_sim::run(&scenario), longshore_sim::run_with_new_leaders(&scenario));
-        assert_eq!(plain.to_golden(), heirs.to_golden(), "{}", path.display());
+        let (plain, new_leaders) = (longshore_sim::run(&scenario), longshore_sim::run_with_new_leaders(&scenario));
+        assert_eq!(plain.to_golden(), new_leaders.to_golden(), "{}", path.display());
         compared += 1;
     }
     assert!(compared > 100, "only {compared} scenarios were compared");

@@ -1,8 +1,8 @@
 //! Every scenario under `tests/scenarios/` ends as its golden file says.
 //!
 //! `x.yaml` has its golden `x.json` beside it: what `longshore sim run x.yaml --json` prints, without `decide_us`; for a
-//! file that is refused, the diagnostics. `LONGSHORE_BLESS=1 cargo test -p longshore-sim --test scenarios` writes the
-//! goldens anew; what changed is then read in the diff.
+//! file that is refused, the diagnostics. `LONGSHORE_BLESS=1 cargo test -p longshore-sim --test scenarios` rewrites the
+//! goldens; review the diff.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use std::{
 
 use longshore_sim::Scenario;
 
-/// Lines shown of a golden that no longer holds.
+/// Lines shown of a golden that differs.
 const SHOWN: usize = 12;
 
 #[test]
@@ -28,7 +28,7 @@ fn every_scenario_ends_as_its_golden_file_says() {
         let known = goldens.remove(&golden).then(|| fs::read_to_string(&golden).unwrap());
         let outcome = ending(&root, &scenario);
         if outcome != ending(&root, &scenario) {
-            complaints.push(format!("{} ends differently when run twice", scenario.display()));
+            complaints.push(format!("{} ends differently in a second run", scenario.display()));
         }
         match known {
             Some(known) if known == outcome => {}
@@ -40,7 +40,7 @@ fn every_scenario_ends_as_its_golden_file_says() {
     for orphan in goldens {
         complaints.push(format!("{} belongs to no scenario", orphan.display()));
     }
-    let hint = "hint: if the new ending is right, run again with LONGSHORE_BLESS=1 and read the diff";
+    let hint = "hint: if the new result is right, run again with LONGSHORE_BLESS=1 and review the diff";
     assert!(complaints.is_empty(), "{}\n\n{hint}", complaints.join("\n\n"));
 }
 
@@ -60,7 +60,7 @@ fn root() -> PathBuf {
 }
 
 fn parse(root: &Path, path: &Path) -> Result<Scenario, longshore_compose::Diagnostics> {
-    // Places are given relative to the root, so that a golden is the same wherever the tree lies.
+    // Paths are relative to the root, so that a golden does not depend on where the tree is.
     let name = path.strip_prefix(root).expect("the file was found under the root").to_string_lossy().into_owned();
     Scenario::parse(&name, &fs::read_to_string(path).expect("a scenario is UTF-8"))
 }

@@ -1,10 +1,10 @@
-//! How fast the cluster decides; `make bench` runs it and holds it to its bars.
+//! Commit throughput and latency; `make bench` runs it and compares the results with its limits.
 //!
-//! Owns: what is measured, printed as one JSON object. What depends on the machine is measured beside what it is to be
-//! compared with, in the same run and in turns: commands beside raw syncs of the same disk, watched beside unwatched.
+//! Owns: what is measured, printed as one JSON object. Machine-dependent numbers are measured in turns with a baseline
+//! in the same run: commands with raw syncs of the same disk, watched with unwatched.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::File,
     io::Write,
     net::Ipv6Addr,
@@ -18,33 +18,32 @@ use std::{
 
 use anyhow::{Context, Result};
 use longshore_model::{
-    Capacity, Command, DeploymentSpec, Generation, GroupPlan, Health, Intent, MemberId, NamespaceName, Node,
-    NodeNumber, Placement, Plan, PlanItem, Platform, PoolName, Role, ServiceSpec, SlotIndex, SlotKey, Terms, Time,
-    command::Quota,
-    node::{Overlay, UseDegraded},
+    Command, DeploymentSpec, Generation, GroupPlan, MemberId, NamespaceName, Node, Placement, Plan, PlanItem,
+    Reservation, ServiceSpec, SlotIndex, SlotKey, Time, command::Quota,
 };
 use longshore_store::replicated::{
-    Call, Filter, Member, Part, Proposal, Replicated, ReplicatedConfig, Sent, Transport, Unreachable, Watched,
+    Call, Delivery, Filter, LeadershipRole, Member, Proposal, Replicated, ReplicatedConfig, Transport, Unreachable,
+    WatchEvent,
 };
 use serde_json::{Map, Value, json};
 
 const MEASURED: Duration = Duration::from_secs(2);
-/// Rounds of what is measured in turns; the median of them counts, so that one hiccup of the machine does not.
+/// Rounds of alternating measurements. The median counts, so that one slow round does not.
 const TURNS: usize = 5;
 
 /// Members in one process: no sockets in the path, and one disk for all of them.
 #[derive(Default)]
-struct Wire(Mutex<BTreeMap<MemberId, Replicated>>);
+struct FakeNetwork(Mutex<BTreeMap<MemberId, Replicated>>);
 
-struct End(Arc<Wire>);
+struct FakeTransport(Arc<FakeNetwork>);
 
-impl Transport for End {
+impl Transport for FakeTransport {
     fn call<'a>(&'a self, to: &'a Member, message: Vec<u8>) -> Call<'a> {
         Box::pin(async move {
             let member = self.0.0.lock().ok().and_then(|members| members.get(&to.id).cloned());
             match member {
                 Some(member) => Ok(member.serve(&message).await),
-                None => Err(Unreachable { to: to.id, why: "down".to_owned(), sent: Sent::No }),
+                None => Err(Unreachable { to: to.id, why: "down".to_owned(), sent: Delivery::NotSent }),
             }
         })
     }
@@ -55,18 +54,18 @@ fn member(id: u64) -> Member {
 }
 
 async fn cluster(dir: &Path, voters: u64) -> Result<(Replicated, Vec<Replicated>)> {
-    let wire = Arc::new(Wire::default());
+    let network = Arc::new(FakeNetwork::default());
     let mut all: Vec<Replicated> = Vec::new();
     for id in 1..=voters {
         let config = ReplicatedConfig::new(dir.join(format!("{voters}-{id}")), MemberId(id));
-        let opened = Replicated::open(config, Arc::new(End(Arc::clone(&wire)))).await?;
-        if let Ok(mut members) = wire.0.lock() {
+        let opened = Replicated::open(config, Arc::new(FakeTransport(Arc::clone(&network)))).await?;
+        if let Ok(mut members) = network.0.lock() {
             members.insert(MemberId(id), opened.clone());
         }
         match all.first() {
             None => {
                 opened.initialise(member(1)).await?;
-                opened.leadership().wait_for(|leadership| leadership.part == Part::Leading).await?;
+                opened.leadership().wait_for(|leadership| leadership.role == LeadershipRole::Leading).await?;
             }
             Some(first) => {
                 first.add_learner(member(id)).await?;
@@ -97,7 +96,7 @@ fn quota(namespace: u64, replicas: u64) -> Proposal {
     Proposal::by_system(command, Time(0))
 }
 
-/// Commands per second of that many clients, each waiting for its answer; and the median wait.
+/// Commands per second of this many clients, each waiting for its answer, and the median latency.
 async fn rate(one: &Replicated, clients: u64) -> Result<(f64, Duration)> {
     let started = Instant::now();
     let tasks: Vec<_> = (0..clients)
@@ -147,37 +146,16 @@ fn plan(replicas: u32, deployment: &str, nodes: u32, first_address: u32) -> Prop
             address: Ipv6Addr::from(u128::from(first_address + index)),
             new_volumes: Vec::new(),
             devices: longshore_model::device::TakenDevices::default(),
-            terms: None,
+            reservation: None,
             moved: None,
         })
     });
-    let groups = vec![GroupPlan { group, terms: Arc::new(Terms::default()), items: items.collect() }];
+    let groups = vec![GroupPlan { group, reservation: Arc::new(Reservation::default()), items: items.collect() }];
     Proposal::by_system(Command::Commit(Box::new(Plan { groups, ..Plan::default() })), Time(0))
 }
 
 fn node(number: u32) -> Node {
-    Node {
-        name: format!("n{number}").as_str().into(),
-        number: NodeNumber(0),
-        ip: None,
-        labels: BTreeMap::new(),
-        engine_labels: BTreeMap::new(),
-        role: Role::Worker,
-        pool: PoolName::from("default"),
-        platform: Platform::new("linux", "amd64"),
-        drivers: BTreeSet::new(),
-        plugins: BTreeSet::new(),
-        capacity: Capacity::default(),
-        reserved: Capacity::default(),
-        intent: Intent::Active,
-        health: Health::Ready,
-        use_degraded: UseDegraded::No,
-        overlay: Overlay::Reachable,
-        health_since: Time(0),
-        confirmed_lost: None,
-        drain: None,
-        removed_at: None,
-    }
+    Node::new(format!("n{number}").as_str())
 }
 
 async fn join_nodes(one: &Replicated, nodes: u32) -> Result<()> {
@@ -188,7 +166,7 @@ async fn join_nodes(one: &Replicated, nodes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Time from a decision to its commit, 100 replicas each: the median, and how many placements a second that makes.
+/// Latency of committing 100 placements: the median, and the placements per second.
 async fn hundred_placements(one: &Replicated) -> Result<(Duration, f64)> {
     let mut waits = Vec::new();
     for round in 0..51 {
@@ -206,14 +184,14 @@ async fn hundred_placements(one: &Replicated) -> Result<(Duration, f64)> {
     Ok((waits[waits.len() / 2], rate))
 }
 
-/// Many that listen, each with what it has heard.
-struct Audience {
+/// Running watchers, with the number of changes they received.
+struct Watchers {
     tasks: Vec<tokio::task::JoinHandle<()>>,
     heard: Arc<AtomicU64>,
     resyncs: Arc<AtomicU64>,
 }
 
-impl Audience {
+impl Watchers {
     fn of(one: &Replicated, watchers: u64) -> Self {
         let (heard, resyncs) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let listen = |_| {
@@ -222,14 +200,14 @@ impl Audience {
             tokio::spawn(async move {
                 loop {
                     match watcher.next().await {
-                        Watched::Changes { changes, .. } => {
+                        WatchEvent::Changes { changes, .. } => {
                             heard.fetch_add(changes.len() as u64, Ordering::Relaxed);
                         }
-                        Watched::Resync => {
+                        WatchEvent::Resync => {
                             resyncs.fetch_add(1, Ordering::Relaxed);
                             watcher.resume(one.read_local().state.index());
                         }
-                        Watched::Closed => return,
+                        WatchEvent::Closed => return,
                     }
                 }
             })
@@ -246,7 +224,7 @@ impl Audience {
     }
 }
 
-/// Commands at a steady pace: how many a second it came to, and what applying one of them took.
+/// Commands at a fixed rate: the rate achieved, and the time to apply one command in microseconds.
 async fn paced(one: &Replicated, per_second: u64) -> Result<(f64, f64)> {
     let (started, mut sent) = (Instant::now(), 0_u32);
     let before = one.status().applying;
@@ -264,15 +242,15 @@ async fn paced(one: &Replicated, per_second: u64) -> Result<(f64, f64)> {
     Ok((f64::from(sent) / started.elapsed().as_secs_f64(), applying.as_secs_f64() * 1e6 / f64::from(sent)))
 }
 
-/// What a thousand watchers cost whoever applies, at 10,000 changes a second.
+/// What a thousand watchers cost `apply` at 10,000 changes a second.
 async fn watched(one: &Replicated) -> Result<Value> {
     let (mut alone, mut with, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let (mut heard, mut resyncs) = (0, 0);
     for _ in 0..TURNS {
         alone.push(paced(one, 10_000).await?.1);
-        let audience = Audience::of(one, 1_000);
+        let watchers = Watchers::of(one, 1_000);
         let (rate, micros) = paced(one, 10_000).await?;
-        let (more, again) = audience.leave().await;
+        let (more, again) = watchers.leave().await;
         (heard, resyncs) = (heard + more, resyncs + again);
         with.push(micros);
         rates.push(rate);
@@ -289,7 +267,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A large cluster: what one more plan costs there, and the longest commit with and without a snapshot being written.
+/// A large cluster: the cost of one more plan, and the longest commit with and without a concurrent snapshot.
 async fn large(one: &Replicated) -> Result<Value> {
     for deployment in 0..1_000_u32 {
         let name = format!("big{deployment}");
@@ -329,7 +307,7 @@ async fn longest_commit(one: &Replicated, during: Duration, offset: u64) -> Resu
     Ok(worst.as_secs_f64() * 1e3)
 }
 
-/// A plan of 100 placements as bytes: the encoding in use beside one that people read.
+/// A plan of 100 placements, encoded with `MessagePack` and with JSON.
 fn encodings() -> Result<Value> {
     let proposal = plan(100, "shop", 100, 1);
     let in_use = spent(&proposal, |proposal| Ok(rmp_serde::to_vec_named(proposal)?), |b| Ok(rmp_serde::from_slice(b)?));
@@ -377,7 +355,7 @@ async fn committed(one: &Replicated, dir: &Path) -> Result<Map<String, Value>> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // Beside the working directory, not under /tmp: that may be memory, where a sync costs nothing.
+    // In the working directory, because /tmp may be in memory, where a sync costs nothing.
     let dir = tempfile::tempdir_in(".")?;
     let mut figures = Map::new();
     for voters in [1, 3] {

@@ -1,28 +1,30 @@
-//! Writes the bytes that `tests/yesterday.rs` reads, for a format that has none yet:
+//! Writes a new fixture for `tests/format_compat.rs`:
 //! `cargo run -p longshore-store --features replicated --example write_fixture -- crates/store/tests/fixtures/format-N`.
 //!
-//! Owns: how the fixtures came to be. A folder that exists is refused: yesterday is not written anew.
-#![expect(clippy::unwrap_used, reason = "whoever runs this looks at it")]
+//! Owns: how fixtures are written. An existing folder is refused: a fixture is never written again.
+#![expect(clippy::unwrap_used, reason = "a tool run by hand fails where it unwraps")]
 
-#[path = "../tests/yesterday/sequel.rs"]
-mod sequel;
-#[path = "../tests/yesterday/story.rs"]
-mod story;
+#[path = "../tests/format_compat/first_commands.rs"]
+mod first_commands;
+#[path = "../tests/format_compat/later_commands.rs"]
+mod later_commands;
+#[path = "../tests/format_compat/settings_commands.rs"]
+mod settings_commands;
 
 use std::{fs, path::PathBuf, sync::Arc};
 
 use longshore_model::{MemberId, NodeName};
-use longshore_store::replicated::{Alone, Member, Replicated, ReplicatedConfig};
+use longshore_store::replicated::{Member, NoTransport, Replicated, ReplicatedConfig};
 
 #[tokio::main]
 async fn main() {
     let folder = PathBuf::from(std::env::args().nth(1).expect("the folder of the format"));
-    assert!(!folder.exists(), "`{}` is there already", folder.display());
+    assert!(!folder.exists(), "`{}` already exists", folder.display());
     let config = ReplicatedConfig::new(folder.join("member"), MemberId(1));
-    let one = Replicated::open(config, Arc::new(Alone)).await.unwrap();
+    let one = Replicated::open(config, Arc::new(NoTransport)).await.unwrap();
     let me = Member { id: MemberId(1), name: NodeName::from("node-1"), address: String::new() };
     one.initialise(me).await.unwrap();
-    for proposal in sequel::sequel() {
+    for proposal in settings_commands::commands() {
         let applied = one.propose(proposal).await.unwrap();
         println!("{:?} {:?}", applied.index, applied.outcome);
     }

@@ -1,8 +1,8 @@
-//! Seats, tokens and sealed secrets.
+//! Node memberships, tokens and sealed secrets.
 //!
-//! Owns: who has a seat, which tokens open what, and what is sealed for whom.
-//! Must not touch: keys and certificates themselves; they are made and judged where the connections are.
-//! Invariant: a grant lets in one node; a node that left has no seat, and so no certificate that counts.
+//! Owns: which nodes are members, which tokens are valid, and the sealed secrets.
+//! Must not touch: keys and certificates. The server creates and verifies them.
+//! Invariant: a join grant admits one node. A removed node has no membership, so its certificate is not accepted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,92 +11,96 @@ use std::{
 
 use longshore_model::{
     DeploymentName, Event, GroupKey, MemberId, NamespaceName, NodeName, SecretName, Time,
-    access::{AccessCommand, AccessToken, Authority, Digest, JoinGrant, Sealed, SealedThing, Seat, SeatPart, TokenId},
-    replica::Wanted,
+    access::{
+        AccessCommand, AccessToken, Authority, Digest, JoinGrant, NodeMembership, NodeRole, Sealed, SealedItem, TokenId,
+    },
+    replica::DesiredState,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{CommandError, State};
 
-/// Versions of a secret that are kept: replicas that still run with an older one may have to start again.
+/// Versions kept of each secret. Replicas that run with an older version may have to restart.
 const VERSIONS_KEPT: usize = 10;
 
-/// Who belongs to the cluster and who may ask.
+/// Node memberships, tokens and sealed secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
     authority: Option<Authority>,
-    /// How often the cluster began again.
+    /// How often the cluster was recovered.
     incarnation: u64,
-    seats: BTreeMap<NodeName, Arc<Seat>>,
-    /// Certificates of nodes that left. They count for nothing, also with members that do not know every seat yet.
-    unseated: BTreeSet<Digest>,
-    /// Member ids given out; never goes back.
+    #[serde(rename = "seats")]
+    memberships: BTreeMap<NodeName, Arc<NodeMembership>>,
+    /// Certificates of removed nodes. They are refused even by members that do not know every membership yet.
+    #[serde(rename = "unseated")]
+    revoked: BTreeSet<Digest>,
+    /// The number of member ids ever assigned. It never decreases.
     members_given: u64,
     grants: BTreeMap<TokenId, JoinGrant>,
     tokens: BTreeMap<TokenId, AccessToken>,
     contents: BTreeMap<(NamespaceName, SecretName), BTreeMap<u64, Arc<Sealed>>>,
     /// Secrets that only one deployment may use.
     owners: BTreeMap<(NamespaceName, SecretName), DeploymentName>,
-    /// The cluster's key that seals; the first until another is named.
+    /// The key that seals new secrets; `None` means the first.
     sealing_key: Option<u32>,
 }
 
-/// The key a cluster is founded with.
+/// The key a cluster is bootstrapped with.
 const FIRST_KEY: u32 = 1;
 
 impl Access {
-    /// The cluster's authority, once it is founded.
+    /// The cluster's certificate authority, once the cluster is bootstrapped.
     pub fn authority(&self) -> Option<&Authority> {
         self.authority.as_ref()
     }
 
-    /// How often the cluster began again, from a backup or from the disk of one member.
+    /// How often the cluster was recovered, from a backup or from the disk of one member.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// The next member id that nobody has had.
+    /// The next member id that was never assigned.
     pub fn next_member(&self) -> MemberId {
         MemberId(self.members_given + 1)
     }
 
-    /// All seats, by node.
-    pub fn seats(&self) -> impl Iterator<Item = (&NodeName, &Arc<Seat>)> {
-        self.seats.iter()
+    /// All memberships by node.
+    pub fn memberships(&self) -> impl Iterator<Item = (&NodeName, &Arc<NodeMembership>)> {
+        self.memberships.iter()
     }
 
-    /// The seat of a node.
-    pub fn seat(&self, node: &NodeName) -> Option<&Arc<Seat>> {
-        self.seats.get(node)
+    /// The membership of a node.
+    pub fn membership(&self, node: &NodeName) -> Option<&Arc<NodeMembership>> {
+        self.memberships.get(node)
     }
 
-    /// Whether a certificate was one of a node that left.
-    pub fn is_unseated(&self, fingerprint: &Digest) -> bool {
-        self.unseated.contains(fingerprint)
+    /// Whether a certificate belongs to a removed node.
+    pub fn is_revoked(&self, fingerprint: &Digest) -> bool {
+        self.revoked.contains(fingerprint)
     }
 
-    /// A token that lets a node in.
+    /// A join grant by its id.
     pub fn grant(&self, id: &TokenId) -> Option<&JoinGrant> {
         self.grants.get(id)
     }
 
-    /// All tokens of operators, by id.
+    /// All operator tokens by id.
     pub fn tokens(&self) -> impl Iterator<Item = (&TokenId, &AccessToken)> {
         self.tokens.iter()
     }
 
-    /// A token of an operator.
+    /// An operator token.
     pub fn token(&self, id: &TokenId) -> Option<&AccessToken> {
         self.tokens.get(id)
     }
 
-    /// What is in a version of a secret, sealed.
+    /// The sealed contents of one version of a secret.
     pub fn contents(&self, namespace: &NamespaceName, name: &SecretName, version: u64) -> Option<&Arc<Sealed>> {
         self.contents.get(&(namespace.clone(), name.clone()))?.get(&version)
     }
 
-    /// The only deployment that may use a secret, where there is one.
+    /// The only deployment that may use a secret, or `None` if any may.
     pub fn owner(&self, namespace: &NamespaceName, name: &SecretName) -> Option<&DeploymentName> {
         self.owners.get(&(namespace.clone(), name.clone()))
     }
@@ -106,18 +110,18 @@ impl Access {
         self.owner(namespace, name).is_none_or(|owner| owner == deployment)
     }
 
-    /// The cluster's key that seals.
+    /// The key that seals new secrets.
     pub fn sealing_key(&self) -> u32 {
         self.sealing_key.unwrap_or(FIRST_KEY)
     }
 
-    /// Everything sealed.
-    pub fn sealed(&self) -> impl Iterator<Item = (SealedThing, &Sealed)> {
-        let authority = self.authority.iter().map(|authority| (SealedThing::Authority, &authority.key));
+    /// Everything that is sealed, with the key it is sealed with.
+    pub fn sealed(&self) -> impl Iterator<Item = (SealedItem, &Sealed)> {
+        let authority = self.authority.iter().map(|authority| (SealedItem::Authority, &authority.key));
         let secrets = self.contents.iter().flat_map(|((namespace, name), versions)| {
             versions.iter().map(|(version, sealed)| {
                 let (namespace, name) = (namespace.clone(), name.clone());
-                (SealedThing::Secret { namespace, name, version: *version }, &**sealed)
+                (SealedItem::Secret { namespace, name, version: *version }, &**sealed)
             })
         });
         authority.chain(secrets)
@@ -127,8 +131,8 @@ impl Access {
 impl State {
     pub(crate) fn change_access(&mut self, command: AccessCommand) -> Result<Vec<Event>, CommandError> {
         match command {
-            AccessCommand::Found { authority, node, seat } => self.found(authority, node, seat),
-            AccessCommand::BeginAgain { node, seat } => Ok(self.begin_again(node, seat)),
+            AccessCommand::Bootstrap { authority, node, membership } => self.bootstrap(authority, node, membership),
+            AccessCommand::Recover { node, membership } => Ok(self.restart_cluster(node, membership)),
             AccessCommand::GrantJoin { id, grant } => {
                 if self.access.grants.contains_key(&id) {
                     return Err(CommandError::DuplicateToken(id));
@@ -137,8 +141,8 @@ impl State {
                 Ok(vec![Event::AccessChanged])
             }
             AccessCommand::Admit { node, token, digest, address, certificate, fingerprint, key, at } => {
-                let newcomer = Newcomer { token, digest, address, certificate, fingerprint, key, at };
-                self.admit(node, newcomer)
+                let request = JoinRequest { token, digest, address, certificate, fingerprint, key, at };
+                self.admit(node, request)
             }
             AccessCommand::Relocate { node, address } => self.relocate(&node, address),
             AccessCommand::IssueToken { id, token } => {
@@ -160,7 +164,7 @@ impl State {
             }
             AccessCommand::RemoveSecret { namespace, name } => self.remove_secret((namespace, name)),
             AccessCommand::UseKey { key } => {
-                // Never back: what is sealed with an older key is on its way to be sealed anew.
+                // The key never goes back: items sealed with an older key are being sealed again.
                 if key <= self.access.sealing_key() {
                     return Ok(Vec::new());
                 }
@@ -178,7 +182,7 @@ impl State {
         contents: Sealed,
         deployment: Option<DeploymentName>,
     ) -> Result<Vec<Event>, CommandError> {
-        // Whoever sealed it has not heard yet; the older key may be forgotten any moment.
+        // The sender does not know the new key yet. The older key may be deleted at any time.
         if contents.key < self.access.sealing_key() {
             return Err(CommandError::KeyOutdated(contents.key));
         }
@@ -186,10 +190,10 @@ impl State {
             && self.secrets.contains_key(&key)
             && self.access.owners.get(&key) != Some(deployment)
         {
-            return Err(CommandError::SecretNotYours { name: key.1, deployment: deployment.clone() });
+            return Err(CommandError::SecretOutOfScope { name: key.1, deployment: deployment.clone() });
         }
         let events = self.put_secret(key.0.clone(), key.1.clone(), version)?;
-        // The same version twice is the same secret: what is in it does not change behind its number.
+        // A version's contents never change, so storing the same version again is ignored.
         if !events.is_empty() {
             let access = self.access_mut();
             access.owners.extend(deployment.map(|deployment| (key.clone(), deployment)));
@@ -217,10 +221,10 @@ impl State {
         Ok(vec![Event::SecretGone { namespace: key.0, name: key.1 }])
     }
 
-    fn reseal(&mut self, what: &SealedThing, sealed: Sealed) -> Vec<Event> {
+    fn reseal(&mut self, what: &SealedItem, sealed: Sealed) -> Vec<Event> {
         let newer = |kept: &Sealed| kept.key < sealed.key;
         match what {
-            SealedThing::Authority => {
+            SealedItem::Authority => {
                 if let Some(authority) = &mut self.access_mut().authority
                     && newer(&authority.key)
                 {
@@ -228,9 +232,9 @@ impl State {
                     return vec![Event::AccessChanged];
                 }
             }
-            SealedThing::Secret { namespace, name, version } => {
+            SealedItem::Secret { namespace, name, version } => {
                 let versions = self.access_mut().contents.get_mut(&(namespace.clone(), name.clone()));
-                // One that was removed meanwhile stays removed.
+                // A secret removed in the meantime stays removed.
                 if let Some(kept) = versions.and_then(|versions| versions.get_mut(version))
                     && newer(kept)
                 {
@@ -242,15 +246,15 @@ impl State {
         Vec::new()
     }
 
-    /// Services that need a secret.
+    /// The running services that require a secret.
     pub fn users_of_secret(&self, namespace: &NamespaceName, name: &SecretName) -> impl Iterator<Item = &GroupKey> {
-        let wanted = self.groups.iter().filter(|(_, group)| group.wanted == Wanted::Run);
-        let users = wanted
+        let running = self.groups.iter().filter(|(_, group)| group.desired == DesiredState::Run);
+        let users = running
             .filter(move |(key, group)| key.namespace == *namespace && group.spec.secrets_required.contains(name));
         users.map(|(key, _)| key)
     }
 
-    /// Every secret and its version.
+    /// Every secret with its current version.
     pub fn secrets(&self) -> impl Iterator<Item = (&NamespaceName, &SecretName, u64)> {
         self.secrets.iter().map(|((namespace, name), version)| (namespace, name, *version))
     }
@@ -259,41 +263,49 @@ impl State {
         Arc::make_mut(&mut self.access)
     }
 
-    fn found(&mut self, authority: Authority, node: NodeName, seat: Seat) -> Result<Vec<Event>, CommandError> {
+    fn bootstrap(
+        &mut self,
+        authority: Authority,
+        node: NodeName,
+        membership: NodeMembership,
+    ) -> Result<Vec<Event>, CommandError> {
         if self.access.authority.is_some() {
-            return Err(CommandError::AlreadyFounded);
+            return Err(CommandError::AlreadyBootstrapped);
         }
         let access = self.access_mut();
-        access.members_given = access.members_given.max(seat.member.0);
+        access.members_given = access.members_given.max(membership.member.0);
         access.authority = Some(authority);
-        access.seats.insert(node, Arc::new(seat));
+        access.memberships.insert(node, Arc::new(membership));
         Ok(vec![Event::AccessChanged])
     }
 
-    fn begin_again(&mut self, node: NodeName, seat: Seat) -> Vec<Event> {
-        let servers = self.access.seats.iter().filter(|(name, known)| **name == node || known.part == SeatPart::Server);
+    fn restart_cluster(&mut self, node: NodeName, membership: NodeMembership) -> Vec<Event> {
+        let servers =
+            self.access.memberships.iter().filter(|(name, known)| **name == node || known.part == NodeRole::Server);
         let gone: Vec<NodeName> = servers.map(|(name, _)| name.clone()).collect();
         for server in &gone {
-            // A node that goes on with the certificate it has is not to be locked out by it.
-            let goes_on = self.access.seats[server].fingerprint == seat.fingerprint;
+            // A node that keeps its certificate must not have it revoked.
+            let goes_on = self.access.memberships[server].fingerprint == membership.fingerprint;
             if goes_on {
-                self.access_mut().seats.remove(server);
+                self.access_mut().memberships.remove(server);
             } else {
-                self.unseat(server);
+                self.revoke_membership(server);
             }
         }
         let access = self.access_mut();
         access.incarnation += 1;
-        access.members_given = access.members_given.max(seat.member.0);
-        access.seats.insert(node, Arc::new(seat));
+        access.members_given = access.members_given.max(membership.member.0);
+        access.memberships.insert(node, Arc::new(membership));
         vec![Event::AccessChanged]
     }
 
-    fn admit(&mut self, node: NodeName, newcomer: Newcomer) -> Result<Vec<Event>, CommandError> {
-        let Newcomer { token, digest, address, certificate, fingerprint, key, at } = newcomer;
-        if let Some(seat) = self.access.seats.get(&node) {
-            // The answer to the first request was lost on its way.
-            let again = seat.token.as_ref() == Some(&token) && seat.proof.as_ref() == Some(&digest) && seat.key == key;
+    fn admit(&mut self, node: NodeName, request: JoinRequest) -> Result<Vec<Event>, CommandError> {
+        let JoinRequest { token, digest, address, certificate, fingerprint, key, at } = request;
+        if let Some(membership) = self.access.memberships.get(&node) {
+            // The same request again: the first answer was lost.
+            let again = membership.token.as_ref() == Some(&token)
+                && membership.proof.as_ref() == Some(&digest)
+                && membership.key == key;
             return if again { Ok(Vec::new()) } else { Err(CommandError::DuplicateNode(node)) };
         }
         let grant = self.access.grants.get(&token).filter(|grant| grant.digest == digest);
@@ -308,36 +320,37 @@ impl State {
         access.grants.remove(&token);
         access.grants.retain(|_, grant| grant.expires_at > at);
         let (token, proof) = (Some(token), Some(digest));
-        let seat = Seat { member, address, certificate, fingerprint, key, part, token, proof, since: at };
-        access.seats.insert(node, Arc::new(seat));
+        let membership =
+            NodeMembership { member, address, certificate, fingerprint, key, part, token, proof, since: at };
+        access.memberships.insert(node, Arc::new(membership));
         Ok(vec![Event::AccessChanged])
     }
 
     fn relocate(&mut self, node: &NodeName, address: String) -> Result<Vec<Event>, CommandError> {
-        let Some(seat) = self.access.seats.get(node) else {
+        let Some(membership) = self.access.memberships.get(node) else {
             return Err(CommandError::UnknownNode(node.clone()));
         };
-        if seat.address == address {
+        if membership.address == address {
             return Ok(Vec::new());
         }
-        let seat = Seat { address, ..Seat::clone(seat) };
-        self.access_mut().seats.insert(node.clone(), Arc::new(seat));
+        let membership = NodeMembership { address, ..NodeMembership::clone(membership) };
+        self.access_mut().memberships.insert(node.clone(), Arc::new(membership));
         Ok(vec![Event::AccessChanged])
     }
 
-    /// Takes a node's seat, if it has one, and says whether it had.
-    pub(crate) fn unseat(&mut self, node: &NodeName) -> bool {
-        let Some(seat) = self.access.seats.get(node) else { return false };
-        let fingerprint = seat.fingerprint.clone();
+    /// Revokes a node's membership. Returns whether it had one.
+    pub(crate) fn revoke_membership(&mut self, node: &NodeName) -> bool {
+        let Some(membership) = self.access.memberships.get(node) else { return false };
+        let fingerprint = membership.fingerprint.clone();
         let access = self.access_mut();
-        access.seats.remove(node);
-        access.unseated.insert(fingerprint);
+        access.memberships.remove(node);
+        access.revoked.insert(fingerprint);
         true
     }
 }
 
-/// Somebody who shows a token.
-struct Newcomer {
+/// A node that asks to join with a token.
+struct JoinRequest {
     token: TokenId,
     digest: Digest,
     address: String,

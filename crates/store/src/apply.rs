@@ -1,17 +1,18 @@
-//! One command to one change: the front door of the state machine.
+//! `State::apply`: the entry point of the state machine.
 //!
-//! Owns: which file answers which command, and the index.
-//! Invariant: a refused command, and one that changes nothing, leave the index where it was.
+//! Owns: the dispatch of each command to its module, and the state index.
+//! Invariant: a refused command and a command that changes nothing leave the index unchanged.
 
-use longshore_model::{Command, Event, NamespaceName, SecretName, StateIndex, command::Quota};
+use longshore_model::{ClusterConfig, Command, Event, NamespaceName, SecretName, StateIndex, command::Quota};
 
 use crate::{CommandError, State};
 
 impl State {
-    /// Carries out one command and says what changed.
+    /// Applies one command and returns the events it caused.
     pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
         let events = match command {
             Command::Configure(config) => self.configure(config),
+            Command::ChangeSettings { expected, config } => self.change_settings(&expected, *config)?,
             Command::Join(node) => self.join(*node)?,
             Command::Label { node, labels } => self.label(&node, labels)?,
             Command::SetIntent { node, intent, at } => self.set_intent(&node, intent, at)?,
@@ -22,16 +23,18 @@ impl State {
             Command::Apply { namespace, deployment, spec } => self.apply_manifest(&namespace, &deployment, *spec)?,
             Command::Scale { group, replicas } => self.scale(&group, replicas)?,
             Command::Rollback { namespace, deployment, to, at } => self.roll_back(&namespace, &deployment, to, at)?,
-            Command::Steer { namespace, deployment, word, at } => self.steer(&namespace, &deployment, word, at)?,
+            Command::ControlRollout { namespace, deployment, control: word, at } => {
+                self.control_rollout(&namespace, &deployment, word, at)?
+            }
             Command::Restart { group, at } => self.restart_service(&group, at)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
-            Command::EvenOut => self.even_out(),
-            // What is on record is all there is to it.
-            Command::NoteExec { .. } | Command::NoteBackup => Vec::new(),
+            Command::EvenOut => self.request_rebalance_of_all(),
+            // These commands exist for the audit log only.
+            Command::RecordExec { .. } | Command::RecordBackup => Vec::new(),
             Command::Access(command) => self.change_access(*command)?,
-            Command::Refresh { node, survey } => self.refresh(&node, *survey)?,
+            Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
             Command::Observe(observation) => self.observe(observation),
         };
@@ -41,7 +44,16 @@ impl State {
         Ok(events)
     }
 
-    fn configure(&mut self, config: longshore_model::ClusterConfig) -> Vec<Event> {
+    /// Compare-and-set over all settings, not one by one: some are only valid together, and the caller validated the
+    /// combination it read. Repeating a change that is in force already succeeds.
+    fn change_settings(&mut self, expected: &ClusterConfig, config: ClusterConfig) -> Result<Vec<Event>, CommandError> {
+        if self.config != *expected && self.config != config {
+            return Err(CommandError::SettingsConflict);
+        }
+        Ok(self.configure(config))
+    }
+
+    fn configure(&mut self, config: ClusterConfig) -> Vec<Event> {
         if self.config == config {
             return Vec::new();
         }
@@ -59,15 +71,15 @@ impl State {
         match self.secrets.get(&key) {
             Some(&current) if current == version => return Ok(Vec::new()),
             Some(&current) if current > version => {
-                return Err(CommandError::SecretStepsBack { name: key.1, current, asked: version });
+                return Err(CommandError::SecretVersionRegression { name: key.1, current, asked: version });
             }
             Some(_) | None => {}
         }
         let is_new = self.secrets.insert(key.clone(), version).is_none();
         let mut events = vec![Event::SecretSet { namespace: key.0.clone(), name: key.1.clone(), version }];
-        // Nothing was placed without it, so that there is nothing to change.
+        // No replica was placed without the secret, so a new one changes nothing that runs.
         if !is_new {
-            self.roll_secret(&key.0, &key.1, &mut events);
+            self.roll_secret_users(&key.0, &key.1, &mut events);
         }
         Ok(events)
     }

@@ -1,18 +1,20 @@
-//! Which commands are worth a record, and what the record is about.
+//! Which commands are audited, and what the audit record says.
 //!
-//! Owns: the way from a command to its action and subject.
-//! Must not touch: when and by whom; whoever proposes a command says so.
-//! Invariant: what the scheduler and agents do all day leaves no record. The record is bounded, and they would push
-//! what people did out of it within minutes.
+//! Owns: the mapping from a command to its audit action and subject.
+//! Must not touch: the time and the actor, which come with the proposal.
+//! Invariant: routine commands of the scheduler and agents are not audited. The audit log is bounded, and they would
+//! push operators' actions out of it within minutes.
 
 use std::fmt;
 
 use longshore_model::{AuditAction, Command, GroupKey, NamespaceName, access::AccessCommand};
 
-/// What a command does, and to whom, if it is worth a record.
+/// The audit action and subject of a command, or `None` if it is not audited.
 pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
     let (action, subject) = match command {
-        Command::Configure(_) => (AuditAction::ClusterConfigured, "cluster".to_owned()),
+        Command::Configure(_) | Command::ChangeSettings { .. } => {
+            (AuditAction::ClusterConfigured, "cluster".to_owned())
+        }
         Command::Join(node) => (AuditAction::NodeJoined, node.name.to_string()),
         Command::Label { node, .. } => (AuditAction::NodeLabelled, node.to_string()),
         Command::SetIntent { node, .. } => (AuditAction::NodeIntentSet, node.to_string()),
@@ -26,15 +28,17 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::Rollback { namespace, deployment, .. } => {
             (AuditAction::DeploymentRolledBack, scoped(namespace, deployment))
         }
-        Command::Steer { namespace, deployment, .. } => (AuditAction::RolloutSteered, scoped(namespace, deployment)),
+        Command::ControlRollout { namespace, deployment, .. } => {
+            (AuditAction::RolloutControlled, scoped(namespace, deployment))
+        }
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
-        Command::NoteExec { group, slot } => (AuditAction::ExecAsked, slot.printed(group)),
-        Command::NoteBackup => (AuditAction::BackupTaken, "cluster".to_owned()),
-        Command::EvenOut => (AuditAction::EvenOutAsked, "cluster".to_owned()),
+        Command::RecordExec { group, slot } => (AuditAction::ExecRequested, slot.replica_id(group)),
+        Command::RecordBackup => (AuditAction::BackupTaken, "cluster".to_owned()),
+        Command::EvenOut => (AuditAction::EvenOutRequested, "cluster".to_owned()),
         Command::Access(command) => return access(command),
-        // A node that says what it has after a restart is no news to people.
+        // Routine commands. A node sends `Refresh` whenever its agent restarts.
         Command::Commit(_) | Command::Observe(_) | Command::Refresh { .. } => return None,
     };
     Some((action, subject))
@@ -42,8 +46,8 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
 
 fn access(command: &AccessCommand) -> Option<(AuditAction, String)> {
     let (action, subject) = match command {
-        AccessCommand::Found { node, .. } => (AuditAction::ClusterFounded, node.to_string()),
-        AccessCommand::BeginAgain { node, .. } => (AuditAction::ClusterBeganAgain, node.to_string()),
+        AccessCommand::Bootstrap { node, .. } => (AuditAction::ClusterBootstrapped, node.to_string()),
+        AccessCommand::Recover { node, .. } => (AuditAction::ClusterRecovered, node.to_string()),
         AccessCommand::GrantJoin { id, .. } => (AuditAction::JoinGranted, id.to_string()),
         AccessCommand::Admit { node, .. } => (AuditAction::NodeAdmitted, node.to_string()),
         AccessCommand::Relocate { node, .. } => (AuditAction::NodeRelocated, node.to_string()),
@@ -52,7 +56,7 @@ fn access(command: &AccessCommand) -> Option<(AuditAction, String)> {
         AccessCommand::StoreSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         AccessCommand::RemoveSecret { namespace, name } => (AuditAction::SecretRemoved, scoped(namespace, name)),
         AccessCommand::UseKey { key } => (AuditAction::KeyRotated, key.to_string()),
-        // What follows from another key was asked for with it.
+        // Follows from `UseKey`, which is audited.
         AccessCommand::Reseal { .. } => return None,
     };
     Some((action, subject))

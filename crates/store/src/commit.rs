@@ -1,7 +1,7 @@
-//! A plan is carried out, item by item. What went stale is dropped, not mended.
+//! Commits a plan item by item. Stale items are dropped, not repaired.
 //!
-//! Owns: slots, generations and volumes coming to be and being told to go.
-//! Must not touch: policy. An item is compared with the slot's own versions and with nothing else.
+//! Owns: creating and closing slots, generations and volumes.
+//! Must not touch: policy. An item is checked only against the versions recorded in its own slot.
 //! Invariant: committing the same plan again changes nothing.
 
 use std::net::Ipv6Addr;
@@ -10,11 +10,11 @@ use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
     RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
     rebalance::Move,
-    replica::{Details, Replica, Wanted},
+    replica::{DesiredState, Details, Replica},
     volume::Volume,
 };
 
-use crate::{State, replay::observed, state::Group, status::is_live};
+use crate::{State, state::Group, state_events::observed, status::is_live};
 
 impl State {
     pub(crate) fn commit(&mut self, plan: Plan) -> Vec<Event> {
@@ -30,7 +30,7 @@ impl State {
     }
 
     fn commit_group(&mut self, part: GroupPlan, at: Time, events: &mut Vec<Event>) {
-        let GroupPlan { group: key, terms, items } = part;
+        let GroupPlan { group: key, reservation, items } = part;
         for item in items {
             match item {
                 PlanItem::Open(slot) => self.open(&key, &slot, at, events),
@@ -39,7 +39,7 @@ impl State {
                         node: placement.node.clone(),
                         address: placement.address,
                         placed_at: at,
-                        terms: placement.terms.clone().unwrap_or_else(|| terms.clone()),
+                        reservation: placement.reservation.clone().unwrap_or_else(|| reservation.clone()),
                         devices: placement.devices.clone(),
                     };
                     self.place(&key, placement, assignment, events);
@@ -51,16 +51,16 @@ impl State {
                     self.restart(&key, &slot, generation, attempt, at, events);
                 }
                 PlanItem::Reschedule { slot, generation, delay } => {
-                    self.reschedule(&key, &slot, generation, (at, delay), events);
+                    self.reschedule(&key, &slot, generation, at, delay, events);
                 }
                 PlanItem::Collect { slot, generation } => self.collect(&key, &slot, generation, events),
-                PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, (rollout, outcome), at, events),
+                PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, rollout, outcome, at, events),
                 PlanItem::NoRoom { since } => self.note_no_room(&key, since, events),
                 PlanItem::Promote => self.promote(&key, events),
                 PlanItem::GiveUp { slot, generation, code } => {
                     self.give_up(&key, &slot, generation, code, at, events);
                 }
-                PlanItem::EvenedOut => self.evened_out(&key, events),
+                PlanItem::EvenOutDone => self.finish_rebalance(&key, events),
             }
         }
     }
@@ -73,11 +73,11 @@ impl State {
     }
 
     fn place(&mut self, key: &GroupKey, placement: Placement, assignment: Assignment, events: &mut Vec<Event>) {
-        let Some(group) = self.groups.get_mut(key).filter(|group| group.wanted == Wanted::Run) else {
+        let Some(group) = self.groups.get_mut(key).filter(|group| group.desired == DesiredState::Run) else {
             return;
         };
         let newest = match group.slots.get(&placement.slot) {
-            Some(slot) if slot.wanted == Wanted::Stop => return,
+            Some(slot) if slot.desired == DesiredState::Stop => return,
             Some(slot) => slot.newest,
             None if may_open(group, &placement.slot) => Generation(0),
             None => return,
@@ -94,7 +94,7 @@ impl State {
         slot.newest = placement.generation;
         slot.waiting = None;
         slot.waiting_details = Details::new();
-        // One more is all a slot ever needs at once; the default growth would quadruple a million slots.
+        // A slot grows by one generation at a time. The default growth would quadruple the memory of a million slots.
         slot.replicas.reserve_exact(1);
         slot.replicas.push(new_replica(placement.generation, assignment.clone()));
         for volume in placement.new_volumes {
@@ -104,7 +104,7 @@ impl State {
         events.push(Event::Placed { group: key.clone(), slot: slot.clone(), generation, assignment });
         if let Some(weighed) = placement.moved {
             let (group, to, weighed) = (key.clone(), placement.node, *weighed);
-            self.note_move(Move { group, slot, generation, to, at, weighed }, events);
+            self.record_move(Move { group, slot, generation, to, at, weighed }, events);
         }
     }
 
@@ -114,7 +114,7 @@ impl State {
         }
         let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home: assignment.node.clone() };
         self.volumes.insert(volume, made.clone());
-        events.push(Event::VolumeMade(made));
+        events.push(Event::VolumeCreated(made));
     }
 
     fn wait(&mut self, key: &GroupKey, wait: &Wait, events: &mut Vec<Event>) {
@@ -149,9 +149,9 @@ impl State {
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
             return;
         };
-        let was_wanted = slot.wanted == Wanted::Run;
+        let was_wanted = slot.desired == DesiredState::Run;
         if was_wanted {
-            slot.wanted = Wanted::Stop;
+            slot.desired = DesiredState::Stop;
             slot.waiting = None;
             slot.waiting_details = Details::new();
             if !slot.replicas.is_empty() {
@@ -179,7 +179,7 @@ impl State {
         let Some(replica) = self.replica_mut(key, slot, generation) else {
             return;
         };
-        if replica.wanted == Wanted::Stop || attempt.0 != replica.attempt.0 + 1 {
+        if replica.desired == DesiredState::Stop || attempt.0 != replica.attempt.0 + 1 {
             return;
         }
         replica.attempt = attempt;
@@ -204,10 +204,10 @@ impl State {
             return;
         };
         let given_up = replica.state == ReplicaState::Failed && replica.code == Some(code);
-        if replica.wanted == Wanted::Stop || given_up {
+        if replica.desired == DesiredState::Stop || given_up {
             return;
         }
-        // Being given up is a state of its own: it is shown for as long from now on, however late the word comes.
+        // `since` is the time of the decision, so a replica given up late is shown as failed for the full time.
         replica.since = at;
         replica.state = ReplicaState::Failed;
         replica.code = Some(code);
@@ -224,7 +224,7 @@ impl State {
         slot.replicas.iter_mut().find(|replica| replica.generation == generation)
     }
 
-    /// A generation was seen stopped, or its node is gone: what it occupied is free.
+    /// Frees what a generation occupied, once it was seen stopped or its node was removed.
     pub(crate) fn release(
         &mut self,
         key: &GroupKey,
@@ -252,14 +252,14 @@ impl State {
             oldest.remove();
         }
         self.resting.insert((since, address), node.clone());
-        events.push(Event::AddressResting { node, address, since });
+        events.push(Event::AddressCoolingDown { node, address, since });
     }
 
     fn forget_slot_if_done(&mut self, key: &GroupKey, slot_key: &SlotKey, events: &mut Vec<Event>) {
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        let done = |slot: &Slot| slot.wanted == Wanted::Stop && slot.replicas.is_empty();
+        let done = |slot: &Slot| slot.desired == DesiredState::Stop && slot.replicas.is_empty();
         if group.slots.get(slot_key).is_some_and(done) {
             group.slots.remove(slot_key);
             group.reschedules.remove(slot_key);
@@ -269,17 +269,17 @@ impl State {
     }
 }
 
-/// An index is used once: one below the counter whose slot is gone belongs to a plan that came too late.
+/// Each index is used once. An index below the counter without a slot comes from a stale plan.
 fn may_open(group: &Group, slot: &SlotKey) -> bool {
     let fresh = match slot {
         SlotKey::Index(index) => *index >= group.next_index,
         SlotKey::Node(_) => true,
     };
-    group.wanted == Wanted::Run && fresh && !group.slots.contains_key(slot)
+    group.desired == DesiredState::Run && fresh && !group.slots.contains_key(slot)
 }
 
 fn may_wait(slot: &Slot) -> bool {
-    slot.wanted == Wanted::Run && !slot.replicas.iter().any(is_live)
+    slot.desired == DesiredState::Run && !slot.replicas.iter().any(is_live)
 }
 
 fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec<Event>) {
@@ -294,7 +294,7 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             replicas: Vec::new(),
             waiting: None,
             waiting_details: Details::new(),
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             step: None,
             moved_at: None,
         },
@@ -309,23 +309,23 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
         attempt: Attempt(0),
         since: assignment.placed_at,
         assignment,
-        wanted: Wanted::Run,
+        desired: DesiredState::Run,
         state: ReplicaState::Pending,
         code: None,
         details: Details::new(),
         failures: 0,
         restarts: 0,
         before_loss: None,
-        rival: None,
+        replaced_by: None,
     }
 }
 
-/// A lost one stays lost: nobody has heard it being told to stop. One that completed has nothing left to drain.
+/// A lost replica stays `Lost`, because its agent has not received the stop. A completed one has nothing to drain.
 pub(crate) fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica, events: &mut Vec<Event>) {
-    if replica.wanted == Wanted::Stop {
+    if replica.desired == DesiredState::Stop {
         return;
     }
-    replica.wanted = Wanted::Stop;
+    replica.desired = DesiredState::Stop;
     if !matches!(replica.state, ReplicaState::Lost | ReplicaState::Completed) {
         replica.state = ReplicaState::Draining;
         replica.code = None;

@@ -1,26 +1,31 @@
-//! What two things of the cluster may not share: ports, printed ids, a volume among several replicas.
+//! Conflicts between services: ingress ports, replica ids, and a named volume shared by several replicas.
 //!
-//! Owns: the refusals that need the whole cluster to be seen.
-//! Must not touch: anything a placement filter can answer; a refusal here is final, a filter's is "not now".
-//! Invariant: checks come before the first change, so a refused manifest leaves no trace.
+//! Owns: the refusals that need the whole cluster state.
+//! Must not touch: anything a placement filter can answer. A refusal here is final; a filter's refusal can change
+//! later.
+//! Invariant: all checks run before the first change, so a refused manifest changes nothing.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{
     GroupKey, NodeName, ServiceName, ServiceSpec, Strategy,
-    replica::Wanted,
+    replica::DesiredState,
     service::{PortMode, Protocol},
 };
 
 use crate::{CommandError, State};
 
-/// Whether a service runs by node rather than by count.
+/// Whether a service runs one replica per node instead of a fixed count.
 pub(crate) fn runs_per_node(spec: &ServiceSpec) -> bool {
     spec.kind.is_per_node() || spec.placement.strategy == Strategy::Global
 }
 
-/// A service that mounts a named volume has at most one replica, unless it has one volume per node.
-pub(crate) fn volumes_allow(service: &ServiceName, spec: &ServiceSpec, replicas: u32) -> Result<(), CommandError> {
+/// Refuses several replicas of a service that mounts a named volume, unless each node has its own volume.
+pub(crate) fn check_volume_replicas(
+    service: &ServiceName,
+    spec: &ServiceSpec,
+    replicas: u32,
+) -> Result<(), CommandError> {
     if replicas <= 1 || runs_per_node(spec) {
         return Ok(());
     }
@@ -32,8 +37,8 @@ pub(crate) fn volumes_allow(service: &ServiceName, spec: &ServiceSpec, replicas:
     }
 }
 
-/// Cluster-wide ports are unique per transport, also within one manifest.
-pub(crate) fn ingress_ports_are_free(
+/// Refuses ingress ports that another service publishes with the same protocol, also within the manifest.
+pub(crate) fn check_ingress_ports_free(
     state: &State,
     groups: &BTreeMap<GroupKey, &ServiceSpec>,
 ) -> Result<(), CommandError> {
@@ -67,68 +72,70 @@ fn ingress_ports(spec: &ServiceSpec) -> impl Iterator<Item = (u16, Protocol)> {
         .filter_map(|port| port.published.map(|published| (published, port.protocol)))
 }
 
-/// Wanted groups that the manifest neither changes nor drops.
+/// Running groups of other deployments.
 fn others<'a>(
     state: &'a State,
     groups: &'a BTreeMap<GroupKey, &ServiceSpec>,
 ) -> impl Iterator<Item = (&'a GroupKey, &'a crate::Group)> {
     let deployment = groups.keys().next().map(|key| (&key.namespace, &key.deployment));
     state.groups.iter().filter(move |(key, group)| {
-        group.wanted == Wanted::Run && deployment != Some((&key.namespace, &key.deployment))
+        group.desired == DesiredState::Run && deployment != Some((&key.namespace, &key.deployment))
     })
 }
 
-/// No replica of the manifest could print like one of another group, given the nodes there are.
-pub(crate) fn printed_ids_stay_apart(
+/// Refuses a manifest if one of its replicas could have the same id as a replica of another group, given the current
+/// nodes.
+pub(crate) fn check_replica_ids_unique(
     state: &State,
     groups: &BTreeMap<GroupKey, &ServiceSpec>,
 ) -> Result<(), CommandError> {
-    // Groups that linger still print ids, so they count here, unlike with ports.
-    let mut known: Vec<Printed> = state
+    // Removed groups count as well while they have slots, because their replicas keep their ids.
+    let mut known: Vec<ReplicaIdPrefix> = state
         .groups
         .iter()
         .filter(|(key, _)| !groups.contains_key(key))
-        .map(|(key, g)| Printed::of(key, &g.spec))
+        .map(|(key, g)| ReplicaIdPrefix::of(key, &g.spec))
         .collect();
     let nodes: Vec<&NodeName> = state.nodes.keys().collect();
     for (key, spec) in groups {
-        let printed = Printed::of(key, spec);
+        let printed = ReplicaIdPrefix::of(key, spec);
         for other in &known {
-            printed.apart_from(other, &nodes)?;
+            printed.check_differs_from(other, &nodes)?;
         }
         known.push(printed);
     }
     Ok(())
 }
 
-/// A node that joins could give a global replica the printed id of another service's replica.
-pub(crate) fn node_keeps_printed_ids_apart(state: &State, node: &NodeName) -> Result<(), CommandError> {
+/// Refuses a node whose name would give a global replica the id of another service's replica.
+pub(crate) fn check_join_keeps_replica_ids_unique(state: &State, node: &NodeName) -> Result<(), CommandError> {
     if !state.groups.values().any(|group| runs_per_node(&group.spec)) {
         return Ok(());
     }
     let nodes: Vec<&NodeName> = state.nodes.keys().chain([node]).collect();
-    let known: Vec<Printed> = state.groups.iter().map(|(key, group)| Printed::of(key, &group.spec)).collect();
+    let known: Vec<ReplicaIdPrefix> =
+        state.groups.iter().map(|(key, group)| ReplicaIdPrefix::of(key, &group.spec)).collect();
     for global in known.iter().filter(|printed| printed.per_node) {
         for other in known.iter().filter(|other| other.key != global.key) {
-            global.apart_from(other, &nodes)?;
+            global.check_differs_from(other, &nodes)?;
         }
     }
     Ok(())
 }
 
-/// A group and the beginning of every id its replicas print.
-struct Printed {
+/// The prefix of all replica ids of a group.
+struct ReplicaIdPrefix {
     key: GroupKey,
     prefix: String,
     per_node: bool,
 }
 
-impl Printed {
+impl ReplicaIdPrefix {
     fn of(key: &GroupKey, spec: &ServiceSpec) -> Self {
         Self { key: key.clone(), prefix: format!("{key}-"), per_node: runs_per_node(spec) }
     }
 
-    fn apart_from(&self, other: &Self, nodes: &[&NodeName]) -> Result<(), CommandError> {
+    fn check_differs_from(&self, other: &Self, nodes: &[&NodeName]) -> Result<(), CommandError> {
         let (short, long) = if self.prefix.len() <= other.prefix.len() { (self, other) } else { (other, self) };
         let Some(between) = long.prefix.strip_prefix(short.prefix.as_str()) else {
             return Ok(());
@@ -136,8 +143,8 @@ impl Printed {
         let printed = if between.is_empty() {
             Some(format!("{}0", short.prefix))
         } else if short.per_node {
-            // `a-web-<node>` meets `a-web-x-<tail>` only where a node is called `x-<tail>`. An index has no dash, so
-            // counted services with unlike prefixes never meet.
+            // `a-web-<node>` equals `a-web-x-<tail>` only if a node is named `x-<tail>`. An index contains no dash, so
+            // replicated services with different prefixes never conflict.
             nodes
                 .iter()
                 .find(|node| node.as_str().strip_prefix(between).is_some_and(|tail| long.could_end_with(tail, nodes)))
@@ -147,7 +154,7 @@ impl Printed {
         };
         match printed {
             Some(printed) => {
-                Err(CommandError::PrintedIdTaken { group: self.key.clone(), other: other.key.clone(), printed })
+                Err(CommandError::ReplicaIdConflict { group: self.key.clone(), other: other.key.clone(), printed })
             }
             None => Ok(()),
         }

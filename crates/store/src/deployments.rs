@@ -1,9 +1,9 @@
-//! Manifests become revisions, and revisions become wanted groups.
+//! Deployments: manifests become revisions, and the revision in force sets the desired groups.
 //!
-//! Owns: revisions, counters that outlive their service, and the end of a deployment.
-//! Must not touch: slots. The scheduler opens and closes them; here only what is wanted changes, and an apply clears the
-//! record of what was given up.
-//! Invariant: a deployment is forgotten only when none of its groups is left.
+//! Owns: revisions, slot counters of removed services, and the removal of a deployment.
+//! Must not touch: slots. The scheduler opens and closes them. Here only the desired state changes, and an apply resets
+//! the record of failures.
+//! Invariant: a deployment is dropped only when none of its groups is left.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,40 +13,25 @@ use std::{
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
     ServiceName, ServiceSpec, SlotIndex, Time,
-    rebalance::EveningOut,
-    replica::{Collected, Wanted},
-    rollout::{Rolling, RolloutKind},
+    rebalance::SpreadRebalance,
+    replica::{Collected, DesiredState},
+    rollout::{RolloutKind, RolloutPosition},
     service::MAX_REPLICAS,
 };
 
 use crate::{
-    CommandError, State, conflicts, finished,
-    replay::observed,
-    reschedules,
-    rollouts::Origin,
+    CommandError, State, conflicts, reschedules,
+    rollouts::DeploymentRef,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
+    state_events::observed,
+    terminal,
 };
 
-/// What an apply leaves behind.
-struct Left {
-    from: RevisionNumber,
-    before: Option<RevisionNumber>,
-    change: Change,
-}
-
-/// Whether an apply changes anything.
-#[derive(PartialEq, Eq)]
-enum Change {
-    None,
-    Some,
-}
-
-impl Left {
-    fn by(known: &Deployment, spec: &DeploymentSpec) -> Self {
-        let Origin { from, before } = known.origin();
-        let rolls = known.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
-        let same = known.wanted == Wanted::Run && known.current().spec == *spec && !rolls;
-        Self { from, before, change: if same { Change::None } else { Change::Some } }
+impl Deployment {
+    /// Whether an apply of `spec` would change nothing: it is in force already and no rollout is live.
+    fn is_unchanged_by(&self, spec: &DeploymentSpec) -> bool {
+        let rolls = self.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
+        self.desired == DesiredState::Run && self.current().spec == *spec && !rolls
     }
 }
 
@@ -57,39 +42,44 @@ impl State {
         deployment: &DeploymentName,
         spec: DeploymentSpec,
     ) -> Result<Vec<Event>, CommandError> {
-        let groups = keyed(namespace, deployment, &spec);
+        let groups = by_group_key(namespace, deployment, &spec);
         for (key, service) in &groups {
-            conflicts::volumes_allow(&key.service, service, service.replicas)?;
+            conflicts::check_volume_replicas(&key.service, service, service.replicas)?;
             let mut needed = service.secrets_required.iter();
             if let Some(name) = needed.find(|name| !self.access().may_use(namespace, deployment, name)) {
-                return Err(CommandError::SecretNotYours { name: name.clone(), deployment: deployment.clone() });
+                return Err(CommandError::SecretOutOfScope { name: name.clone(), deployment: deployment.clone() });
             }
         }
-        conflicts::ingress_ports_are_free(self, &groups)?;
-        conflicts::printed_ids_stay_apart(self, &groups)?;
+        conflicts::check_ingress_ports_free(self, &groups)?;
+        conflicts::check_replica_ids_unique(self, &groups)?;
         let mut events = self.put_revision(namespace, deployment, spec);
-        self.forgive(namespace, deployment, &mut events);
+        self.reset_failures(namespace, deployment, &mut events);
         Ok(events)
     }
 
-    /// An apply gives what was given up another chance, with a clean record.
-    pub(crate) fn forgive(&mut self, namespace: &NamespaceName, deployment: &DeploymentName, events: &mut Vec<Event>) {
+    /// Lets replicas that were given up run again, with their failures reset. An apply and a rollback do this.
+    pub(crate) fn reset_failures(
+        &mut self,
+        namespace: &NamespaceName,
+        deployment: &DeploymentName,
+        events: &mut Vec<Event>,
+    ) {
         let nodes = &self.nodes;
         let groups = self.groups.iter_mut().filter(|(key, group)| {
-            (&key.namespace, &key.deployment) == (namespace, deployment) && group.wanted == Wanted::Run
+            (&key.namespace, &key.deployment) == (namespace, deployment) && group.desired == DesiredState::Run
         });
         let slots = groups.flat_map(|(key, group)| {
-            reschedules::forgive(key, group, events);
-            events.extend(finished::forgive(key, group));
+            reschedules::clear(key, group, events);
+            events.extend(terminal::reset_failed(key, group));
             group.slots.values_mut().map(move |slot| (key, slot))
         });
         for (key, slot) in slots.collect::<Vec<_>>() {
             for replica in &mut slot.replicas {
-                if replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted) {
+                if replica.desired == DesiredState::Run && replica.code == Some(RuntimeCode::RestartExhausted) {
                     let node = nodes.get(&replica.assignment.node);
                     let lost = node.is_none_or(|node| node.health == Health::Down);
                     replica.failures = 0;
-                    (replica.state, replica.code) = if lost && !finished::is_at_rest(replica) {
+                    (replica.state, replica.code) = if lost && !terminal::is_failed_job(replica) {
                         (ReplicaState::Lost, Some(RuntimeCode::NodeLost))
                     } else {
                         (ReplicaState::Failed, Some(RuntimeCode::Exited))
@@ -103,7 +93,7 @@ impl State {
     pub(crate) fn scale(&mut self, key: &GroupKey, replicas: u32) -> Result<Vec<Event>, CommandError> {
         let deployment = self
             .deployment(&key.namespace, &key.deployment)
-            .filter(|deployment| deployment.wanted == Wanted::Run)
+            .filter(|deployment| deployment.desired == DesiredState::Run)
             .ok_or_else(|| CommandError::UnknownDeployment(key.deployment.clone()))?;
         let mut spec = deployment.current().spec.clone();
         let service = spec.services.get_mut(&key.service).ok_or_else(|| CommandError::UnknownService {
@@ -111,12 +101,12 @@ impl State {
             service: key.service.clone(),
         })?;
         if conflicts::runs_per_node(service) {
-            return Err(CommandError::ScaleOfGlobal(key.service.clone()));
+            return Err(CommandError::CannotScaleGlobal(key.service.clone()));
         }
         if replicas > MAX_REPLICAS {
             return Err(CommandError::TooManyReplicas(replicas));
         }
-        conflicts::volumes_allow(&key.service, service, replicas)?;
+        conflicts::check_volume_replicas(&key.service, service, replicas)?;
         if service.replicas == replicas {
             return Ok(Vec::new());
         }
@@ -131,13 +121,13 @@ impl State {
     ) -> Result<Vec<Event>, CommandError> {
         let key = (namespace, name);
         match self.deployments.get_mut(&key) {
-            Some(deployment) if deployment.wanted == Wanted::Run => deployment.wanted = Wanted::Stop,
+            Some(deployment) if deployment.desired == DesiredState::Run => deployment.desired = DesiredState::Stop,
             Some(_) | None => return Err(CommandError::UnknownDeployment(key.1)),
         }
         let groups: Vec<GroupKey> = self.groups_of(&key.0, &key.1).map(|(group, _)| group.clone()).collect();
         let mut events = Vec::new();
         for group in &groups {
-            self.unwant(group, &mut events);
+            self.mark_removed(group, &mut events);
         }
         self.end_rollout(&key, &mut events);
         if groups.is_empty() {
@@ -148,23 +138,24 @@ impl State {
 
     fn put_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) -> Vec<Event> {
         let mut events = Vec::new();
-        let left = self.deployment(namespace, name).map(|known| Left::by(known, &spec));
-        if left.as_ref().is_some_and(|left| left.change == Change::None) {
-            // The same once more, perhaps with another comment: a revision is something one can go back to.
+        let known = self.deployment(namespace, name);
+        if known.is_some_and(|known| known.is_unchanged_by(&spec)) {
+            // The same manifest again makes no revision: each revision is something to roll back to.
             return events;
         }
+        let origin = known.map(Deployment::origin);
         self.record_revision(namespace, name, spec);
-        if let Some(left) = left {
-            let origin = Origin { from: left.from, before: left.before };
-            self.set_previous(namespace, name, Some(left.from));
-            self.begin_rollout((namespace, name), RolloutKind::Forward, origin, Time::default(), &mut events);
+        if let Some(origin) = origin {
+            self.set_previous(namespace, name, Some(origin.from));
+            let owner = DeploymentRef::new(namespace, name);
+            self.begin_rollout(owner, RolloutKind::Forward, origin, Time::default(), &mut events);
         }
         self.trim_revisions(namespace, name);
         self.bring_in_force(namespace, name, &mut events);
         events
     }
 
-    /// Wants what the manifest in force says, and nothing else of the deployment.
+    /// Sets the deployment's groups to the revision in force, and marks all others as removed.
     pub(crate) fn bring_in_force(&mut self, namespace: &NamespaceName, name: &DeploymentName, events: &mut Vec<Event>) {
         let Some(Revision { number, spec }) = self.deployment(namespace, name).map(|it| it.current().clone()) else {
             return;
@@ -175,11 +166,11 @@ impl State {
             .map(|(key, _)| key.clone())
             .collect();
         for group in &dropped {
-            self.unwant(group, events);
+            self.mark_removed(group, events);
         }
         for (service, spec) in spec.services {
             let key = GroupKey { namespace: namespace.clone(), deployment: name.clone(), service };
-            self.want(key, number, spec, events);
+            self.put_group(key, number, spec, events);
         }
     }
 
@@ -189,65 +180,65 @@ impl State {
             in_force: RevisionNumber(0),
             previous: None,
             rollout: None,
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             retired_counters: BTreeMap::new(),
         });
         let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
-        deployment.wanted = Wanted::Run;
+        deployment.desired = DesiredState::Run;
         deployment.in_force = number;
         deployment.revisions.push_back(Revision { number, spec });
     }
 
-    fn want(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>, events: &mut Vec<Event>) {
+    fn put_group(&mut self, key: GroupKey, revision: RevisionNumber, spec: Arc<ServiceSpec>, events: &mut Vec<Event>) {
         let retired = self
             .deployments
             .get_mut(&(key.namespace.clone(), key.deployment.clone()))
             .and_then(|deployment| deployment.retired_counters.remove(&key.service));
-        let mut rolling = self.rolling_of(&key, &spec);
+        let mut rollout_position = self.rollout_position_of(&key, &spec);
         let group = self.groups.get_or_insert_with(key.clone(), || Group {
             spec: Arc::clone(&spec),
             revision,
             next_index: retired.unwrap_or(SlotIndex(0)),
             slots: BTreeMap::new(),
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             reschedules: BTreeMap::new(),
             collected: Collected::default(),
             restart_epoch: 0,
-            rolling: Rolling::default(),
+            rollout_position: RolloutPosition::default(),
             failures: BTreeMap::new(),
-            evening_out: EveningOut::Idle,
+            spread_rebalance: SpreadRebalance::Idle,
         });
-        // Another program may well run where the last one failed.
+        // Failures of another program say nothing about this one.
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
         }
-        // Another rollout from the same to the same end, as after a change of the count: what was let go on goes on.
-        if rolling.held == group.rolling.held && group.spec.is_same_program(&spec) {
-            rolling.promotion = group.rolling.promotion;
+        // A rollout with the same start and target, as after a change of the count: a promotion stays valid.
+        if rollout_position.previous == group.rollout_position.previous && group.spec.is_same_program(&spec) {
+            rollout_position.promoted = group.rollout_position.promoted;
         }
-        let run_again = finished::run_again(&key, group, &spec);
+        let reset_collected = terminal::reset_collected(&key, group, &spec);
         group.spec = Arc::clone(&spec);
         group.revision = revision;
-        group.wanted = Wanted::Run;
-        group.rolling = rolling.clone();
+        group.desired = DesiredState::Run;
+        group.rollout_position = rollout_position.clone();
         let (next_index, restart_epoch) = (group.next_index, group.restart_epoch);
-        events.push(Event::GroupChanged { group: key, revision, spec, next_index, restart_epoch, rolling });
-        events.extend(run_again);
+        events.push(Event::GroupChanged { group: key, revision, spec, next_index, restart_epoch, rollout_position });
+        events.extend(reset_collected);
     }
 
-    fn unwant(&mut self, key: &GroupKey, events: &mut Vec<Event>) {
+    fn mark_removed(&mut self, key: &GroupKey, events: &mut Vec<Event>) {
         if let Some(group) = self.groups.get_mut(key)
-            && group.wanted == Wanted::Run
+            && group.desired == DesiredState::Run
         {
-            group.wanted = Wanted::Stop;
-            events.push(Event::GroupUnwanted(key.clone()));
+            group.desired = DesiredState::Stop;
+            events.push(Event::GroupRemoved(key.clone()));
         }
         self.forget_group_if_done(key, events);
     }
 
-    /// Drops an unwanted group once its last slot is gone, and with the last group a removed deployment.
+    /// Drops a removed group once its last slot is gone, and a removed deployment with its last group.
     pub(crate) fn forget_group_if_done(&mut self, key: &GroupKey, events: &mut Vec<Event>) {
-        let done = |group: &Group| group.wanted == Wanted::Stop && group.slots.is_empty();
+        let done = |group: &Group| group.desired == DesiredState::Stop && group.slots.is_empty();
         let Some(group) = self.groups.get(key).filter(|group| done(group)) else {
             return;
         };
@@ -258,7 +249,7 @@ impl State {
         let last = self.groups_of(&owner.0, &owner.1).next().is_none();
         if let Some(deployment) = self.deployments.get_mut(&owner) {
             deployment.retired_counters.insert(key.service.clone(), counter);
-            if last && deployment.wanted == Wanted::Stop {
+            if last && deployment.desired == DesiredState::Stop {
                 self.forget_deployment(&owner, events);
             }
         }
@@ -273,7 +264,7 @@ impl State {
         let Some(known) = self.deployments.get_mut(&(namespace.clone(), name.clone())) else { return };
         let rollout = known.rollout.iter().filter(|rollout| rollout.is_live());
         let needed: Vec<RevisionNumber> = rollout
-            .flat_map(|rollout| [Some(rollout.from), rollout.before])
+            .flat_map(|rollout| [Some(rollout.from), rollout.prior_rollback_target])
             .chain([Some(known.in_force), known.previous])
             .flatten()
             .collect();
@@ -285,7 +276,7 @@ impl State {
     }
 }
 
-pub(crate) fn keyed<'a>(
+pub(crate) fn by_group_key<'a>(
     namespace: &NamespaceName,
     deployment: &DeploymentName,
     spec: &'a DeploymentSpec,

@@ -1,51 +1,53 @@
-//! Nodes are emptied, leave, and are given up for lost.
+//! Drains, removal of nodes, and nodes confirmed lost.
 //!
-//! Owns: the record of a drain, a node's leaving, and whether evacuation is paused.
-//! Must not touch: when a drain is over; that comes in a plan, and counts only for the drain it was made for.
+//! Owns: the record of a drain, the removal of a node, and whether evacuation is paused.
+//! Must not touch: when a drain ends; a plan says so, and counts only for the drain it was made for.
 
 use std::sync::Arc;
 
 use longshore_model::{
     AfterDrain, Drain, DrainOutcome, Evacuation, Event, Generation, GroupKey, Health, Intent, Node, NodeName, NodePlan,
     RuntimeCode, Slot, SlotKey, Time,
-    drain::{Hindrance, Remainder},
-    replica::{Detail, Details, Replica, Wanted},
+    drain::{DrainBlocker, UndrainedReplica},
+    replica::{DesiredState, Detail, Details, Replica},
 };
 
 use crate::{CommandError, State};
 
 impl State {
-    /// Whether work is taken off nodes that are down.
+    /// Whether replicas are evacuated from nodes that are down.
     pub fn evacuation(&self) -> &Evacuation {
         &self.evacuation
     }
 
-    /// Nodes that have left, by name, as they were when they did.
+    /// Removed nodes by name, as they were when they were removed.
     pub fn removed_nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.removed.values()
     }
 
-    /// What keeps a generation on a node that is to be emptied, where it runs well and nothing else is to be said of it.
-    pub fn hindrance(&self, group: &GroupKey, slot: &Slot, replica: &Replica) -> Option<(RuntimeCode, Details)> {
+    /// Why a drain cannot move a generation, as a code and details. `None` if the generation already has a code or is
+    /// stopping.
+    pub fn drain_blocker(&self, group: &GroupKey, slot: &Slot, replica: &Replica) -> Option<(RuntimeCode, Details)> {
         let drain = self.node(&replica.assignment.node)?.drain.as_ref()?;
-        if replica.code.is_some() || replica.wanted == Wanted::Stop {
+        if replica.code.is_some() || replica.desired == DesiredState::Stop {
             return None;
         }
         let left = drain.left.iter().find(|left| left.group == *group && left.slot == slot.key)?;
         let (code, name, detail) = match &left.why {
-            Hindrance::Stateful { volumes } => {
+            DrainBlocker::Stateful { volumes } => {
                 let names = volumes.iter().map(ToString::to_string).collect();
                 (RuntimeCode::DrainBlockedStateful, "volumes", Detail::List(names))
             }
-            why @ (Hindrance::NoNode(_) | Hindrance::Finishing | Hindrance::Moving | Hindrance::Stopping) => {
-                (RuntimeCode::DrainTimeout, "reason", Detail::Text(why.code().to_owned()))
-            }
+            why @ (DrainBlocker::NoNode(_)
+            | DrainBlocker::Finishing
+            | DrainBlocker::Moving
+            | DrainBlocker::Stopping) => (RuntimeCode::DrainTimeout, "reason", Detail::Text(why.code().to_owned())),
         };
         Some((code, Details::from([(name.to_owned(), detail)])))
     }
 
-    /// Asks for a node to be emptied. One that is being emptied goes on with the new wishes and its old clock; one whose
-    /// drain is over starts anew.
+    /// Starts a drain. A drain under way continues with its start time and the new deadline and follow-up; a finished
+    /// one starts again.
     pub(crate) fn drain(
         &mut self,
         name: &NodeName,
@@ -61,18 +63,18 @@ impl State {
         })
     }
 
-    /// An operator's word that a node is gone. One that is heard of is not.
+    /// An operator confirms that a node is lost. Refused while the node is alive.
     pub(crate) fn confirm_lost(&mut self, name: &NodeName, at: Time) -> Result<Vec<Event>, CommandError> {
         let known = self.nodes.get(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
         match known.health {
-            Health::Ready | Health::Degraded => return Err(CommandError::NodeIsHeardOf(name.clone())),
+            Health::Ready | Health::Degraded => return Err(CommandError::NodeStillAlive(name.clone())),
             Health::Suspect | Health::Down => {}
         }
         let mut events = self.set_health(name, Health::Down, at)?;
         let confirmed = self.change_node(name, |node| {
             node.confirmed_lost.get_or_insert(at);
         })?;
-        // One change to whoever listens: a node that went down and was given up in the same breath.
+        // Watchers get one change for a node that went down and was confirmed lost by the same command.
         events.retain(|event| confirmed.is_empty() || !matches!(event, Event::NodeChanged(_)));
         events.extend(confirmed);
         Ok(events)
@@ -82,7 +84,7 @@ impl State {
         for plan in plans {
             match plan {
                 NodePlan::Drain { node, since, outcome, left } => {
-                    self.drain_stands(&node, since, outcome, left, at, events);
+                    self.update_drain(&node, since, outcome, left, at, events);
                 }
                 NodePlan::Evacuation(evacuation) if evacuation != self.evacuation => {
                     self.evacuation = evacuation.clone();
@@ -99,12 +101,12 @@ impl State {
         }
     }
 
-    fn drain_stands(
+    fn update_drain(
         &mut self,
         name: &NodeName,
         since: Time,
         outcome: DrainOutcome,
-        left: Vec<Remainder>,
+        left: Vec<UndrainedReplica>,
         at: Time,
         events: &mut Vec<Event>,
     ) {
@@ -114,7 +116,7 @@ impl State {
             if drain.outcome == DrainOutcome::Done {
                 return;
             }
-            // What took too long is not removed behind the operator's back when it is done at last.
+            // A drain that timed out no longer removes its node when it finally completes.
             if outcome == DrainOutcome::TimedOut {
                 drain.then = AfterDrain::Keep;
             }
@@ -126,12 +128,12 @@ impl State {
         let done = !changed.is_empty() && outcome == DrainOutcome::Done;
         events.extend(changed);
         if done && then == AfterDrain::Remove {
-            self.forget_node(name, at, events);
+            self.remove_node(name, at, events);
         }
     }
 
-    /// A node leaves. What was on it is released: nobody will hear of it again.
-    pub(crate) fn forget_node(&mut self, name: &NodeName, at: Time, events: &mut Vec<Event>) {
+    /// Removes a node and releases everything on it, because no agent will report it again.
+    pub(crate) fn remove_node(&mut self, name: &NodeName, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.nodes.remove(name) else { return };
         let left = Node { intent: Intent::Removed, removed_at: Some(at), ..Node::clone(&known) };
         self.removed.insert(name.clone(), Arc::new(left));
@@ -141,15 +143,15 @@ impl State {
             .map(|(group, slot, replica)| (group.clone(), slot.key.clone(), replica.generation))
             .collect();
         for (group, slot, generation) in on_it {
-            // Work that was done there stays done.
+            // Finished jobs stay finished.
             self.collect(&group, &slot, generation, events);
             self.release(&group, &slot, generation, at, events);
         }
-        // Its addresses belong to a range that is never given out again, as node numbers are not reused.
+        // Its addresses belong to a range that is never reused, because node numbers are not reused.
         self.resting.retain(|_, node| node != name);
         self.moves.remove(name);
-        // Its certificate opens nothing any more.
-        self.unseat(name);
+        // Its certificate is no longer accepted.
+        self.revoke_membership(name);
         for group in self.groups.values_mut() {
             group.failures.remove(name);
             group.collected.nodes.remove(name);

@@ -1,6 +1,6 @@
-//! Why a command was refused.
+//! Refusals of commands.
 //!
-//! Owns: the closed list of refusals, their stable codes, their sentences and their hints.
+//! Owns: the closed list of refusals with their stable codes, messages and hints.
 //! Invariant: a refused command has changed nothing.
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use longshore_model::{
 
 /// Why the state machine refused a command.
 ///
-/// An answer is remembered for whoever asks again, so a refusal is written down like everything else.
+/// It is serialised because answers are stored for requests repeated under the same idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandError {
@@ -30,133 +30,142 @@ pub enum CommandError {
     UnknownService {
         /// The deployment.
         deployment: DeploymentName,
-        /// The name looked for.
+        /// The unknown name.
         service: ServiceName,
     },
-    /// No such manifest of the deployment is kept.
+    /// The revision is not kept.
     #[error("deployment `{deployment}` keeps no revision {revision}")]
     UnknownRevision {
         /// The deployment.
         deployment: DeploymentName,
-        /// The number looked for.
+        /// The unknown number.
         revision: RevisionNumber,
     },
-    /// Nothing to go back to.
+    /// There is no earlier revision.
     #[error("deployment `{0}` has no earlier revision to go back to")]
     NoPreviousRevision(DeploymentName),
-    /// No change is on its way that could be steered.
+    /// The deployment has no live rollout.
     #[error("deployment `{0}` has no rollout under way")]
     NoRollout(DeploymentName),
-    /// A living node has that name already.
+    /// A live node already has that name.
     #[error("a node named `{0}` is already part of the cluster")]
     DuplicateNode(NodeName),
-    /// A node that is heard of cannot be given up.
-    #[error("node `{0}` is heard of and cannot be given up for lost")]
-    NodeIsHeardOf(NodeName),
-    /// A count for a service that has none.
+    /// The node is alive and cannot be confirmed lost.
+    #[error("node `{0}` still sends heartbeats and cannot be declared lost")]
+    #[serde(rename = "node_is_heard_of")]
+    NodeStillAlive(NodeName),
+    /// A global service has no replica count.
     #[error("service \"{0}\" uses placement=global; remove replicas (global runs one replica per ready node)")]
-    ScaleOfGlobal(ServiceName),
-    /// More replicas than a service may have.
+    #[serde(rename = "scale_of_global")]
+    CannotScaleGlobal(ServiceName),
+    /// More replicas than `MAX_REPLICAS`.
     #[error("{0} replicas are more than a service may have, which is {MAX_REPLICAS}")]
     TooManyReplicas(u32),
-    /// The only server would go.
+    /// The node is the cluster's only server.
     #[error("node `{0}` is the only server, and with it the cluster would be gone")]
     LastServer(NodeName),
-    /// Several replicas of a service that mounts a named volume.
+    /// A service that mounts a named volume has one replica.
     #[error("service `{service}` mounts the volume `{volume}` and cannot have {replicas} replicas")]
     VolumeNeedsOneReplica {
         /// The service.
         service: ServiceName,
         /// The first volume it mounts.
         volume: VolumeKey,
-        /// The count asked for.
+        /// The requested count.
         replicas: u32,
     },
-    /// Two services publish the same cluster-wide port.
+    /// Another service publishes the same ingress port.
     #[error("port {port}/{} of service `{service}` is already published by `{holder}`", .protocol.as_str())]
     IngressPortTaken {
-        /// The service asking.
+        /// The service that was refused.
         service: ServiceName,
         /// The port.
         port: u16,
-        /// Its transport.
+        /// Its protocol.
         protocol: Protocol,
-        /// The service that has it.
+        /// The service that publishes it.
         holder: GroupKey,
     },
-    /// Two replicas would have the same printed id.
+    /// Two replicas would have the same id.
     #[error("a replica of service `{service}` of deployment `{deployment}` could print as `{printed}`, like one of service `{other_service}` of deployment `{other_deployment}`",
         service = .group.service, deployment = .group.deployment,
         other_service = .other.service, other_deployment = .other.deployment)]
-    PrintedIdTaken {
-        /// The service asking, or already there when a node joins.
+    #[serde(rename = "printed_id_taken")]
+    ReplicaIdConflict {
+        /// The service that was refused; when a node joins, an existing one.
         group: GroupKey,
-        /// The other one.
+        /// The other service.
         other: GroupKey,
-        /// The id both would print.
+        /// The id of both.
         printed: String,
     },
-    /// A secret's version may only grow.
-    #[error("secret `{name}` has version {current} already, version {asked} would be a step back")]
-    SecretStepsBack {
+    /// A secret's version may only increase.
+    #[error("secret `{name}` already has version {current}, which is newer than version {asked}")]
+    #[serde(rename = "secret_steps_back")]
+    SecretVersionRegression {
         /// The secret.
         name: SecretName,
-        /// Its version.
+        /// Its current version.
         current: u64,
-        /// The version asked for.
+        /// The requested version.
         asked: u64,
     },
     /// No secret of that name.
     #[error("there is no secret `{0}`")]
     UnknownSecret(SecretName),
-    /// A service needs it.
+    /// A service requires the secret.
     #[error("service `{}` of deployment `{}` needs secret `{name}`", .group.service, .group.deployment)]
     SecretInUse {
         /// The secret.
         name: SecretName,
-        /// Who needs it.
+        /// The service.
         group: GroupKey,
     },
-    /// It is another deployment's, or everybody's.
-    #[error("secret `{name}` is not one of deployment `{deployment}`")]
-    SecretNotYours {
+    /// The secret belongs to another deployment, or to none.
+    #[error("secret `{name}` does not belong to deployment `{deployment}`")]
+    #[serde(rename = "secret_not_yours")]
+    SecretOutOfScope {
         /// The secret.
         name: SecretName,
-        /// Who wanted it.
+        /// The deployment that was refused.
         deployment: DeploymentName,
     },
-    /// It was sealed with a key that is no longer used.
-    #[error("it was sealed with key {0}, which is no longer used")]
+    /// The secret was sealed with a retired key.
+    #[error("the secret was sealed with key {0}, which is no longer used")]
     KeyOutdated(u32),
-    /// The token lets nobody in: there is no such token, its secret part is another, or it was used.
+    /// There is no such join token, its secret part is wrong, or it was used.
     #[error("the join token is not valid")]
     JoinTokenInvalid,
-    /// The token's time is over.
+    /// The join token has expired.
     #[error("the join token has expired")]
     JoinTokenExpired,
-    /// The cluster was made before.
-    #[error("the cluster was founded before")]
-    AlreadyFounded,
-    /// No token of that id.
+    /// The cluster was bootstrapped before.
+    #[error("the cluster is already bootstrapped")]
+    #[serde(rename = "already_founded")]
+    AlreadyBootstrapped,
+    /// There is no token with that id.
     #[error("there is no token `{0}`")]
     UnknownToken(TokenId),
-    /// A token has that id already.
+    /// There already is a token with that id.
     #[error("there is a token `{0}` already")]
     DuplicateToken(TokenId),
-    /// More than the namespace has left.
+    /// The settings are not the ones that the change was computed from.
+    #[error("the settings were changed by another request in the meantime")]
+    SettingsConflict,
+    /// The command exceeds the namespace's quota.
     #[error("the {} quota of namespace `{namespace}` is {}, {} in use, and {} more would be needed",
         .dimension.as_str(), .dimension.amount(*.limit), .dimension.amount(*.current_usage),
         .dimension.amount(*.requested_delta))]
     QuotaExceeded {
         /// The namespace.
         namespace: NamespaceName,
-        /// What there is too little of.
+        /// The dimension that is exceeded.
         dimension: QuotaDimension,
-        /// The ceiling.
+        /// The limit.
         limit: u64,
-        /// Desired before.
+        /// Usage before the command.
         current_usage: u64,
-        /// Asked for on top.
+        /// The requested increase.
         requested_delta: u64,
     },
 }
@@ -172,28 +181,29 @@ impl CommandError {
             Self::NoPreviousRevision(_) => "no_previous_revision",
             Self::NoRollout(_) => "no_rollout",
             Self::DuplicateNode(_) => "duplicate_node",
-            Self::NodeIsHeardOf(_) => "node_is_heard_of",
-            Self::ScaleOfGlobal(_) => "scale_of_global",
+            Self::NodeStillAlive(_) => "node_still_alive",
+            Self::CannotScaleGlobal(_) => "cannot_scale_global",
             Self::TooManyReplicas(_) => "too_many_replicas",
             Self::LastServer(_) => "last_server",
             Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
             Self::IngressPortTaken { .. } => "ingress_port_taken",
-            Self::PrintedIdTaken { .. } => "printed_id_taken",
-            Self::SecretStepsBack { .. } => "secret_steps_back",
+            Self::ReplicaIdConflict { .. } => "replica_id_conflict",
+            Self::SecretVersionRegression { .. } => "secret_version_regression",
             Self::UnknownSecret(_) => "unknown_secret",
             Self::SecretInUse { .. } => "secret_in_use",
-            Self::SecretNotYours { .. } => "secret_not_yours",
+            Self::SecretOutOfScope { .. } => "secret_out_of_scope",
             Self::KeyOutdated(_) => "key_outdated",
             Self::JoinTokenInvalid => "join_token_invalid",
             Self::JoinTokenExpired => "join_token_expired",
-            Self::AlreadyFounded => "already_founded",
+            Self::AlreadyBootstrapped => "already_bootstrapped",
             Self::UnknownToken(_) => "unknown_token",
             Self::DuplicateToken(_) => "duplicate_token",
+            Self::SettingsConflict => "settings_conflict",
             Self::QuotaExceeded { .. } => "quota_exceeded",
         }
     }
 
-    /// The numbers behind it, by the names clients know.
+    /// The numbers of the refusal by the names in the API.
     pub fn details(&self) -> Details {
         match self {
             Self::QuotaExceeded { dimension, limit, current_usage, requested_delta, .. } => [
@@ -211,53 +221,55 @@ impl CommandError {
             | Self::NoPreviousRevision(_)
             | Self::NoRollout(_)
             | Self::DuplicateNode(_)
-            | Self::NodeIsHeardOf(_)
-            | Self::ScaleOfGlobal(_)
+            | Self::NodeStillAlive(_)
+            | Self::CannotScaleGlobal(_)
             | Self::TooManyReplicas(_)
             | Self::LastServer(_)
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
-            | Self::PrintedIdTaken { .. }
+            | Self::ReplicaIdConflict { .. }
             | Self::UnknownSecret(_)
             | Self::SecretInUse { .. }
-            | Self::SecretNotYours { .. }
+            | Self::SecretOutOfScope { .. }
             | Self::KeyOutdated(_)
             | Self::JoinTokenInvalid
             | Self::JoinTokenExpired
-            | Self::AlreadyFounded
+            | Self::AlreadyBootstrapped
             | Self::UnknownToken(_)
             | Self::DuplicateToken(_)
-            | Self::SecretStepsBack { .. } => Details::new(),
+            | Self::SettingsConflict
+            | Self::SecretVersionRegression { .. } => Details::new(),
         }
     }
 
-    /// What to do about it.
+    /// What the operator can do.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::UnknownNode(_) => "name a node that has joined",
             Self::UnknownDeployment(_) => "apply the deployment first",
             Self::UnknownService { .. } => "name a service of the deployment's current manifest",
-            Self::UnknownRevision { .. } => "name one of the last revisions",
+            Self::UnknownRevision { .. } => "name one of the kept revisions",
             Self::NoPreviousRevision(_) => "apply the manifest you want",
-            Self::NoRollout(_) => "apply a change first; one that has ended cannot be steered",
+            Self::NoRollout(_) => "apply a change first; a rollout that has ended cannot be controlled",
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
-            Self::NodeIsHeardOf(_) => "wait until the node is suspect or down; to empty one that is well, drain it",
+            Self::NodeStillAlive(_) => "wait until the node is suspect or down, or drain it",
             Self::TooManyReplicas(_) => "ask for fewer, or divide them among services",
-            Self::LastServer(_) => "let another server join first, or end the daemon and empty its folder",
-            Self::ScaleOfGlobal(_) => "a global service follows the nodes; use constraints to choose them",
+            Self::LastServer(_) => "let another server join first, or stop the daemon and empty its data directory",
+            Self::CannotScaleGlobal(_) => "a global service follows the nodes; use constraints to choose them",
             Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",
             Self::IngressPortTaken { .. } => {
                 "publish another port, or use `mode: host` to bind on the replica's node only"
             }
-            Self::PrintedIdTaken { .. } => "rename the service or the deployment",
-            Self::SecretStepsBack { .. } => "use a higher version",
+            Self::ReplicaIdConflict { .. } => "rename the service or the deployment",
+            Self::SecretVersionRegression { .. } => "use a higher version",
             Self::UnknownSecret(_) => "`longshore secret ls` lists them",
             Self::SecretInUse { .. } => "apply the deployment without it first, or remove the deployment",
-            Self::SecretNotYours { .. } => "use one of another name, or have an admin store it for this deployment",
+            Self::SecretOutOfScope { .. } => "use another name, or let an admin store the secret for this deployment",
             Self::JoinTokenInvalid | Self::JoinTokenExpired => "make a new one with `longshore cluster token`",
-            Self::AlreadyFounded => "join it instead",
+            Self::AlreadyBootstrapped => "join the cluster instead",
             Self::UnknownToken(_) => "`longshore token ls` lists them",
-            Self::DuplicateToken(_) | Self::KeyOutdated(_) => "ask once more",
+            Self::DuplicateToken(_) | Self::KeyOutdated(_) => "send the request again",
+            Self::SettingsConflict => "read the settings and send the change again",
             Self::QuotaExceeded { .. } => "raise the quota, or scale something else of the namespace down",
         }
     }

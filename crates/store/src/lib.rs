@@ -1,7 +1,7 @@
-//! The state machine: commands in, state and events out.
+//! The replicated state machine: it applies commands to the state and returns the events that describe each change.
 //!
-//! Owns: what is true of the cluster, and how one command changes it.
-//! Must not touch: clocks, threads, disk, and every decision: a plan is carried out or dropped, never improved.
+//! Owns: the cluster state, and how each command changes it.
+//! Must not touch: clocks, threads, disk, or any decision. A plan is applied or dropped, never improved.
 //! Invariant: the same commands in the same order give the same state and the same events.
 
 mod access;
@@ -9,29 +9,29 @@ mod apply;
 pub mod audit;
 mod commit;
 mod conflicts;
+mod cow_map;
 mod deployments;
 mod drains;
 mod error;
-mod finished;
-mod moves;
 mod nodes;
-mod observe;
+mod observations;
+pub mod plan_check;
 mod quota;
-pub mod recheck;
-mod replay;
+mod rebalance;
 #[cfg(feature = "replicated")]
 pub mod replicated;
 mod reschedules;
 mod rollouts;
-mod shelf;
 mod state;
+mod state_events;
 mod status;
+mod terminal;
 
 pub use access::Access;
 pub use error::CommandError;
-pub use quota::{Desired, Share};
+pub use quota::{NamespaceUsage, ResourceTotals};
 pub use state::{Deployment, Group, Revision, State};
-pub use status::{Awaited, StatusReport, is_live};
+pub use status::{AwaitedReplica, StatusReport, is_live};
 
 #[cfg(test)]
-mod stories;
+mod tests;

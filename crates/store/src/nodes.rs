@@ -1,23 +1,23 @@
-//! Nodes join, are labelled, change their mind and fall ill.
+//! Nodes: join, labels, intent and health.
 //!
-//! Owns: everything a command can change about a node, and what its loss means for the replicas on it.
-//! Invariant: intent and labels are the operator's; a node that reports itself anew cannot undo them.
+//! Owns: everything a command can change about a node, and what losing a node does to its replicas.
+//! Invariant: intent and labels belong to the operator; a node that reports itself again cannot change them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
     AfterDrain, Capacity, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time,
-    node::{Survey, UseDegraded},
+    node::{NodeFingerprint, UseDegraded},
     replica::Details,
 };
 
-use crate::{CommandError, State, conflicts, finished, replay::observed};
+use crate::{CommandError, State, conflicts, state_events::observed, terminal};
 
 impl State {
     pub(crate) fn join(&mut self, node: Node) -> Result<Vec<Event>, CommandError> {
         let node = match self.nodes.get(&node.name) {
-            // A second machine must not take over the name of one that is alive; one that is down may come back as
-            // new hardware, and then keeps what operators said of it.
+            // A second machine must not take the name of a live node. A node that is down may return on new hardware,
+            // and keeps the operator's settings.
             Some(known) if known.health != Health::Down => return Err(CommandError::DuplicateNode(node.name)),
             Some(known) => Node {
                 number: known.number,
@@ -28,7 +28,7 @@ impl State {
                 ..node
             },
             None => {
-                conflicts::node_keeps_printed_ids_apart(self, &node.name)?;
+                conflicts::check_join_keeps_replica_ids_unique(self, &node.name)?;
                 self.nodes_joined += 1;
                 self.removed.remove(&node.name);
                 Node { number: NodeNumber(self.nodes_joined), ..node }
@@ -37,13 +37,13 @@ impl State {
         let node = Arc::new(node);
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
         let mut events = vec![Event::NodeChanged(node)];
-        events.extend(self.node_came());
+        events.extend(self.request_rebalance_on_join());
         Ok(events)
     }
 
-    pub(crate) fn refresh(&mut self, name: &NodeName, survey: Survey) -> Result<Vec<Event>, CommandError> {
+    pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
         self.change_node(name, |node| {
-            let Survey { platform, capacity, drivers, engine_labels, plugins } = survey;
+            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = survey;
             let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
             node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
             (node.platform, node.drivers) = (platform, drivers);
@@ -69,10 +69,10 @@ impl State {
 
     pub(crate) fn set_intent(&mut self, name: &NodeName, intent: Intent, at: Time) -> Result<Vec<Event>, CommandError> {
         let Some(known) = self.nodes.get(name) else {
-            // Let in, and never heard of: there is nothing to it but its seat.
-            let seat_taken_back = intent == Intent::Removed && self.unseat(name);
+            // Admitted but never joined: only its membership has to be revoked.
+            let membership_revoked = intent == Intent::Removed && self.revoke_membership(name);
             let unknown = CommandError::UnknownNode(name.clone());
-            return seat_taken_back.then(|| vec![Event::AccessChanged]).ok_or(unknown);
+            return membership_revoked.then(|| vec![Event::AccessChanged]).ok_or(unknown);
         };
         match intent {
             Intent::Active | Intent::Paused => self.change_node(name, |node| {
@@ -83,7 +83,7 @@ impl State {
             Intent::Draining => self.drain(name, None, AfterDrain::Keep, at),
             Intent::Removed => {
                 let mut events = Vec::new();
-                self.forget_node(name, at, &mut events);
+                self.remove_node(name, at, &mut events);
                 Ok(events)
             }
         }
@@ -105,13 +105,13 @@ impl State {
                 node.health_since = at;
             }
             match health {
-                // Heard of again, it was not gone for good.
+                // The node is alive, so it is no longer confirmed lost.
                 Health::Ready | Health::Degraded => node.confirmed_lost = None,
                 Health::Suspect | Health::Down => {}
             }
         })?;
         if before == Some(Health::Down) && health == Health::Ready {
-            changed.extend(self.node_came());
+            changed.extend(self.request_rebalance_on_join());
         }
         if changed.is_empty() || health != Health::Down {
             return Ok(changed);
@@ -136,15 +136,15 @@ impl State {
         Ok(vec![Event::NodeChanged(Arc::clone(known))])
     }
 
-    /// What ran there is lost until the node says otherwise. Work that had ended, well or for good, stays ended:
-    /// losing its machine does not undo it. Nor is a job's that failed and is to be started again lost: nothing of it is at
-    /// work there, and whoever counts what is must be able to tell.
+    /// Marks the replicas on a node that went down as lost. Terminal replicas stay terminal. A job's failed replica
+    /// that will be restarted is not lost either: nothing of it runs there, and running replicas must be countable.
     fn lose_replicas(&mut self, node: &NodeName, at: Time) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, group) in &mut self.groups {
             for slot in group.slots.values_mut() {
                 for replica in slot.replicas.iter_mut().filter(|replica| replica.assignment.node == *node) {
-                    let over = finished::ending(&group.spec, replica).is_some() || finished::is_at_rest(replica);
+                    let over =
+                        terminal::terminal_outcome(&group.spec, replica).is_some() || terminal::is_failed_job(replica);
                     if over || replica.state == ReplicaState::Lost {
                         continue;
                     }

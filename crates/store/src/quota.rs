@@ -1,62 +1,62 @@
-//! Whether a namespace's ceiling leaves room for what a command asks.
+//! Checks at admission whether a namespace's quota allows a command.
 //!
-//! This is the answer given at the front door, before a command is recorded. [`State::apply`] itself does not ask: two
-//! doors may let one through each, and a ceiling may be lowered later, so the scheduler has the last word in any case
-//! and shows whoever came too late as waiting.
+//! The API server runs this check before it proposes a command. [`State::apply`] does not repeat it: two servers may
+//! each admit a command, and a quota may be lowered later. The scheduler enforces the quota in any case and shows the
+//! excess replicas as waiting.
 //!
-//! Owns: what is desired of a namespace, added up. Must not touch: what runs, which the scheduler counts.
-//! Invariant: a command that asks for no more than before is always admitted.
+//! Owns: the totals requested in a namespace. Must not touch: what runs, which the scheduler counts.
+//! Invariant: a command that requests no more than before is always admitted.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{
     ClusterConfig, Command, GroupKey, NamespaceName, ReplicaState, ServiceKind, ServiceSpec,
     command::{Quota, QuotaDimension},
-    replica::Wanted,
+    replica::DesiredState,
 };
 
 use crate::{CommandError, Group, State, conflicts::runs_per_node};
 
-/// Amounts in the three dimensions.
+/// Totals in the three dimensions of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Desired {
-    /// Replicas.
+pub struct ResourceTotals {
+    /// Number of replicas.
     pub replicas: u64,
-    /// Memory, overhead included.
+    /// Memory including the driver's overhead.
     pub memory_bytes: u64,
-    /// CPU requests, thousandths of a core.
+    /// CPU requests in thousandths of a core.
     pub cpu_millis: u64,
 }
 
-/// A namespace: what is asked for in it, and how much may be.
+/// What a namespace requests, and its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Deployments in it.
+pub struct NamespaceUsage {
+    /// Number of deployments.
     pub deployments: usize,
-    /// What they ask for together.
-    pub desired: Desired,
-    /// Its ceilings, where there are any.
+    /// The totals its deployments request.
+    pub desired: ResourceTotals,
+    /// Its quota, if one is set.
     pub quota: Option<Quota>,
 }
 
 impl State {
-    /// Every namespace that has a deployment or a ceiling.
-    pub fn namespaces(&self) -> BTreeMap<NamespaceName, Share> {
-        let mut shares: BTreeMap<NamespaceName, Share> = BTreeMap::new();
+    /// Every namespace that has a deployment or a quota.
+    pub fn namespaces(&self) -> BTreeMap<NamespaceName, NamespaceUsage> {
+        let mut shares: BTreeMap<NamespaceName, NamespaceUsage> = BTreeMap::new();
         for (namespace, quota) in &self.quotas {
             shares.entry(namespace.clone()).or_default().quota = Some(*quota);
         }
         for (namespace, ..) in self.deployments() {
             shares.entry(namespace.clone()).or_default().deployments += 1;
         }
-        for (key, group) in self.groups.iter().filter(|(_, group)| group.wanted == Wanted::Run) {
+        for (key, group) in self.groups.iter().filter(|(_, group)| group.desired == DesiredState::Run) {
             let count = replicas(&group.spec, group.spec.replicas, Some(group));
             shares.entry(key.namespace.clone()).or_default().desired.add(&group.spec, count, &self.config);
         }
         shares
     }
 
-    /// Refuses a command that asks for more than its namespace has left. Only manifests and counts ask for anything.
+    /// Refuses a command that requests more than its namespace's quota allows. Only `Apply` and `Scale` can be refused.
     pub fn admits(&self, command: &Command) -> Result<(), CommandError> {
         match command {
             Command::Apply { namespace, deployment, spec } => {
@@ -71,10 +71,11 @@ impl State {
                     let asked = [(group.clone(), (&*known.spec, *replicas))].into();
                     self.within_quota(&group.namespace, |other| other == group, &asked)
                 }
-                // Whoever applies it says so.
+                // `apply` refuses it as an unknown service.
                 None => Ok(()),
             },
             Command::Configure(_)
+            | Command::ChangeSettings { .. }
             | Command::Join(_)
             | Command::Label { .. }
             | Command::SetIntent { .. }
@@ -84,7 +85,7 @@ impl State {
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }
             | Command::Rollback { .. }
-            | Command::Steer { .. }
+            | Command::ControlRollout { .. }
             | Command::Restart { .. }
             | Command::PutSecret { .. }
             | Command::SetQuota { .. }
@@ -92,8 +93,8 @@ impl State {
             | Command::Refresh { .. }
             | Command::Commit(_)
             | Command::EvenOut
-            | Command::NoteExec { .. }
-            | Command::NoteBackup
+            | Command::RecordExec { .. }
+            | Command::RecordBackup
             | Command::Observe(_) => Ok(()),
         }
     }
@@ -105,9 +106,9 @@ impl State {
         asked: &BTreeMap<GroupKey, (&ServiceSpec, u32)>,
     ) -> Result<(), CommandError> {
         let Some(quota) = self.quotas.get(namespace) else { return Ok(()) };
-        let (mut before, mut after) = (Desired::default(), Desired::default());
+        let (mut before, mut after) = (ResourceTotals::default(), ResourceTotals::default());
         let known =
-            self.groups.iter().filter(|(key, group)| key.namespace == *namespace && group.wanted == Wanted::Run);
+            self.groups.iter().filter(|(key, group)| key.namespace == *namespace && group.desired == DesiredState::Run);
         for (key, group) in known {
             before.add(&group.spec, replicas(&group.spec, group.spec.replicas, Some(group)), &self.config);
             if !replaced(key) {
@@ -119,7 +120,7 @@ impl State {
         }
         match exceeded(quota, &before, &after) {
             None => Ok(()),
-            Some((dimension, limit, current_usage, requested_delta)) => {
+            Some(Excess { dimension, limit, current_usage, requested_delta }) => {
                 let namespace = namespace.clone();
                 Err(CommandError::QuotaExceeded { namespace, dimension, limit, current_usage, requested_delta })
             }
@@ -127,9 +128,9 @@ impl State {
     }
 }
 
-/// How many replicas count: those of a job that are done do not, and a global service has those it has.
+/// The replicas that count against the quota. Completed replicas of a job do not; a global service counts its slots.
 fn replicas(spec: &ServiceSpec, count: u32, group: Option<&Group>) -> u64 {
-    let slots = || group.iter().flat_map(|group| group.slots.values()).filter(|slot| slot.wanted == Wanted::Run);
+    let slots = || group.iter().flat_map(|group| group.slots.values()).filter(|slot| slot.desired == DesiredState::Run);
     let completed = |slot: &&longshore_model::Slot| {
         slot.replicas.last().is_some_and(|replica| replica.state == ReplicaState::Completed)
     };
@@ -139,7 +140,7 @@ fn replicas(spec: &ServiceSpec, count: u32, group: Option<&Group>) -> u64 {
     wanted.saturating_sub(done)
 }
 
-impl Desired {
+impl ResourceTotals {
     fn add(&mut self, spec: &ServiceSpec, replicas: u64, config: &ClusterConfig) {
         let memory = config.memory_cap_bytes(&spec.resources).saturating_add(config.overhead_bytes(spec.driver));
         self.replicas = self.replicas.saturating_add(replicas);
@@ -148,8 +149,15 @@ impl Desired {
     }
 }
 
-/// The first dimension that grows beyond its limit, with the limit, what is used, and what more is asked.
-fn exceeded(quota: &Quota, before: &Desired, after: &Desired) -> Option<(QuotaDimension, u64, u64, u64)> {
+struct Excess {
+    dimension: QuotaDimension,
+    limit: u64,
+    current_usage: u64,
+    requested_delta: u64,
+}
+
+/// The first dimension that grows beyond its limit.
+fn exceeded(quota: &Quota, before: &ResourceTotals, after: &ResourceTotals) -> Option<Excess> {
     let dimensions = [
         (QuotaDimension::Replicas, quota.replicas, before.replicas, after.replicas),
         (QuotaDimension::Memory, quota.memory_bytes, before.memory_bytes, after.memory_bytes),
@@ -157,7 +165,12 @@ fn exceeded(quota: &Quota, before: &Desired, after: &Desired) -> Option<(QuotaDi
     ];
     dimensions.into_iter().find_map(|(dimension, limit, before, after)| {
         let limit = limit?;
-        (after > limit && after > before).then(|| (dimension, limit, before, after - before))
+        (after > limit && after > before).then(|| Excess {
+            dimension,
+            limit,
+            current_usage: before,
+            requested_delta: after - before,
+        })
     })
 }
 

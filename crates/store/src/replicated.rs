@@ -1,22 +1,22 @@
-//! The state machine, replicated: a log on disk, a quorum that agrees on it, and everybody's way in.
+//! The replicated state machine: a log on disk, consensus through openraft, and the API of one member.
 //!
 //! ```text
 //!  propose ─▶ proposer ─▶ one entry, many commands ─▶ log on disk, quorum ─▶ machine ─▶ feed ─▶ watchers
-//!  read ────▶ reader ───▶ one question to a quorum, many readers ─────────────▶ │
+//!  read ────▶ reader ───▶ one barrier request to a quorum, many readers ──────▶ │
 //!  serve ◀──▶ transport ◀──▶ other members                                      └─▶ snapshots
 //! ```
 //!
-//! Owns: durability, agreement, linearizable reads, watches, the audit record and idempotency.
-//! Must not touch: what a command means, when to propose one, and how bytes travel.
-//! Invariant: what was acknowledged is on the disks of a quorum and is never undone; nothing is applied twice; no type of
-//! the consensus library is seen from outside.
+//! Owns: durability, consensus, linearizable reads, watches, the audit log and idempotency.
+//! Must not touch: what a command means, when one is proposed, and how bytes are transported.
+//! Invariant: an acknowledged command is on the disks of a quorum and is never undone; nothing is applied twice; no
+//! openraft type is visible outside.
 
 mod consensus;
+mod durable_file;
 mod encoding;
-mod leadership;
-mod machine;
+mod leader_request;
+mod leadership_monitor;
 mod member;
-mod message;
 mod plan_parts;
 mod proposal;
 mod proposer;
@@ -24,6 +24,7 @@ mod reader;
 mod record;
 mod recovery;
 mod snapshot;
+mod state_machine;
 mod transport;
 mod wal;
 mod watch;
@@ -44,56 +45,59 @@ use tokio::{
 };
 
 use self::{
-    consensus::{BarrierError, Held, LogStore, Node, NodeConfig},
-    machine::Item,
-    message::{Request, Response},
-    proposer::{Proposer, Queued},
+    consensus::{BarrierError, LogStore, RaftNode, RaftNodeConfig, StateMachineHandle},
+    leader_request::{Request, Response},
+    proposer::{Proposer, QueuedProposal},
     reader::Reader,
+    state_machine::Item,
 };
 pub use self::{
     encoding::EncodingError,
-    member::{Leadership, Member, Members, MembershipError, Part},
-    proposal::{Applied, Fate, Fingerprint, IdempotencyKey, KeyNotUsable, Novelty, Outcome, Proposal, ProposeError},
-    recovery::{Recovery, RecoveryError, peek, recover_as_single_voter, restore},
+    member::{Leadership, LeadershipRole, Member, Members, MembershipError},
+    proposal::{
+        Applied, CommitCertainty, Dedup, Fingerprint, IdempotencyKey, InvalidIdempotencyKey, Outcome, Proposal,
+        ProposeError,
+    },
+    recovery::{Recovery, RecoveryError, read_backup, recover_as_single_voter, restore},
     snapshot::SnapshotError,
-    transport::{Alone, Call, LARGEST_MESSAGE, Sent, Transport, Unreachable},
+    transport::{Call, Delivery, MAX_MESSAGE_BYTES, NoTransport, Transport, Unreachable},
     wal::WalError,
-    watch::{Change, Filter, Watched, Watcher},
+    watch::{Change, Filter, WatchEvent, Watcher},
 };
 use crate::State;
-pub use crate::recheck::DroppedItem;
+pub use crate::plan_check::DroppedItem;
 
-/// How a member runs.
+/// Configuration of a member.
 #[derive(Clone, Debug)]
 pub struct ReplicatedConfig {
-    /// Where log and snapshots are; belongs to one member for ever.
+    /// Directory of the log and the snapshots. It belongs to one member id for good.
     pub dir: PathBuf,
-    /// Which member this is.
+    /// The id of this member.
     pub id: MemberId,
-    /// Time between two signs of life of a leader.
+    /// Interval of the leader's heartbeats.
     pub heartbeat: Duration,
-    /// Silence after which another leader is elected, drawn anew each time.
+    /// A follower starts an election after a random time in this range without a heartbeat.
     pub election: Range<Duration>,
-    /// How long a proposal or a read waits for a leader and a quorum before it is refused.
-    pub patience: Duration,
-    /// A snapshot is taken after that many entries, …
+    /// How long a proposal or a read waits for a leader and a quorum before it fails.
+    pub request_timeout: Duration,
+    /// A snapshot is taken after this many entries, …
     pub snapshot_after_entries: u64,
-    /// … or after that many bytes of them.
+    /// … or after this many bytes of entries.
     pub snapshot_after_bytes: u64,
-    /// Events kept in memory for watchers that fall behind.
+    /// Weight of the events kept in memory for watchers that fall behind.
     pub watch_events: usize,
 }
 
 impl ReplicatedConfig {
-    /// The usual settings.
+    /// The default configuration.
     pub fn new(dir: impl Into<PathBuf>, id: MemberId) -> Self {
         Self {
             dir: dir.into(),
             id,
             heartbeat: Duration::from_millis(150),
             election: Duration::from_millis(500)..Duration::from_secs(1),
-            // Longer than an election, shorter than a person's.
-            patience: Duration::from_secs(3),
+            // Longer than an election, shorter than a client's timeout.
+            request_timeout: Duration::from_secs(3),
             snapshot_after_entries: 10_000,
             snapshot_after_bytes: 64 * 1024 * 1024,
             watch_events: 65_536,
@@ -109,9 +113,9 @@ pub enum OpenError {
     OtherMember {
         /// The directory.
         dir: PathBuf,
-        /// Whose it is.
+        /// The member id in the directory.
         owner: String,
-        /// Who wanted it.
+        /// The configured member id.
         asked: MemberId,
     },
     /// The directory could not be used.
@@ -119,7 +123,7 @@ pub enum OpenError {
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// The log could not be read.
@@ -128,12 +132,12 @@ pub enum OpenError {
     /// The newest snapshot could not be read.
     #[error("the snapshot could not be opened")]
     Snapshot(#[from] SnapshotError),
-    /// Log and snapshot do not meet.
+    /// Entries between the snapshot and the log are missing.
     #[error("the log in `{}` begins after entry {log_begins_after}, but the newest snapshot ends at entry {snapshot_ends_at}", .dir.display())]
     SnapshotMissing {
         /// The directory.
         dir: PathBuf,
-        /// The last entry no longer in the log.
+        /// The last entry that was purged from the log.
         log_begins_after: u64,
         /// The last entry in the snapshot.
         snapshot_ends_at: u64,
@@ -143,18 +147,18 @@ pub enum OpenError {
     NotStarted(String),
 }
 
-/// Why there is no linearizable answer.
+/// Why a linearizable read failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// Too few voters can be reached.
+    /// Too few voters are reachable.
     #[error("too few voters can be reached to be sure what is newest")]
     QuorumLost,
-    /// This member has stopped taking part.
+    /// This member's storage failed, and it has stopped.
     #[error("the log of this member failed: {0}")]
     StorageFailed(String),
-    /// This member is being closed.
+    /// This member is shutting down.
     #[error("this member is shutting down")]
-    Closing,
+    ShuttingDown,
 }
 
 impl ReadError {
@@ -163,89 +167,98 @@ impl ReadError {
         match self {
             Self::QuorumLost => "quorum_lost",
             Self::StorageFailed(_) => "storage_failed",
-            Self::Closing => "closing",
+            Self::ShuttingDown => "shutting_down",
         }
     }
 }
 
-/// A state that was read. It never changes; reading again gives a newer one.
+/// An immutable snapshot of the state; a later read returns a newer one.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The state.
     pub state: Arc<State>,
-    /// How new it is.
+    /// Whether the read was linearizable.
     pub freshness: Freshness,
 }
 
-/// How new a reading is.
+/// Whether a read is linearizable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Everything acknowledged before the read is in it.
+    /// The state includes everything acknowledged before the read.
     Linearizable,
-    /// What this member happened to know; others may know more.
+    /// The state applied on this member; others may have applied more.
     Stale,
 }
 
-/// Figures of a member.
+/// Replication metrics of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatus {
-    /// Grows with every election.
+    /// The current term.
     pub term: u64,
-    /// Last entry of its log.
+    /// Index of the last entry in its log.
     pub last_entry: u64,
-    /// Last entry applied.
+    /// Index of the last applied entry.
     pub applied_entry: u64,
-    /// Last entry in a snapshot.
+    /// Index of the last entry in a snapshot.
     pub snapshot_entry: u64,
-    /// On a leader: how many entries each member is behind.
+    /// Entries each member is behind. Only set on the leader.
     pub lag: BTreeMap<MemberId, u64>,
     /// Time spent applying entries since the member was opened.
     pub applying: Duration,
-    /// Why it stopped, if it did.
+    /// Why the member stopped, if it did.
     pub failure: Option<String>,
 }
 
-/// One member of a replicated state machine. Clones are the same member.
+/// One member of a replicated state machine. Clones refer to the same member.
 #[derive(Clone)]
 pub struct Replicated {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    node: Arc<Node>,
-    held: Arc<Held>,
+    node: Arc<RaftNode>,
+    state_machine: Arc<StateMachineHandle>,
     config: ReplicatedConfig,
-    proposals: mpsc::Sender<Queued>,
-    reads: mpsc::Sender<reader::Waiting>,
+    proposals: mpsc::Sender<QueuedProposal>,
+    reads: mpsc::Sender<reader::ReadWaiter>,
     leadership: latest::Receiver<Leadership>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Replicated {
-    /// Opens a member's directory, making it if there is none, and takes part. Existing votes, entries and snapshots
-    /// are kept as they are; a new member waits until a leader adds it, or until [`initialise`](Self::initialise).
+    /// Opens a member's directory, creating it if needed, and starts the member. Existing votes, entries and snapshots
+    /// are kept. A new member waits until a leader adds it, or for [`initialise`](Self::initialise).
     pub async fn open(config: ReplicatedConfig, transport: Arc<dyn Transport>) -> Result<Self, OpenError> {
         claim(&config.dir, config.id)?;
-        let (log, held) = open_storage(&config).await?;
-        let held = Arc::new(held);
+        let (log, state_machine) = open_storage(&config).await?;
+        let state_machine = Arc::new(state_machine);
         let snapshots = config.dir.join("snapshots");
-        let node_config = NodeConfig {
+        let node_config = RaftNodeConfig {
             id: config.id,
             heartbeat: config.heartbeat,
             election: config.election.clone(),
             snapshots: &snapshots,
         };
-        let node = Node::start(node_config, log, Arc::clone(&held), transport).await.map_err(OpenError::NotStarted)?;
-        Ok(Self::run(Arc::new(node), held, config))
+        let node = RaftNode::start(node_config, log, Arc::clone(&state_machine), transport)
+            .await
+            .map_err(OpenError::NotStarted)?;
+        Ok(Self::run(Arc::new(node), state_machine, config))
     }
 
-    fn run(node: Arc<Node>, held: Arc<Held>, config: ReplicatedConfig) -> Self {
-        let (proposals, queue) = mpsc::channel(proposer::QUEUE);
-        let proposer = Proposer::new(Arc::clone(&node), Arc::clone(&held), queue, config.patience, config.election.end);
-        let (reads, queue) = mpsc::channel(reader::QUEUE);
-        let reader = Reader { node: Arc::clone(&node), queue, patience: config.patience };
-        let (published, leadership) = latest::channel(Leadership { term: 0, leader: None, part: Part::Following });
-        let keeper = leadership::Keeper {
+    fn run(node: Arc<RaftNode>, state_machine: Arc<StateMachineHandle>, config: ReplicatedConfig) -> Self {
+        let (proposals, queue) = mpsc::channel(proposer::QUEUE_CAPACITY);
+        let proposer = Proposer::new(
+            Arc::clone(&node),
+            Arc::clone(&state_machine),
+            queue,
+            config.request_timeout,
+            config.election.end,
+        );
+        let (reads, queue) = mpsc::channel(reader::QUEUE_CAPACITY);
+        let reader = Reader { node: Arc::clone(&node), queue, timeout: config.request_timeout };
+        let (published, leadership) =
+            latest::channel(Leadership { term: 0, leader: None, role: LeadershipRole::Following });
+        let keeper = leadership_monitor::LeadershipMonitor {
             node: Arc::clone(&node),
             published,
             config: config.clone(),
@@ -256,23 +269,24 @@ impl Replicated {
             tokio::spawn(proposer.run()),
             tokio::spawn(reader.run()),
             tokio::spawn(keeper.run()),
-            tokio::spawn(Arc::clone(&held.feed).herald()),
+            tokio::spawn(Arc::clone(&state_machine.feed).notify_watchers()),
         ];
         let tasks = Mutex::new(tasks);
-        Self { inner: Arc::new(Inner { node, held, config, proposals, reads, leadership, tasks }) }
+        Self { inner: Arc::new(Inner { node, state_machine, config, proposals, reads, leadership, tasks }) }
     }
 
-    /// Makes this member, and it alone, the first voter of a new cluster.
+    /// Makes this member the only voter of a new cluster.
     pub async fn initialise(&self, me: Member) -> Result<(), MembershipError> {
         self.inner.node.initialise(me).await
     }
 
-    /// Adds a member that receives everything and votes on nothing. Only on the leader.
+    /// Adds a member that replicates the log without voting. Only on the leader.
     pub async fn add_learner(&self, member: Member) -> Result<(), MembershipError> {
-        self.inner.node.add_learner(member, self.inner.config.patience).await
+        self.inner.node.add_learner(member, self.inner.config.request_timeout).await
     }
 
-    /// Sets who votes: one more or one fewer than now, all of them learners before. Only on the leader.
+    /// Sets the voters, which may differ from the current ones by one; a new voter must be a learner. Only on the
+    /// leader.
     pub async fn set_voters(&self, voters: BTreeSet<MemberId>) -> Result<(), MembershipError> {
         let now = self.members();
         if voters.is_empty() {
@@ -289,18 +303,18 @@ impl Replicated {
             return Ok(());
         }
         let voters = voters.into_iter().map(|voter| voter.0).collect();
-        self.inner.node.set_voters(voters, self.inner.config.patience).await
+        self.inner.node.set_voters(voters, self.inner.config.request_timeout).await
     }
 
-    /// A member is reached elsewhere from now on. Only on the leader, which must be able to reach it there.
+    /// Changes the address of a member. Only on the leader, which must be able to reach the new address.
     pub async fn relocate(&self, member: Member) -> Result<(), MembershipError> {
         if !self.members().members.contains_key(&member.id) {
             return Err(MembershipError::UnknownMember(member.id));
         }
-        self.inner.node.relocate(member, self.inner.config.patience).await
+        self.inner.node.relocate(member, self.inner.config.request_timeout).await
     }
 
-    /// Removes a member that does not vote. Only on the leader.
+    /// Removes a learner. Only on the leader.
     pub async fn remove_member(&self, member: MemberId) -> Result<(), MembershipError> {
         let now = self.members();
         if now.voters.contains(&member) {
@@ -309,105 +323,98 @@ impl Replicated {
         if !now.members.contains_key(&member) {
             return Err(MembershipError::UnknownMember(member));
         }
-        self.inner.node.remove_learner(member, self.inner.config.patience).await
+        self.inner.node.remove_learner(member, self.inner.config.request_timeout).await
     }
 
-    /// Everybody, as far as this member knows.
+    /// All members known to this one.
     pub fn members(&self) -> Members {
         self.inner.node.members()
     }
 
-    /// Proposes one command, on any member, and waits until it is decided and applied where it was decided.
+    /// Proposes one command, on any member, and waits until it is committed and applied on the leader.
     pub async fn propose(&self, proposal: Proposal) -> Result<Applied, ProposeError> {
-        self.enqueue(proposal).await?.await.unwrap_or(Err(ProposeError::Closing))
+        self.enqueue(proposal).await?.await.unwrap_or(Err(ProposeError::ShuttingDown))
     }
 
-    /// Proposes many commands at once; each is decided on its own, in this order, and has its own answer.
+    /// Proposes many commands at once. Each is committed on its own, in this order, and has its own answer.
     pub async fn propose_all(&self, proposals: Vec<Proposal>) -> Vec<Result<Applied, ProposeError>> {
         let mut waiting = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             waiting.push(self.enqueue(proposal).await);
         }
-        let mut answers = Vec::with_capacity(waiting.len());
-        for waiting in waiting {
-            answers.push(match waiting {
-                Ok(answer) => answer.await.unwrap_or(Err(ProposeError::Closing)),
-                Err(error) => Err(error),
-            });
-        }
-        answers
+        answers(waiting).await
     }
 
     async fn enqueue(
         &self,
         proposal: Proposal,
     ) -> Result<oneshot::Receiver<Result<Applied, ProposeError>>, ProposeError> {
-        let (queued, answer) = Queued::new(proposal, self.inner.config.patience)?;
-        match self.inner.proposals.send_timeout(queued, self.inner.config.patience).await {
+        let (queued, answer) = QueuedProposal::new(proposal, self.inner.config.request_timeout)?;
+        match self.inner.proposals.send_timeout(queued, self.inner.config.request_timeout).await {
             Ok(()) => Ok(answer),
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => Err(ProposeError::Overloaded),
-            Err(mpsc::error::SendTimeoutError::Closed(_)) => Err(ProposeError::Closing),
+            Err(mpsc::error::SendTimeoutError::Closed(_)) => Err(ProposeError::ShuttingDown),
         }
     }
 
-    /// Reads a state that holds everything acknowledged before this call, on any member.
+    /// Returns a state that includes everything acknowledged before this call, on any member.
     pub async fn read(&self) -> Result<Reading, ReadError> {
         let (waiting, done) = oneshot::channel();
-        self.inner.reads.send(waiting).await.map_err(|_| ReadError::Closing)?;
-        done.await.unwrap_or(Err(ReadError::Closing))?;
-        Ok(Reading { state: self.inner.held.state(), freshness: Freshness::Linearizable })
+        self.inner.reads.send(waiting).await.map_err(|_| ReadError::ShuttingDown)?;
+        done.await.unwrap_or(Err(ReadError::ShuttingDown))?;
+        Ok(Reading { state: self.inner.state_machine.state(), freshness: Freshness::Linearizable })
     }
 
-    /// Reads what this member knows now, which others may already know to be outdated.
+    /// Returns the state applied on this member, which may be stale.
     pub fn read_local(&self) -> Reading {
-        Reading { state: self.inner.held.state(), freshness: Freshness::Stale }
+        Reading { state: self.inner.state_machine.state(), freshness: Freshness::Stale }
     }
 
-    /// Who leads, now and whenever it changes.
+    /// The current leadership and its changes.
     pub fn leadership(&self) -> latest::Receiver<Leadership> {
         self.inner.leadership.clone()
     }
 
-    /// Follows the changes after a state this caller has read. Costs this member nothing while nobody asks.
+    /// Watches the changes after a state that the caller has read. An idle watcher costs this member nothing.
     pub fn watch(&self, after: StateIndex, filter: Filter) -> Watcher {
-        self.inner.held.feed.watcher(after, filter)
+        self.inner.state_machine.feed.watcher(after, filter)
     }
 
-    /// The last changes, oldest first: as many as this member keeps for watchers, since it was started.
+    /// The recent changes kept for watchers since this member started, oldest first.
     pub fn last_changes(&self) -> Vec<Arc<Change>> {
-        self.inner.held.feed.kept()
+        self.inner.state_machine.feed.kept()
     }
 
-    /// Records of who did what after a number, oldest first; what this member knows of them.
+    /// Audit records after a number, oldest first, as applied on this member.
     pub fn audit(&self, after: u64, most: usize) -> Vec<Arc<AuditEvent>> {
-        self.inner.held.look(|machine| machine.audit_after(after, most))
+        self.inner.state_machine.with_machine(|machine| machine.audit_after(after, most))
     }
 
-    /// The newest records, oldest first.
+    /// The newest audit records, oldest first.
     pub fn newest_audit(&self, most: usize) -> Vec<Arc<AuditEvent>> {
-        self.inner.held.look(|machine| machine.newest_audit(most))
+        self.inner.state_machine.with_machine(|machine| machine.newest_audit(most))
     }
 
-    /// Whether a request under this key has its answer, as far as this member has applied.
+    /// Whether this member has applied a request with this key.
     pub fn has_answered(&self, key: &IdempotencyKey) -> bool {
-        self.inner.held.look(|machine| machine.has_answered(key))
+        self.inner.state_machine.with_machine(|machine| machine.has_answered(key))
     }
 
-    /// Figures of this member.
+    /// Replication metrics of this member.
     pub fn status(&self) -> ReplicationStatus {
-        ReplicationStatus { applying: self.inner.held.applying(), ..self.inner.node.status() }
+        ReplicationStatus { applying: self.inner.state_machine.applying(), ..self.inner.node.status() }
     }
 
-    /// Answers a message that another member's transport brought here.
+    /// Handles a message from another member and returns the encoded response.
     pub async fn serve(&self, message: &[u8]) -> Vec<u8> {
         self.inner.node.serve(message, |request| self.lead(request)).await
     }
 
     async fn lead(&self, request: Request) -> Response {
         match request {
-            Request::Barrier => match self.inner.node.barrier(self.inner.config.patience).await {
+            Request::Barrier => match self.inner.node.barrier(self.inner.config.request_timeout).await {
                 Ok(index) => Response::Barrier(index),
-                Err(BarrierError::NotLeading) => Response::NotLeading(self.inner.node.standing().leader),
+                Err(BarrierError::NotLeading) => Response::NotLeading(self.inner.node.raft_status().leader),
                 Err(BarrierError::NoQuorum | BarrierError::Stopped(_)) => Response::NoQuorum,
             },
             Request::Propose(items) => self.lead_proposals(&items).await,
@@ -415,10 +422,10 @@ impl Replicated {
     }
 
     async fn lead_proposals(&self, items: &[record::Payload]) -> Response {
-        let standing = self.inner.node.standing();
-        // Handing it on once more could go round in circles while members disagree about who leads.
-        if !matches!(standing.leads, consensus::Leads::Yes { .. }) {
-            return Response::NotLeading(standing.leader);
+        let status = self.inner.node.raft_status();
+        // Not forwarded again: that could loop while members disagree about the leader.
+        if !matches!(status.role, consensus::RaftRole::Leader { .. }) {
+            return Response::NotLeading(status.leader);
         }
         let mut waiting = Vec::with_capacity(items.len());
         for item in items {
@@ -427,68 +434,75 @@ impl Replicated {
                 Err(error) => Err(ProposeError::StorageFailed(error.to_string())),
             });
         }
-        let mut answers = Vec::with_capacity(waiting.len());
-        for waiting in waiting {
-            answers.push(match waiting {
-                Ok(answer) => answer.await.unwrap_or(Err(ProposeError::Closing)),
-                Err(error) => Err(error),
-            });
-        }
-        Response::Answers(answers)
+        Response::Answers(answers(waiting).await)
     }
 
-    /// Everything replicated, as of a linearizable read, in bytes that [`restore`] takes.
+    /// A snapshot of everything replicated, as of a linearizable read, in bytes that [`restore`] accepts.
     pub async fn backup(&self) -> Result<Vec<u8>, BackupError> {
         self.read().await?;
-        let (head, machine) = self.inner.held.copy();
+        let (head, machine) = self.inner.state_machine.copy();
         let packed = tokio::task::spawn_blocking(move || snapshot::to_bytes(&head, &machine)).await;
         Ok(packed.map_err(|error| BackupError::Interrupted(error.to_string()))??)
     }
 
-    /// Stops taking part and waits until the log is closed. Watchers are sent away.
+    /// Stops the member, waits until its log is closed, and closes its watchers.
     pub async fn close(&self) {
-        self.inner.held.stop_waiting();
+        self.inner.state_machine.stop_waiting();
         self.inner.node.stop().await;
         let tasks = std::mem::take(&mut *self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         for task in tasks {
             task.abort();
-            // An aborted task ends with an error that says so.
+            // An aborted task ends with an error by design.
             let _ = task.await;
         }
-        self.inner.held.feed.close();
+        self.inner.state_machine.feed.close();
     }
 }
 
-/// Why there is no backup.
+/// Waits for the answers to queued proposals, in order.
+async fn answers(
+    queued: Vec<Result<oneshot::Receiver<Result<Applied, ProposeError>>, ProposeError>>,
+) -> Vec<Result<Applied, ProposeError>> {
+    let mut answers = Vec::with_capacity(queued.len());
+    for queued in queued {
+        answers.push(match queued {
+            Ok(answer) => answer.await.unwrap_or(Err(ProposeError::ShuttingDown)),
+            Err(error) => Err(error),
+        });
+    }
+    answers
+}
+
+/// Why a backup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The newest state could not be read.
     #[error("the newest state could not be read")]
     Read(#[from] ReadError),
-    /// It could not be packed.
-    #[error("the state could not be packed")]
+    /// The snapshot could not be encoded.
+    #[error("the state could not be encoded")]
     Pack(#[from] SnapshotError),
-    /// The work was interrupted.
+    /// The task was interrupted.
     #[error("the backup was interrupted: {0}")]
     Interrupted(String),
 }
 
-async fn open_storage(config: &ReplicatedConfig) -> Result<(LogStore, Held), OpenError> {
+async fn open_storage(config: &ReplicatedConfig) -> Result<(LogStore, StateMachineHandle), OpenError> {
     let (dir, most_events) = (config.dir.clone(), config.watch_events);
     let opened = tokio::task::spawn_blocking(move || {
-        let held = Held::open(dir.join("snapshots"), most_events)?;
+        let state_machine = StateMachineHandle::open(dir.join("snapshots"), most_events)?;
         let log = LogStore::open(&dir.join("log"))?;
-        let snapshot_ends_at = held.applied().map_or(0, |at| at.index);
+        let snapshot_ends_at = state_machine.applied().map_or(0, |at| at.index);
         let log_begins_after = log.purged().map_or(0, |at| at.index);
         if log_begins_after > snapshot_ends_at {
             return Err(OpenError::SnapshotMissing { dir, log_begins_after, snapshot_ends_at });
         }
-        Ok((log, held))
+        Ok((log, state_machine))
     });
     opened.await.map_err(|error| OpenError::NotStarted(error.to_string()))?
 }
 
-/// Writes the member's id into its directory, or compares it with the one there.
+/// Writes the member's id into its directory, or compares it with the one found there.
 fn claim(dir: &Path, id: MemberId) -> Result<(), OpenError> {
     let failed = |source| OpenError::Directory { dir: dir.to_owned(), source };
     fs::create_dir_all(dir).map_err(failed)?;
@@ -500,12 +514,7 @@ fn claim(dir: &Path, id: MemberId) -> Result<(), OpenError> {
             Err(OpenError::OtherMember { dir: dir.to_owned(), owner, asked: id })
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let partial = dir.join("member.tmp");
-            fs::write(&partial, id.to_string())
-                .and_then(|()| fs::File::open(&partial)?.sync_all())
-                .and_then(|()| fs::rename(&partial, &path))
-                .and_then(|()| fs::File::open(dir)?.sync_all())
-                .map_err(failed)
+            durable_file::replace(&path, id.to_string().as_bytes()).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }

@@ -1,19 +1,19 @@
-//! Moves of slots that used up their restarts.
+//! Reschedules of slots whose restarts are exhausted.
 //!
-//! Owns: the record of those moves, from which the scheduler works out the next pause and whether there is one.
-//! Must not touch: whether and when a slot moves.
-//! Invariant: the record holds no more moves than can still count.
+//! Owns: their record, from which the scheduler computes the next delay and whether another attempt is allowed.
+//! Must not touch: whether and when a slot is rescheduled.
+//! Invariant: the record holds no more attempts than can still count.
 
 use std::time::Duration;
 
 use longshore_model::{
     Event, Generation, GroupKey, SlotKey, Time,
-    replica::{Rescheduled, Wanted},
+    replica::{DesiredState, Rescheduled},
 };
 
 use crate::{State, commit::stop_replica, state::Group};
 
-/// Moves kept where their number is not limited: pauses grow from the last two.
+/// Attempts kept when their number is unlimited. Delays grow from the last two.
 const KEPT_WITHOUT_LIMIT: usize = 5;
 
 impl State {
@@ -22,15 +22,17 @@ impl State {
         key: &GroupKey,
         slot_key: &SlotKey,
         generation: Generation,
-        (at, delay): (Time, Duration),
+        at: Time,
+        delay: Duration,
         events: &mut Vec<Event>,
     ) {
         let Some(group) = self.groups.get_mut(key) else {
             return;
         };
-        // Not the newest there ever was: one that came back from a lost node may have outlived its replacement.
+        // The newest running generation, not the slot's newest: one that came back from a lost node may outlive its
+        // replacement.
         let slot = group.slots.get_mut(slot_key);
-        let current = slot.and_then(|slot| slot.replicas.iter_mut().rev().find(|it| it.wanted == Wanted::Run));
+        let current = slot.and_then(|slot| slot.replicas.iter_mut().rev().find(|it| it.desired == DesiredState::Run));
         let (Some(replica), Some(policy)) =
             (current.filter(|replica| replica.generation == generation), &group.spec.reschedule)
         else {
@@ -48,8 +50,8 @@ impl State {
     }
 }
 
-/// Another chance begins with an empty record.
-pub(crate) fn forgive(key: &GroupKey, group: &mut Group, events: &mut Vec<Event>) {
+/// Clears the record, so that the attempts are counted from zero.
+pub(crate) fn clear(key: &GroupKey, group: &mut Group, events: &mut Vec<Event>) {
     for (slot, _) in std::mem::take(&mut group.reschedules) {
         events.push(Event::Rescheduled { group: key.clone(), slot, moves: Vec::new() });
     }

@@ -1,9 +1,9 @@
-//! What is true of the cluster.
+//! The cluster state and read access to it.
 //!
-//! Owns: the shape of the state and reading it.
-//! Must not touch: changing it; each kind of command has a file of its own for that.
-//! Invariant: every map is ordered, so that walking the state is the same everywhere. The large ones are shared by copies
-//! of the state, so that readers and snapshots hold up nobody.
+//! Owns: the types of the state and its getters.
+//! Must not touch: changes. Each kind of command has its own file for that.
+//! Invariant: every map is ordered, so iteration order is the same on every member. Clones of the state share the large
+//! maps, so readers and snapshots do not block `apply`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,67 +17,69 @@ use longshore_model::{
     ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
     Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
     command::Quota,
-    rebalance::{EveningOut, Move},
-    replica::{Collected, Replica, Rescheduled, Wanted},
-    rollout::Rolling,
+    rebalance::{Move, SpreadRebalance},
+    replica::{Collected, DesiredState, Replica, Rescheduled},
+    rollout::RolloutPosition,
     volume::Volume,
 };
 
-use crate::{access::Access, shelf::Shelf};
+use crate::{access::Access, cow_map::CowMap};
 
-/// Manifests kept per deployment: enough to go back over a bad day, few enough to never matter in a snapshot.
+/// Revisions kept per deployment: enough for several rollbacks, few enough not to matter in a snapshot.
 pub(crate) const REVISIONS_KEPT: usize = 10;
 
-/// Everything the cluster has agreed on.
+/// The replicated cluster state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
     pub(crate) index: StateIndex,
     pub(crate) config: ClusterConfig,
     pub(crate) nodes: BTreeMap<NodeName, Arc<Node>>,
-    /// Nodes that have left, as they were when they did.
+    /// Removed nodes, as they were when they were removed.
     pub(crate) removed: BTreeMap<NodeName, Arc<Node>>,
     pub(crate) evacuation: Evacuation,
-    /// Nodes ever joined; the next one gets the number after it. Never goes back, as numbers pick address ranges.
+    /// Number of nodes that ever joined. A new node gets the next number. It never decreases, because a node's number
+    /// selects its address range.
     pub(crate) nodes_joined: u32,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
-    pub(crate) volumes: Shelf<VolumeKey, Volume>,
-    pub(crate) deployments: Shelf<(NamespaceName, DeploymentName), Deployment>,
-    pub(crate) groups: Shelf<GroupKey, Group>,
-    /// Addresses given back, oldest first, with the node they belong to.
+    pub(crate) volumes: CowMap<VolumeKey, Volume>,
+    pub(crate) deployments: CowMap<(NamespaceName, DeploymentName), Deployment>,
+    pub(crate) groups: CowMap<GroupKey, Group>,
+    /// Released addresses in cooldown, oldest first, each with the node whose range it belongs to.
     pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
-    /// The last move to each node that evened the load.
+    /// The latest rebalancing move to each node.
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
-    /// Who belongs to the cluster and who may ask.
+    /// Node memberships, tokens and sealed secrets.
     pub(crate) access: Arc<Access>,
 }
 
-/// A deployment and its manifests.
+/// A deployment and its revisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The last manifests, oldest first.
+    /// The last revisions, oldest first.
     pub revisions: VecDeque<Revision>,
-    /// The one in force.
+    /// The revision in force.
     pub in_force: RevisionNumber,
-    /// The one a rollback goes to.
+    /// The revision a rollback without a number goes to.
     pub previous: Option<RevisionNumber>,
-    /// The change under way, or the last one that ended.
+    /// The rollout under way, or the last one that ended.
     pub rollout: Option<Arc<Rollout>>,
-    /// Whether it was removed and only lingers until its replicas have stopped.
-    pub wanted: Wanted,
-    /// Counters of services that left the manifest, so that an index is not used twice when one comes back.
+    /// `Stop` once the deployment was removed. It is dropped when its last group is gone.
+    #[serde(rename = "wanted")]
+    pub desired: DesiredState,
+    /// Next slot index of each service that left the manifest, so that no index is reused when the service returns.
     #[serde(default)]
     pub(crate) retired_counters: BTreeMap<ServiceName, SlotIndex>,
 }
 
 impl Deployment {
-    /// The manifest in force.
+    /// The revision in force.
     pub fn current(&self) -> &Revision {
-        self.revision(self.in_force).expect("the manifest in force is kept")
+        self.revision(self.in_force).expect("the revision in force is never trimmed")
     }
 
-    /// A manifest that is kept.
+    /// A kept revision by its number.
     pub fn revision(&self, number: RevisionNumber) -> Option<&Revision> {
         self.revisions.iter().find(|kept| kept.number == number)
     }
@@ -86,43 +88,45 @@ impl Deployment {
 /// One accepted manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
-    /// Its number.
+    /// Its number, counted per deployment from 1.
     pub number: RevisionNumber,
-    /// The manifest.
+    /// The manifest, resolved.
     pub spec: DeploymentSpec,
 }
 
-/// A service that is wanted, or whose slots have not all gone.
+/// A service of a manifest, or one that was removed and still has slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its spec in force.
+    /// The spec in force.
     pub spec: Arc<ServiceSpec>,
-    /// The revision the spec belongs to.
+    /// The revision that the spec belongs to.
     pub revision: RevisionNumber,
-    /// Next index of its counter.
+    /// The index the next new slot gets.
     pub next_index: SlotIndex,
-    /// Its slots.
+    /// Its slots by key.
     pub slots: BTreeMap<SlotKey, Slot>,
-    /// Whether it is still in the manifest.
-    pub wanted: Wanted,
-    /// Moves of its slots after used-up restarts.
+    /// `Stop` once the service is no longer in the manifest.
+    #[serde(rename = "wanted")]
+    pub desired: DesiredState,
+    /// Reschedules of each slot after its restarts were exhausted.
     pub(crate) reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
-    /// Replicas of a job that are done and no longer kept.
+    /// Finished replicas of a job that were garbage-collected.
     pub collected: Collected,
-    /// How often it was restarted on purpose.
+    /// How often an operator restarted the service.
     pub restart_epoch: u32,
-    /// How it stands in the rollout of its deployment.
-    pub rolling: Rolling,
-    /// When it failed of late, by node; what is older than the cluster's window is forgotten.
+    /// Its position in the deployment's rollout.
+    #[serde(rename = "rolling")]
+    pub rollout_position: RolloutPosition,
+    /// Recent failures by node. Those older than the cluster's failure window are dropped.
     #[serde(default)]
     pub(crate) failures: BTreeMap<NodeName, Vec<Time>>,
-    /// Whether its spread is to be evened out.
-    #[serde(default)]
-    pub evening_out: EveningOut,
+    /// Whether a spread rebalance was requested.
+    #[serde(default, rename = "evening_out")]
+    pub spread_rebalance: SpreadRebalance,
 }
 
 impl State {
-    /// How many commands have changed it.
+    /// The number of commands that have changed the state.
     pub fn index(&self) -> StateIndex {
         self.index
     }
@@ -132,12 +136,12 @@ impl State {
         &self.config
     }
 
-    /// Who belongs to the cluster and who may ask.
+    /// Node memberships, tokens and sealed secrets.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The version a secret has, if there is one.
+    /// The current version of a secret, or `None` if there is no such secret.
     pub fn secret_version(&self, namespace: &NamespaceName, name: &SecretName) -> Option<u64> {
         self.secrets.get(&(namespace.clone(), name.clone())).copied()
     }
@@ -182,14 +186,14 @@ impl State {
         self.volumes.get(key)
     }
 
-    /// Every generation not yet observed stopped, with its place.
+    /// Every generation that was not yet observed stopped, with its group and slot.
     pub fn replicas(&self) -> impl Iterator<Item = (&GroupKey, &Slot, &Replica)> {
         self.groups.iter().flat_map(|(key, group)| {
             group.slots.values().flat_map(move |slot| slot.replicas.iter().map(move |replica| (key, slot, replica)))
         })
     }
 
-    /// Groups of one deployment.
+    /// The groups of one deployment.
     pub fn groups_of<'a>(
         &'a self,
         namespace: &'a NamespaceName,

@@ -1,86 +1,86 @@
-//! How a deployment does, in one word and with the reasons.
+//! The status of a deployment and the reasons for it.
 //!
-//! Owns: which mixture of replica states makes which deployment state.
-//! Must not touch: why a replica is where it is; the reasons are only collected here.
-//! Invariant: `active` is said only when every slot is seen running and none lingers.
+//! Owns: which combination of replica states gives which deployment status.
+//! Must not touch: why a replica is in its state; the reasons are only collected here.
+//! Invariant: `active` means that every slot is running and no replica is stopping.
 
 use std::collections::BTreeSet;
 
 use longshore_model::{
     DeploymentName, DeploymentStatus, GroupKey, NamespaceName, ReplicaState, RolloutState, RuntimeCode, ServiceSpec,
     Slot, SlotKey,
-    replica::{Replica, Wanted},
+    replica::{DesiredState, Replica},
     rollout::StepOutcome,
 };
 
 use crate::{
     State,
     conflicts::runs_per_node,
-    finished,
     state::{Deployment, Group},
+    terminal,
 };
 
-/// A deployment's state and what makes it so.
+/// A deployment's status and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusReport {
-    /// The word.
+    /// The status.
     pub status: DeploymentStatus,
-    /// Codes, or states where there is no code, that keep it from being active; each once, in order.
+    /// The codes, or states of replicas without a code, that keep it from being active, deduplicated and sorted.
     pub reasons: Vec<&'static str>,
 }
 
-/// A replica whose step a rollout waits for, and what it does: its code, or its state where it has none.
+/// The replica whose step a rollout waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedReplica {
     /// Its service.
     pub group: GroupKey,
-    /// Which.
+    /// Its slot.
     pub slot: SlotKey,
-    /// The word.
+    /// Its code, or its state if it has no code.
     pub code: &'static str,
 }
 
-/// Whether a generation can be counted on.
+/// Whether a generation should run and is in a live state.
 pub fn is_live(replica: &Replica) -> bool {
-    replica.wanted.is_live(replica.state)
+    replica.desired.is_live(replica.state)
 }
 
 impl State {
-    /// How a deployment does; `None` where there is none.
+    /// The status of a deployment, or `None` if there is no such deployment.
     pub fn status(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<StatusReport> {
         let deployment = self.deployment(namespace, name)?;
-        let mut tally = Tally::default();
+        let mut counts = StatusCounts::default();
         for (_, group) in self.groups_of(namespace, name) {
-            tally.count_group(group);
+            counts.count_group(group);
         }
-        tally.count_rollout(deployment);
-        if deployment.wanted == Wanted::Stop {
+        counts.count_rollout(deployment);
+        if deployment.desired == DesiredState::Stop {
             return Some(StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["removing"] });
         }
-        Some(StatusReport { status: tally.status(), reasons: tally.reasons.into_iter().collect() })
+        Some(StatusReport { status: counts.status(), reasons: counts.reasons.into_iter().collect() })
     }
 }
 
 impl State {
-    /// The replica that the rollout under way waits for: the first whose step has begun and not ended, and of those one that does
-    /// not run before one that is only watched. `None` where no step has begun: the next may have no room, which is not the
-    /// state's to know.
-    pub fn rollout_waits_for(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<Awaited> {
+    /// The replica that the live rollout waits for: the first whose step is under way, preferring one that is not
+    /// running yet. `None` if no step is under way; the next step may then lack capacity, which only the scheduler
+    /// knows.
+    pub fn rollout_waits_for(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<AwaitedReplica> {
         let rollout = self.deployment(namespace, name)?.rollout.as_ref().filter(|rollout| rollout.is_live())?;
         let under_way = |slot: &&Slot| {
             let step = slot.step.filter(|step| step.rollout == rollout.number);
-            slot.wanted == Wanted::Run && step.is_some_and(|step| step.outcome == StepOutcome::UnderWay)
+            slot.desired == DesiredState::Run && step.is_some_and(|step| step.outcome == StepOutcome::UnderWay)
         };
         let running = ReplicaState::Running.as_str();
-        let slots = self.groups_of(namespace, name).filter(|(_, group)| group.wanted == Wanted::Run);
+        let slots = self.groups_of(namespace, name).filter(|(_, group)| group.desired == DesiredState::Run);
         let slots = slots.flat_map(|(key, group)| group.slots.values().filter(under_way).map(move |slot| (key, slot)));
-        let (key, slot) = slots.min_by_key(|(_, slot)| does(slot) == running)?;
-        Some(Awaited { group: key.clone(), slot: slot.key.clone(), code: does(slot) })
+        let (key, slot) = slots.min_by_key(|(_, slot)| slot_code(slot) == running)?;
+        Some(AwaitedReplica { group: key.clone(), slot: slot.key.clone(), code: slot_code(slot) })
     }
 }
 
-/// What a slot does, by its last word.
-fn does(slot: &Slot) -> &'static str {
+/// The code or state of a slot's newest live generation, else the reason why the slot waits.
+fn slot_code(slot: &Slot) -> &'static str {
     let last = slot.replicas.iter().max_by_key(|replica| (is_live(replica), replica.generation));
     match (last, slot.waiting) {
         (Some(replica), _) if is_live(replica) => replica.code.map_or(replica.state.as_str(), RuntimeCode::code),
@@ -90,14 +90,14 @@ fn does(slot: &Slot) -> &'static str {
     }
 }
 
-/// Told to stop and about to. What is lost with its node is waited for by nobody: it may never be heard of again.
-fn lingers(replica: &Replica) -> bool {
-    replica.wanted == Wanted::Stop && replica.state != ReplicaState::Lost
+/// Whether a replica is being stopped. A lost one does not count: its node may never report again.
+fn is_stopping(replica: &Replica) -> bool {
+    replica.desired == DesiredState::Stop && replica.state != ReplicaState::Lost
 }
 
-/// Slots of a deployment by what they do.
+/// Slots of a deployment by state.
 #[derive(Default)]
-struct Tally {
+struct StatusCounts {
     running: usize,
     starting: usize,
     unplaced: usize,
@@ -110,8 +110,8 @@ struct Tally {
     reasons: BTreeSet<&'static str>,
 }
 
-impl Tally {
-    /// A change that has not ended keeps a deployment from being converged, whatever its replicas do.
+impl StatusCounts {
+    /// A rollout that has not ended keeps its deployment from being active.
     fn count_rollout(&mut self, deployment: &Deployment) {
         let state = deployment.rollout.as_ref().map(|rollout| rollout.state);
         let reason = match state {
@@ -126,14 +126,14 @@ impl Tally {
     }
 
     fn count_group(&mut self, group: &Group) {
-        let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.wanted == Wanted::Run).collect();
-        let closing = group.slots.values().filter(|slot| slot.wanted == Wanted::Stop);
-        self.lingering += closing.filter(|slot| slot.replicas.iter().any(lingers)).count();
-        if group.wanted == Wanted::Run && !runs_per_node(&group.spec) {
+        let open: Vec<&Slot> = group.slots.values().filter(|slot| slot.desired == DesiredState::Run).collect();
+        let closing = group.slots.values().filter(|slot| slot.desired == DesiredState::Stop);
+        self.lingering += closing.filter(|slot| slot.replicas.iter().any(is_stopping)).count();
+        if group.desired == DesiredState::Run && !runs_per_node(&group.spec) {
             let done = group.collected.total();
             self.undecided += open.len().abs_diff(group.spec.replicas.saturating_sub(done) as usize);
         }
-        if group.wanted == Wanted::Run {
+        if group.desired == DesiredState::Run {
             self.completed += group.collected.completed as usize;
             self.exhausted += group.collected.failed as usize;
         }
@@ -144,11 +144,11 @@ impl Tally {
 
     fn count_slot(&mut self, slot: &Slot, spec: &ServiceSpec) {
         let live = slot.replicas.iter().filter(|replica| is_live(replica));
-        self.lingering += slot.replicas.iter().filter(|replica| lingers(replica)).count();
+        self.lingering += slot.replicas.iter().filter(|replica| is_stopping(replica)).count();
         match live.max_by_key(|replica| replica.generation) {
             Some(replica) => {
                 self.count_replica(replica, spec);
-                // What a failed step left serving serves.
+                // An older generation that still runs after a failed step serves requests.
                 let older = |other: &&Replica| other.generation < replica.generation && is_live(other);
                 let serving = slot.replicas.iter().filter(older);
                 self.running += serving.filter(|other| other.state == ReplicaState::Running).count().min(1);
@@ -172,7 +172,7 @@ impl Tally {
             ReplicaState::Running => self.running += 1,
             ReplicaState::Completed => self.completed += 1,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
-            ReplicaState::Failed if finished::ending(spec, replica).is_some() => self.exhausted += 1,
+            ReplicaState::Failed if terminal::terminal_outcome(spec, replica).is_some() => self.exhausted += 1,
             ReplicaState::Failed
             | ReplicaState::Degraded
             | ReplicaState::Draining

@@ -1,13 +1,13 @@
-//! Clusters of three and five members that lose leaders, links, disks' worth of log, and each other.
+//! Clusters of three and five members that lose leaders, connections and most of the log.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall stop where it stands")]
+#![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 #[path = "cluster/checker.rs"]
 mod checker;
-#[path = "cluster/linear.rs"]
-mod linear;
-#[path = "cluster/wire.rs"]
-mod wire;
+#[path = "cluster/fake_network.rs"]
+mod fake_network;
+#[path = "cluster/linearizability.rs"]
+mod linearizability;
 
 use std::{
     sync::Arc,
@@ -16,21 +16,21 @@ use std::{
 
 use longshore_model::{MemberId, Time};
 use longshore_store::replicated::{
-    Fate, IdempotencyKey, MembershipError, Novelty, Outcome, Proposal, ProposeError, ReadError, Replicated,
+    CommitCertainty, Dedup, IdempotencyKey, MembershipError, Outcome, Proposal, ProposeError, ReadError, Replicated,
     ReplicatedConfig, recover_as_single_voter, restore,
 };
 
-use wire::{Cluster, label, member, node};
+use fake_network::{Cluster, label, member, node};
 
 const NODE: &str = "worker";
 
-/// A label's value where it was read.
+/// The value of a label, by a linearizable read.
 async fn value(member: &Replicated, label: &str) -> Option<String> {
     let state = member.read().await.unwrap().state;
     state.node(&NODE.into()).and_then(|node| node.labels.get(label).cloned())
 }
 
-/// Proposes until it is decided, as a client with a key may.
+/// Proposes with a key until it is committed.
 async fn insist(member: &Replicated, proposal: Proposal, key: &str) -> Outcome {
     let keyed = Proposal { key: Some(IdempotencyKey::new(key).unwrap()), ..proposal };
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -49,7 +49,7 @@ async fn with_node(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_member_takes_writes_and_reads_and_sees_what_another_acknowledged() {
+async fn any_member_accepts_writes_and_reads_and_sees_what_another_acknowledged() {
     let cluster = Cluster::of(3).await;
     with_node(&cluster).await;
     for (count, id) in cluster.ids().iter().cycle().take(12).enumerate() {
@@ -62,7 +62,7 @@ async fn any_member_takes_writes_and_reads_and_sees_what_another_acknowledged() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_leader_is_lost_writes_are_taken_again_and_nothing_acknowledged_is_missing() {
+async fn after_the_leader_is_lost_writes_resume_and_nothing_acknowledged_is_missing() {
     let mut cluster = Cluster::of(3).await;
     with_node(&cluster).await;
     for round in 0..3 {
@@ -73,7 +73,7 @@ async fn when_the_leader_is_lost_writes_are_taken_again_and_nothing_acknowledged
         let since = Instant::now();
         let survivor = cluster.get(cluster.ids()[0]);
         insist(&survivor, label(NODE, &format!("after-{round}"), &text), &text).await;
-        eprintln!("round {round}: writes again after {:?}", since.elapsed());
+        eprintln!("round {round}: writes resumed after {:?}", since.elapsed());
         for name in ["before", "after"] {
             assert_eq!(value(&survivor, &format!("{name}-{round}")).await, Some(text.clone()));
         }
@@ -84,9 +84,9 @@ async fn when_the_leader_is_lost_writes_are_taken_again_and_nothing_acknowledged
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
-    // A patience nobody has: whoever waits for the one that hangs does not end in time.
-    let patient = |config| ReplicatedConfig { patience: Duration::from_mins(2), ..config };
+async fn a_hanging_leader_is_not_waited_for_once_another_leads() {
+    // A very long timeout: a request that waits for the hanging leader fails the test.
+    let patient = |config| ReplicatedConfig { request_timeout: Duration::from_mins(2), ..config };
     let cluster = Cluster::adjusted(3, patient).await;
     with_node(&cluster).await;
     let old = cluster.leader().await.leadership().borrow().leader.clone().unwrap().id;
@@ -96,14 +96,14 @@ async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
     cluster.hold(old);
     let keyed = Proposal { key: Some(IdempotencyKey::new("k").unwrap()), ..label(NODE, "keyed", "1") };
     let (keyed, unkeyed, read) = tokio::time::timeout(Duration::from_secs(30), async {
-        // One of each: what a member is asked second is not under way before the first has its answer.
+        // On different members: each member handles one proposal at a time.
         let unkeyed = label(NODE, "unkeyed", "1");
         tokio::join!(survivors[0].propose(keyed), survivors[1].propose(unkeyed), survivors[0].read())
     })
     .await
     .unwrap();
-    assert_eq!(keyed.unwrap().outcome, Outcome::Changed, "sent again to the next leader, as its key makes that safe");
-    assert_eq!(unkeyed, Err(ProposeError::LeaderLost { fate: Fate::Unknown }));
+    assert_eq!(keyed.unwrap().outcome, Outcome::Changed, "retried with the next leader, which its key makes safe");
+    assert_eq!(unkeyed, Err(ProposeError::LeaderLost { commit: CommitCertainty::Unknown }));
     assert!(read.is_ok());
 
     cluster.heal();
@@ -112,8 +112,8 @@ async fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_leader_could_not_finish_the_next_one_does_where_that_is_safe() {
-    let patient = |config| ReplicatedConfig { patience: Duration::from_mins(2), ..config };
+async fn the_next_leader_commits_a_keyed_command_that_the_old_one_could_not() {
+    let patient = |config| ReplicatedConfig { request_timeout: Duration::from_mins(2), ..config };
     let cluster = Cluster::adjusted(3, patient).await;
     with_node(&cluster).await;
     let old = cluster.leader().await;
@@ -133,7 +133,7 @@ async fn what_a_leader_could_not_finish_the_next_one_does_where_that_is_safe() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minority_refuses_a_majority_goes_on_and_healing_makes_them_one() {
+async fn a_minority_refuses_writes_while_the_majority_continues_and_they_converge_after_healing() {
     let cluster = Cluster::of(5).await;
     with_node(&cluster).await;
     let old = cluster.leader().await;
@@ -145,13 +145,14 @@ async fn a_minority_refuses_a_majority_goes_on_and_healing_makes_them_one() {
     let elsewhere = cluster.get(majority[0]);
     let (refused, went_on) = tokio::join!(
         async {
-            // What the old leader appends at once may stay in doubt; once it has noticed, nothing is appended at all.
+            // The outcome of an append by the old leader may be unknown; once it notices the partition, it appends
+            // nothing.
             tokio::time::sleep(Duration::from_millis(1500)).await;
             old.propose(label(NODE, "n", "minority")).await
         },
         insist(&elsewhere, label(NODE, "n", "majority"), "m"),
     );
-    assert_eq!(refused, Err(ProposeError::QuorumLost { fate: Fate::NotAppended }));
+    assert_eq!(refused, Err(ProposeError::QuorumLost { commit: CommitCertainty::NotAppended }));
     assert_eq!(refused.unwrap_err().code(), "quorum_lost");
     assert_eq!(old.read().await.err(), Some(ReadError::QuorumLost));
     assert_eq!(went_on, Outcome::Changed);
@@ -164,7 +165,7 @@ async fn a_minority_refuses_a_majority_goes_on_and_healing_makes_them_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_far_behind_is_brought_up_by_a_snapshot_and_watchers_there_start_over() {
+async fn a_member_far_behind_is_caught_up_by_a_snapshot_and_its_watchers_resync() {
     let mut cluster = Cluster::adjusted(3, |mut config| {
         config.snapshot_after_entries = 50;
         config
@@ -175,7 +176,7 @@ async fn a_member_far_behind_is_brought_up_by_a_snapshot_and_watchers_there_star
     let behind =
         cluster.ids().into_iter().find(|id| *id != leader.leadership().borrow().leader.clone().unwrap().id).unwrap();
     cluster.stop(behind).await;
-    // More than one chunk, and hard to pack: each value is a hash of its number.
+    // More than one chunk, and hard to compress: each value is a hash of its number.
     let mut noise = 1_u64;
     for round in 0..500_u64 {
         let labels = (0..64).map(|place| {
@@ -197,12 +198,12 @@ async fn a_member_far_behind_is_brought_up_by_a_snapshot_and_watchers_there_star
     let mut watcher = back.watch(back.read_local().state.index(), longshore_store::replicated::Filter::All);
     cluster.converge().await;
     assert!(back.status().snapshot_entry >= 300, "{:?}", back.status());
-    assert_eq!(watcher.next().await, longshore_store::replicated::Watched::Resync);
+    assert_eq!(watcher.next().await, longshore_store::replicated::WatchEvent::Resync);
     cluster.stop_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_stopped_and_started_again_know_everything() {
+async fn all_members_keep_everything_over_a_restart() {
     let mut cluster = Cluster::of(3).await;
     with_node(&cluster).await;
     let leader = cluster.leader().await;
@@ -220,7 +221,7 @@ async fn all_members_stopped_and_started_again_know_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_answered_the_same_by_the_next_leader() {
+async fn the_next_leader_returns_the_stored_answer_of_a_key() {
     let cluster = Cluster::of(3).await;
     with_node(&cluster).await;
     let leader = cluster.leader().await;
@@ -231,13 +232,13 @@ async fn a_key_is_answered_the_same_by_the_next_leader() {
     cluster.stop(id).await;
     cluster.leader().await;
     let again = cluster.get(cluster.ids()[0]).propose(keyed).await.unwrap();
-    assert_eq!((again.index, again.outcome, again.novelty), (first.index, first.outcome, Novelty::Repeated));
-    assert_eq!(value(&cluster.leader().await, "n").await.as_deref(), Some("2"), "it was not carried out again");
+    assert_eq!((again.index, again.outcome, again.dedup), (first.index, first.outcome, Dedup::Repeated));
+    assert_eq!(value(&cluster.leader().await, "n").await.as_deref(), Some("2"), "it was not applied again");
     cluster.stop_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_change_one_at_a_time_and_a_voter_leaves_in_two_steps() {
+async fn voters_change_one_at_a_time_and_leave_in_two_steps() {
     let mut cluster = Cluster::of(3).await;
     cluster.join(4).await;
     let leader = cluster.leader().await;
@@ -256,7 +257,7 @@ async fn members_change_one_at_a_time_and_a_voter_leaves_in_two_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_is_left_of_three_recovers_alone_with_everything_it_has() {
+async fn one_of_three_members_recovers_alone_with_everything_it_has() {
     let mut cluster = Cluster::of(3).await;
     with_node(&cluster).await;
     cluster.leader().await.propose(label(NODE, "n", "kept")).await.unwrap();
@@ -276,7 +277,7 @@ async fn one_that_is_left_of_three_recovers_alone_with_everything_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backup_begins_another_cluster_and_never_overwrites_one() {
+async fn a_backup_starts_another_cluster_and_never_overwrites_one() {
     let cluster = Cluster::of(1).await;
     with_node(&cluster).await;
     let one = cluster.leader().await;
@@ -289,7 +290,7 @@ async fn a_backup_begins_another_cluster_and_never_overwrites_one() {
     let dir = tempfile::tempdir().unwrap();
     restore(dir.path(), &member(7), &backup).unwrap();
     let config = longshore_store::replicated::ReplicatedConfig::new(dir.path(), MemberId(7));
-    let other = Replicated::open(config, Arc::new(longshore_store::replicated::Alone)).await.unwrap();
+    let other = Replicated::open(config, Arc::new(longshore_store::replicated::NoTransport)).await.unwrap();
     assert_eq!(value(&other, "n").await.as_deref(), Some("saved"));
     other.propose(label(NODE, "n", "on its own")).await.unwrap();
     other.close().await;
@@ -302,12 +303,13 @@ async fn a_backup_begins_another_cluster_and_never_overwrites_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_clients_see_one_order_while_leaders_and_links_come_and_go() {
+async fn concurrent_clients_see_a_linearizable_history_during_failures() {
     let mut cluster = Cluster::of(3).await;
     with_node(&cluster).await;
-    let history = linear::History::default();
-    let clients: Vec<_> =
-        (0..6).map(|client| tokio::spawn(linear::client(client, Arc::clone(&cluster.wire), history.clone()))).collect();
+    let history = linearizability::History::default();
+    let clients: Vec<_> = (0..6)
+        .map(|client| tokio::spawn(linearizability::client(client, Arc::clone(&cluster.network), history.clone())))
+        .collect();
     for round in 0..3 {
         tokio::time::sleep(Duration::from_millis(700)).await;
         let leader = cluster.leader().await.leadership().borrow().leader.clone().unwrap().id;

@@ -1,10 +1,10 @@
-//! Every code an operator can meet has a page, and every page has a code.
+//! Every error code has a page, and every page has a code.
 //!
-//! Owns: the bond between `docs/errors/` and the closed lists of the model, and the codes the control plane answers with.
+//! Owns: the comparison of `docs/errors/` with the model's lists of codes and the codes in the store's sources.
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Reason, RequestCode, RuntimeCode, SkipReason, rollout::StepFailure};
+use longshore_model::{ApiErrorCode, Reason, RuntimeCode, SkipReason, rollout::StepFailure};
 
 use super::Finding;
 use crate::tree::Tree;
@@ -12,18 +12,18 @@ use crate::tree::Tree;
 const FOLDER: &str = "docs/errors";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    pages(tree, &known().union(&written(tree)).copied().collect())
+    pages(tree, &known().union(&codes_of_store(tree)).copied().collect())
 }
 
-/// Every code that the control plane answers with: what the functions called `code` in the store's sources can return.
-/// Read from the text, so that a variant is not forgotten in a list.
-fn written(tree: &Tree) -> BTreeSet<&str> {
+/// The codes that the functions called `code` in the store's sources return. Read from the text, so that no list has to be
+/// kept in step.
+fn codes_of_store(tree: &Tree) -> BTreeSet<&str> {
     let sources = tree.rust().filter(|(path, _)| path.starts_with("crates/store/src/"));
     sources.flat_map(|(_, text)| text.split("pub const fn code(").skip(1)).flat_map(returned).collect()
 }
 
-/// The texts that the arms of a function's one match lead to, up to its end.
-fn returned(function: &str) -> impl Iterator<Item = &str> {
+/// The string literals that the arms of a function's one `match` return.
+pub(super) fn returned(function: &str) -> impl Iterator<Item = &str> {
     let body = function.split("\n    }\n").next().unwrap_or(function);
     body.lines().filter_map(|line| line.split_once("=> \"")?.1.strip_suffix("\","))
 }
@@ -33,7 +33,7 @@ pub(super) fn known() -> BTreeSet<&'static str> {
     let reasons = Reason::ALL.iter().map(|reason| reason.code());
     let codes = RuntimeCode::ALL.iter().map(|code| code.code());
     let steps = StepFailure::ALL.iter().map(|failure| failure.code());
-    let requests = RequestCode::ALL.iter().map(|request| request.code());
+    let requests = ApiErrorCode::ALL.iter().map(|request| request.code());
     let skips = SkipReason::ALL.iter().map(|skip| skip.code());
     reasons.chain(codes).chain(skips).chain(steps).chain(requests).collect()
 }
@@ -58,7 +58,7 @@ fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {
     let strays = tree.markdown().filter_map(|(path, _)| {
         let code = path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")?;
         let stray = code != "README" && !codes.contains(code);
-        stray.then(|| Finding::new(path, 1, format!("`{code}` is no code of ours")))
+        stray.then(|| Finding::new(path, 1, format!("`{code}` is not an error code")))
     });
     findings.extend(strays);
     findings
@@ -83,7 +83,7 @@ mod tests {
             printed(&pages(&tree, &BTreeSet::from(["exited"]))),
             [
                 "docs/errors/exited.md:1: missing: code `exited` needs a page",
-                "docs/errors/gone.md:1: `gone` is no code of ours"
+                "docs/errors/gone.md:1: `gone` is not an error code"
             ]
         );
     }
@@ -93,7 +93,7 @@ mod tests {
         let source = "impl E {\n    pub const fn code(&self) -> &'static str {\n        match self {\n            \
                       Self::A { .. } => \"a_code\",\n        }\n    }\n    fn other() { match x { y => \"no_code\", } }\n}\n";
         let tree = Tree::of(&[("crates/store/src/error.rs", source), ("crates/cli/src/style.rs", source)]);
-        assert_eq!(written(&tree), BTreeSet::from(["a_code"]));
+        assert_eq!(codes_of_store(&tree), BTreeSet::from(["a_code"]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The coverage table names proofs that exist.
+//! The coverage table names tests that exist.
 //!
-//! Owns: what a backticked word of `docs/coverage.md` must stand for: a file, a scenario or a test function.
+//! Owns: what a backticked word of `docs/coverage.md` must refer to: a file, a scenario or a test function.
 
 use super::{Finding, backticked, codes, numbered};
 use crate::tree::{Tree, has_extension};
@@ -30,7 +30,7 @@ fn complaint(tree: &Tree, word: &str) -> Option<String> {
     (is_sentence(word) && !codes::known().contains(word) && !is_test(tree, word)).then(|| format!("no test `{word}`"))
 }
 
-/// A path of ours: it begins at a folder we have, or ends like a file we write.
+/// Whether a word is a path of the repository: by its first folder, or by its extension.
 fn is_path(word: &str) -> bool {
     let rooted =
         ["crates/", "docs/", "examples/", "fuzz/", "tests/", "xtask/"].iter().any(|root| word.starts_with(root));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_that_does_not_exist_is_found() {
+    fn a_test_or_file_that_does_not_exist_is_found() {
         let page = "one\n`plfm/b.yaml` `it_is_not_there_at_all` `crates/x/tests/y.rs::gone`\n";
         let tree = Tree::of(&[("docs/coverage.md", page), ("crates/x/tests/y.rs", "fn here() {}\n")]);
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Links between our own pages lead somewhere.
+//! Links between pages of the repository resolve.
 //!
-//! Owns: relative links of Markdown files. Other people's sites are theirs, and a check that needs the network is no gate.
+//! Owns: relative links of Markdown files. External links are not checked, as that would need the network.
 
 use super::{Finding, numbered};
 use crate::tree::Tree;
@@ -17,14 +17,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                         findings.push(Finding::new(path, number, format!("no heading `#{anchor}` in {found}")));
                     }
                 }
-                _ => findings.push(Finding::new(path, number, format!("link to `{target}` leads nowhere"))),
+                _ => findings.push(Finding::new(path, number, format!("link to `{target}` does not resolve"))),
             }
         }
     }
     findings
 }
 
-/// Link targets outside code, with their lines; other people's sites left out.
+/// Link targets outside code blocks, with their lines; external links are left out.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -41,7 +41,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The path from the root that `target`, written in `page`, means; `None` where it leaves the repository.
+/// Resolves `target` relative to `page`; `None` if it leaves the repository.
 fn resolve(page: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -57,7 +57,7 @@ fn resolve(page: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whether a heading makes that anchor: lower case, spaces to hyphens, punctuation gone.
+/// Whether a heading has that anchor: lower case, spaces to hyphens, punctuation removed.
 fn has_heading(text: &str, anchor: &str) -> bool {
     text.lines().filter(|line| line.starts_with('#')).any(|line| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
@@ -85,7 +85,7 @@ mod tests {
         let tree = Tree::of(&[("docs/a.md", "one\n[b](b.md) and [c](../../c.md)\n")]);
         assert_eq!(
             printed(&check(&tree)),
-            ["docs/a.md:2: link to `b.md` leads nowhere", "docs/a.md:2: link to `../../c.md` leads nowhere"]
+            ["docs/a.md:2: link to `b.md` does not resolve", "docs/a.md:2: link to `../../c.md` does not resolve"]
         );
     }
 

@@ -1,14 +1,13 @@
-//! Rust files: a header, a parent that names them, a readable length.
+//! Rust files: a header, a parent that declares them, a limited length.
 //!
-//! Owns: what makes a file a module of ours.
+//! Owns: these rules for every source file.
 
 use std::path::Path;
 
 use super::{Finding, numbered};
 use crate::tree::Tree;
 
-/// Twice the length at which the house style asks to look for the second concept would be 1,000; a file that long
-/// has been put off too often, so the line is drawn before.
+/// The style asks to split a file from 500 lines on; this hard limit leaves some room above that.
 const MAX_LINES: usize = 700;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -24,7 +23,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// `crates/<room>/src/…` and `xtask/src/…`.
+/// `crates/<crate>/src/…` and `xtask/src/…`.
 fn is_source(path: &str) -> bool {
     path.starts_with("xtask/src/") || path.starts_with("crates/") && path.split('/').nth(2) == Some("src")
 }
@@ -45,7 +44,7 @@ fn header(path: &str, text: &str) -> Option<Finding> {
     (!opens).then(|| Finding::new(path, 1, "open with `//!`: what the module owns, must not touch and keeps true"))
 }
 
-/// A file that no `mod` line reaches is never compiled, and rots.
+/// A file that no `mod` line declares is never compiled.
 fn orphan(tree: &Tree, path: &str) -> Option<Finding> {
     let (folder, file) = path.rsplit_once('/')?;
     let name = file.strip_suffix(".rs")?;

@@ -1,6 +1,6 @@
-//! Versions are named once, in the root manifest.
+//! Dependency versions are declared once, in the root manifest.
 //!
-//! Owns: the rule that a crate of ours takes every dependency from the workspace table, tests' included.
+//! Owns: the rule that every crate takes every dependency, also of tests, from the workspace table.
 
 use super::{Finding, numbered};
 use crate::tree::Tree;
@@ -21,7 +21,7 @@ fn own_versions(path: &str, manifest: &str) -> Vec<Finding> {
         } else if inside && line.contains('=') && !line.trim_start().starts_with('#') && !line.contains("workspace") {
             let name = line.split('=').next().unwrap_or_default().trim();
             let message =
-                format!("`{name}` has a version of its own: name it in the root manifest, `workspace = true` here");
+                format!("`{name}` has a version of its own: declare it in the root manifest, `workspace = true` here");
             findings.push(Finding::new(path, number, message));
         }
     }

@@ -1,7 +1,7 @@
-//! From work to a process that has started.
+//! Starting an attempt: from its work to a started process.
 //!
-//! Owns: the steps of a start, and which of them may be tried again here. A process that started and ended is not: that is
-//! for the control plane to decide.
+//! Owns: the steps of a start, and which of them are retried here. A process that started and exited is not: the
+//! control plane decides about that.
 
 use std::time::Duration;
 
@@ -11,248 +11,242 @@ use longshore_model::{
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
-use super::{Shared, say, unseen, way};
+use super::{AgentContext, clear_previous, wait_for_driver};
 use crate::{
     backoff::Backoff,
-    files::PlaceFilesError,
-    link::LinkError,
-    pulls::{Amount, PullNews, Ticket},
-    runtime::{Handle, Phase, PlacedFile, Runtime, RuntimeError},
-    sighting::{self, sighting, text},
+    control_link::LinkError,
+    error_chain::error_chain,
+    pulls::{PullHandle, PullProgress, PullStatus},
+    runtime::{Handle, Phase, PreparedFile, Runtime, RuntimeError},
+    secret_files::PrepareFilesError,
+    status_report::{self, report, text},
 };
 
-/// Progress is a report of its own, and reports are replicated: often enough to see it move, no more.
-const PROGRESS: Duration = Duration::from_secs(5);
-/// Time until a network without room is tried again; a block is free when another deployment goes.
-const NO_SUBNET: Duration = Duration::from_secs(15);
-/// Time until a driver is asked again that did not answer in the middle of a start.
-const UNANSWERED: Duration = Duration::from_secs(1);
+/// Time between two reports of a pull's progress. Reports are replicated, so there are no more than needed to see it
+/// move.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// Time until a start without a free subnet is retried; one becomes free when another deployment is removed.
+const NO_SUBNET_RETRY: Duration = Duration::from_secs(15);
+/// Time until a start is retried whose driver did not answer, or whose dependency was not ready.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// What a launch needs.
-pub(super) enum Ready<'s> {
-    /// It exists already, made here or by an earlier agent.
+/// The result of preparing an attempt.
+pub(super) enum Prepared<'s> {
+    /// It exists already, created by this or an earlier agent.
     Exists(Handle),
-    /// It can be made; the permit is held until it has started.
-    ToMake(Vec<PlacedFile>, SemaphorePermit<'s>),
-    /// It cannot be, and that has been said.
-    No,
+    /// It can be created. The permit is held until it has started.
+    ToCreate { files: Vec<PreparedFile>, permit: SemaphorePermit<'s> },
+    /// It cannot be started, which has been reported.
+    Failed,
 }
 
-/// What came of a launch.
+/// The result of launching an attempt.
 pub(super) enum Launch {
-    /// It has been started.
-    Up(Handle),
-    /// It could not be, and that has been said.
-    Over,
-    /// Nobody knows, or it may work later.
-    Again(Duration),
+    Started(Handle),
+    /// It could not be started, which has been reported.
+    Failed,
+    /// The outcome is unknown, or may differ later.
+    RetryAfter(Duration),
 }
 
-/// Everything up to the point of no return. Begun anew when the driver went away meanwhile and came back.
-pub(super) async fn prepare<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) -> Ready<'s> {
+/// Does everything that can be cancelled. Starts over if the driver becomes unavailable meanwhile.
+pub(super) async fn prepare<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, work: &Work) -> Prepared<'s> {
     loop {
-        let preparing = prepare_here(shared, runtime, work);
-        if let Some(ready) = shared.drivers.while_here(runtime.driver(), preparing).await {
-            return ready;
+        let preparing = prepare_once(ctx, runtime, work);
+        if let Some(prepared) = ctx.drivers.while_available(runtime.driver(), preparing).await {
+            return prepared;
         }
-        unseen(shared, runtime, work).await;
+        wait_for_driver(ctx, runtime, work).await;
     }
 }
 
-async fn prepare_here<'s>(shared: &'s Shared, runtime: &Runtime, work: &Work) -> Ready<'s> {
-    if let Some(found) = way::clear(shared, runtime, work).await {
-        return Ready::Exists(found.handle);
+async fn prepare_once<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, work: &Work) -> Prepared<'s> {
+    if let Some(existing) = clear_previous::clear_previous(ctx, runtime, work).await {
+        return Prepared::Exists(existing.handle);
     }
-    if shared.marks.is_set(&work.container_name()) {
-        shared.outbox.say(sighting::gone(work));
-        return Ready::No;
+    if ctx.markers.exists(&work.container_name()) {
+        ctx.outbox.push(status_report::removed_externally(work));
+        return Prepared::Failed;
     }
-    if let Err(reason) = fetched(shared, runtime, work).await {
-        shared.outbox.say(sighting::start_failed(work, &reason));
-        return Ready::No;
-    }
-    if let Err(reason) = accompanied(shared, runtime, work).await {
-        shared.outbox.say(sighting::start_failed(work, &reason));
-        return Ready::No;
-    }
-    let files = match placed(shared, work).await {
+    let files = async {
+        pull_image(ctx, runtime, work).await?;
+        wait_for_dependencies(ctx, runtime, work).await?;
+        prepare_files(ctx, work).await
+    };
+    let files = match files.await {
         Ok(files) => files,
         Err(reason) => {
-            shared.outbox.say(sighting::start_failed(work, &reason));
-            return Ready::No;
+            ctx.outbox.push(status_report::start_failed(work, &reason));
+            return Prepared::Failed;
         }
     };
-    match shared.permits.acquire().await {
-        Ok(permit) => Ready::ToMake(files, permit),
-        Err(_closed) => Ready::No,
+    match ctx.start_permits.acquire().await {
+        Ok(permit) => Prepared::ToCreate { files, permit },
+        Err(_closed) => Prepared::Failed,
     }
 }
 
-/// Waits for the image, and says how it goes.
-async fn fetched(shared: &Shared, runtime: &Runtime, work: &Work) -> Result<(), String> {
-    let mut backoff = Backoff::for_neighbours();
+/// Waits for the image and reports the progress of its pull.
+async fn pull_image(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work) -> Result<(), String> {
+    let mut backoff = Backoff::for_requests();
     loop {
-        match runtime.fetch(work).await {
+        match runtime.pull_image(work).await {
             Ok(None) => return Ok(()),
-            Ok(Some(ticket)) => {
-                follow(shared, work, ticket).await;
+            Ok(Some(pull)) => {
+                wait_for_pull(ctx, work, pull).await;
                 return Ok(());
             }
-            Err(RuntimeError::Away { .. }) => tokio::time::sleep(backoff.pause()).await,
+            Err(RuntimeError::Unavailable { .. }) => tokio::time::sleep(backoff.next_pause()).await,
             Err(
                 error @ (RuntimeError::Refused(_)
                 | RuntimeError::NoSubnet(_)
-                | RuntimeError::NotYet(_)
-                | RuntimeError::Gone),
+                | RuntimeError::DependencyNotReady(_)
+                | RuntimeError::NotFound),
             ) => return Err(error.to_string()),
         }
     }
 }
 
-/// Waits for those it shares a namespace with. To try without them would use up a restart for nothing.
-async fn accompanied(shared: &Shared, runtime: &Runtime, work: &Work) -> Result<(), String> {
+/// Waits until the replicas whose namespaces it shares run on this node.
+async fn wait_for_dependencies(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work) -> Result<(), String> {
     loop {
-        match runtime.company(work).await {
+        match runtime.check_dependencies(work).await {
             Ok(()) => return Ok(()),
-            Err(RuntimeError::NotYet(reason)) => alone(shared, work, &reason),
-            Err(RuntimeError::Away { .. }) => {}
-            Err(error @ (RuntimeError::Refused(_) | RuntimeError::NoSubnet(_) | RuntimeError::Gone)) => {
+            Err(RuntimeError::DependencyNotReady(reason)) => report_dependency_not_ready(ctx, work, &reason),
+            Err(RuntimeError::Unavailable { .. }) => {}
+            Err(error @ (RuntimeError::Refused(_) | RuntimeError::NoSubnet(_) | RuntimeError::NotFound)) => {
                 return Err(error.to_string());
             }
         }
-        tokio::time::sleep(UNANSWERED).await;
+        tokio::time::sleep(RETRY).await;
     }
 }
 
-fn alone(shared: &Shared, work: &Work, reason: &str) {
+fn report_dependency_not_ready(ctx: &AgentContext, work: &Work, reason: &str) {
     let code = Some(RuntimeCode::DependencyNotReady);
-    shared.outbox.say(sighting(work, ReplicaState::Pending, code, text("reason", reason)));
+    ctx.outbox.push(report(work, ReplicaState::Pending, code, text("reason", reason)));
 }
 
-async fn follow(shared: &Shared, work: &Work, mut ticket: Ticket) {
-    let mut said_at: Option<Instant> = None;
+async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
+    let mut reported_at: Option<Instant> = None;
     loop {
-        let news = ticket.news.borrow_and_update().clone();
-        match news {
-            PullNews::Done => return,
-            PullNews::Fetching(amount) => {
-                if said_at.is_none_or(|at| at.elapsed() >= PROGRESS) {
-                    said_at = Some(Instant::now());
-                    let details = progress(&work.spec.container.image, amount);
-                    shared.outbox.say(sighting(work, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details));
+        let status = pull.status.borrow_and_update().clone();
+        match status {
+            PullStatus::Done => return,
+            PullStatus::Pulling(progress) => {
+                if reported_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
+                    reported_at = Some(Instant::now());
+                    let details = progress_details(&work.spec.container.image, progress);
+                    ctx.outbox.push(report(work, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details));
                 }
             }
-            PullNews::Failed { reason, tries, pause } => {
-                said_at = None;
+            PullStatus::Failed { reason, tries, pause } => {
+                reported_at = None;
                 let mut details = text("reason", &format!("{}: {reason}", work.spec.container.image));
                 details.insert("tries".to_owned(), Detail::Number(tries));
                 details.insert("retry_in_secs".to_owned(), Detail::Number(pause.as_secs()));
-                shared.outbox.say(sighting(work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details));
+                ctx.outbox.push(report(work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details));
             }
         }
-        if ticket.news.changed().await.is_err() {
-            // The fetch is gone without a word, which only a shutdown does.
+        if pull.status.changed().await.is_err() {
+            // The pull ended without a result, which happens only in a shutdown.
             return std::future::pending().await;
         }
     }
 }
 
-fn progress(image: &str, amount: Amount) -> Details {
+fn progress_details(image: &str, progress: PullProgress) -> Details {
     let mut details = text("image", image);
-    if amount.total_bytes > 0 {
-        details.insert("done_bytes".to_owned(), Detail::Number(amount.done_bytes));
-        details.insert("total_bytes".to_owned(), Detail::Number(amount.total_bytes));
+    if progress.total_bytes > 0 {
+        details.insert("done_bytes".to_owned(), Detail::Number(progress.done_bytes));
+        details.insert("total_bytes".to_owned(), Detail::Number(progress.total_bytes));
     }
     details
 }
 
-/// Its secrets and configs, which only the control plane has.
-async fn placed(shared: &Shared, work: &Work) -> Result<Vec<PlacedFile>, String> {
-    let mut backoff = Backoff::for_neighbours();
+/// Fetches its secrets and configs from the control plane, waiting while that is unreachable.
+async fn prepare_files(ctx: &AgentContext, work: &Work) -> Result<Vec<PreparedFile>, String> {
+    let mut backoff = Backoff::for_requests();
     loop {
-        match shared.files.place(work, &*shared.link).await {
+        match ctx.files.prepare(work, &*ctx.link).await {
             Ok(files) => return Ok(files),
-            Err(PlaceFilesError::Contents { cause: LinkError::Away(_), .. }) => {
-                tokio::time::sleep(backoff.pause()).await;
+            Err(PrepareFilesError::Contents { cause: LinkError::Unreachable(_), .. }) => {
+                tokio::time::sleep(backoff.next_pause()).await;
             }
-            Err(error) => return Err(chain(&error)),
+            Err(error) => return Err(error_chain(&error)),
         }
     }
 }
 
-fn chain(error: &PlaceFilesError) -> String {
-    use std::error::Error as _;
-    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-}
-
-/// Makes and starts it. Not to be cancelled: a request that is on its way to an engine is carried out all the same.
-pub(super) async fn launch(shared: &Shared, runtime: &Runtime, work: &Work, ready: Ready<'_>) -> Launch {
-    let (handle, permit) = match ready {
-        Ready::No => return Launch::Over,
-        Ready::Exists(handle) => (handle, None),
-        Ready::ToMake(files, permit) => {
-            say(shared, work, ReplicaState::Starting);
-            match runtime.make(work, &files).await {
+/// Creates and starts the attempt. Must not be cancelled: the engine carries out a request that was sent either way.
+pub(super) async fn launch(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, prepared: Prepared<'_>) -> Launch {
+    let (handle, permit) = match prepared {
+        Prepared::Failed => return Launch::Failed,
+        Prepared::Exists(handle) => (handle, None),
+        Prepared::ToCreate { files, permit } => {
+            ctx.report_state(work, ReplicaState::Starting);
+            match runtime.create(work, &files).await {
                 Ok(handle) => (handle, Some(permit)),
-                Err(error) => return failed(shared, work, &error),
+                Err(error) => return not_launched(ctx, work, &error),
             }
         }
     };
-    if let Err(error) = shared.marks.set(&work.container_name(), &handle) {
-        tracing::warn!(replica = %work.key, %error, "what was made could not be noted");
+    if let Err(error) = ctx.markers.set(&work.container_name(), &handle) {
+        tracing::warn!(replica = %work.key, %error, "the marker of a created replica could not be written");
     }
-    let begun = match runtime.look(&handle).await {
-        Ok(seen) => seen.phase != Phase::Made,
-        Err(RuntimeError::Gone) => return Launch::Again(Duration::ZERO),
-        Err(error) => return failed(shared, work, &error),
+    let was_started = match runtime.inspect(&handle).await {
+        Ok(inspection) => inspection.phase != Phase::Created,
+        Err(RuntimeError::NotFound) => return Launch::RetryAfter(Duration::ZERO),
+        Err(error) => return not_launched(ctx, work, &error),
     };
-    if begun {
-        return Launch::Up(handle);
+    if was_started {
+        return Launch::Started(handle);
     }
     if let Err(error) = runtime.start(&handle).await {
-        if matches!(error, RuntimeError::NotYet(_)) {
-            // It was made for a replica that is no longer there, and has to be made anew for the next.
-            shared.marks.clear(&work.container_name());
+        if matches!(error, RuntimeError::DependencyNotReady(_)) {
+            // It refers to the namespace of a replica that is gone, and must be created again for the next one.
+            ctx.markers.clear(&work.container_name());
             let _ = runtime.remove(&handle).await;
         }
-        return failed(shared, work, &error);
+        return not_launched(ctx, work, &error);
     }
     drop(permit);
-    hooked(shared, runtime, work, handle).await
+    run_post_start(ctx, runtime, work, handle).await
 }
 
-async fn hooked(shared: &Shared, runtime: &Runtime, work: &Work, handle: Handle) -> Launch {
+async fn run_post_start(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle: Handle) -> Launch {
     for hook in &work.spec.container.post_start {
-        let failure = match runtime.hook(&handle, hook).await {
+        let failure = match runtime.run_hook(&handle, hook).await {
             Ok(0) => continue,
             Ok(code) => format!("a post_start hook ended with code {code}"),
             Err(error) => format!("a post_start hook could not be run: {error}"),
         };
-        shared.outbox.say(sighting::start_failed(work, &failure));
-        return Launch::Over;
+        ctx.outbox.push(status_report::start_failed(work, &failure));
+        return Launch::Failed;
     }
-    Launch::Up(handle)
+    Launch::Started(handle)
 }
 
-fn failed(shared: &Shared, work: &Work, error: &RuntimeError) -> Launch {
+/// Reports why an attempt was not launched, and decides whether to retry.
+fn not_launched(ctx: &AgentContext, work: &Work, error: &RuntimeError) -> Launch {
     match error {
-        RuntimeError::Away { .. } => Launch::Again(UNANSWERED),
+        RuntimeError::Unavailable { .. } => Launch::RetryAfter(RETRY),
         RuntimeError::NoSubnet(reason) => {
             let code = Some(RuntimeCode::SubnetPoolExhausted);
-            shared.outbox.say(sighting(work, ReplicaState::Failed, code, text("reason", reason)));
-            Launch::Again(NO_SUBNET)
+            ctx.outbox.push(report(work, ReplicaState::Failed, code, text("reason", reason)));
+            Launch::RetryAfter(NO_SUBNET_RETRY)
         }
-        RuntimeError::NotYet(reason) => {
-            alone(shared, work, reason);
-            Launch::Again(UNANSWERED)
+        RuntimeError::DependencyNotReady(reason) => {
+            report_dependency_not_ready(ctx, work, reason);
+            Launch::RetryAfter(RETRY)
         }
         RuntimeError::Refused(reason) => {
-            shared.outbox.say(sighting::start_failed(work, reason));
-            Launch::Over
+            ctx.outbox.push(status_report::start_failed(work, reason));
+            Launch::Failed
         }
-        RuntimeError::Gone => {
-            shared.outbox.say(sighting::gone(work));
-            Launch::Over
+        RuntimeError::NotFound => {
+            ctx.outbox.push(status_report::removed_externally(work));
+            Launch::Failed
         }
     }
 }

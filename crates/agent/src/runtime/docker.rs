@@ -1,25 +1,24 @@
-//! Containers on a Docker Engine, 20.10 or newer.
+//! The Docker driver: containers on a Docker Engine, 20.10 or newer.
 //!
-//! Owns: the connection, the time every call may take, and what the engine's answers mean.
-//! Must not touch: containers, networks and volumes that do not carry this cluster's label, whatever they are called.
-//! Invariant: no call waits for ever, and a call that timed out is treated as one whose outcome is unknown.
+//! Owns: the connection, the time-out of every call, and what the engine's errors mean.
+//! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
+//! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
 mod attach;
 mod create;
 mod events;
-mod facts;
 mod image;
+mod info;
+mod inspect;
 mod labels;
-mod look;
 mod mounts;
 mod networks;
 mod stats;
 
-pub(crate) use facts::EngineFacts;
-
 use std::{
     collections::HashMap,
     future::Future,
+    io,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -32,45 +31,52 @@ use bollard::{
         ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
     },
 };
+use futures_util::future::BoxFuture;
 use longshore_model::{
-    Driver, NodeName, Work, WorkKey,
+    Driver, NodeName, ReplicaKey, Work,
+    agent_protocol::container_name,
     container::{Hook, PullPolicy},
-    work::container_name,
 };
+use tokio::{sync::mpsc, task::AbortHandle};
 
-use tokio::task::AbortHandle;
-
-use super::{Ending, Found, Handle, PlacedFile, Pokes, RuntimeError, Seen, Spent};
+use super::{
+    DriverFingerprint, ExistingReplica, Handle, Inspection, PreparedFile, ResourceUsage, Runtime, RuntimeContext,
+    RuntimeError, RuntimeFuture, StopSpec,
+};
 use crate::{
+    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
     backoff::Backoff,
-    config::{AgentConfig, DockerConfig},
-    link::ControlLink,
-    marks::Marks,
-    pulls::{ImageWanted, Pulls, Ticket},
+    config::DockerConfig,
+    created_markers::CreatedMarkers,
+    error_chain::error_chain,
+    pulls::{ImageRequest, PullHandle, Pulls},
 };
 
-/// Time a call may take that only reads or writes the engine's books.
+/// Time-out of a ping.
+const PING: Duration = Duration::from_secs(2);
+/// Time-out of a call that only reads or writes the engine's records.
 const SHORT: Duration = Duration::from_secs(20);
-/// Time a call may take that makes or starts something; a busy disk takes long, and giving up early leaves half a thing.
+/// Time-out of a call that creates or starts something. A busy disk is slow, and giving up early leaves half-made
+/// objects.
 const LONG: Duration = Duration::from_mins(2);
-/// What the client library itself may wait. Ours are the time-outs that count; this one only must not be shorter.
+/// Time-out of the client library itself. Ours decide; this one only must not be shorter.
 const CLIENT_SECS: u64 = 24 * 3600;
 
-/// The engine of this machine.
-pub(crate) struct Docker {
+/// The Docker Engine of this machine.
+struct Docker {
     client: Arc<OnceLock<Client>>,
     config: DockerConfig,
     node: NodeName,
     cluster_id: String,
     pulls: Pulls,
-    marks: Marks,
-    making_networks: tokio::sync::Mutex<()>,
-    listener: Option<AbortHandle>,
+    markers: CreatedMarkers,
+    network_creation: tokio::sync::Mutex<()>,
+    event_listener: AbortHandle,
 }
 
 impl Drop for Docker {
     fn drop(&mut self) {
-        self.listener.iter().for_each(AbortHandle::abort);
+        self.event_listener.abort();
     }
 }
 
@@ -80,197 +86,227 @@ impl std::fmt::Debug for Docker {
     }
 }
 
-impl Docker {
-    pub(crate) fn new(
-        agent: &AgentConfig,
-        config: DockerConfig,
-        link: Arc<dyn ControlLink>,
-        pokes: Arc<Pokes>,
-        marks: Marks,
-    ) -> Self {
-        let client = Arc::new(OnceLock::new());
-        let mut docker = Self {
-            pulls: Pulls::new(
-                agent.parallel_pulls,
-                Backoff::for_pulls(),
-                image::fetcher(config.clone(), Arc::clone(&client), link),
-            ),
-            client,
-            config,
-            marks,
-            making_networks: tokio::sync::Mutex::default(),
-            listener: None,
-            node: agent.node.clone(),
-            cluster_id: agent.cluster_id.clone(),
-        };
-        let filters = docker.own();
-        let listening = events::follow(docker.config.clone(), Arc::clone(&docker.client), filters, pokes);
-        docker.listener = Some(tokio::spawn(listening).abort_handle());
-        docker
+#[expect(clippy::unnecessary_wraps, reason = "another driver may need the disk to start")]
+pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runtime>>> {
+    let Some(config) = ctx.config.docker.clone() else { return Ok(None) };
+    let (node, cluster_id) = (ctx.config.node.clone(), ctx.config.cluster_id.clone());
+    let client = Arc::new(OnceLock::new());
+    let pull = image::puller(config.clone(), Arc::clone(&client), Arc::clone(ctx.link));
+    let filters = ownership_filter(&cluster_id, &node);
+    let events = events::follow(config.clone(), Arc::clone(&client), filters, Arc::clone(ctx.wakeups));
+    Ok(Some(Arc::new(Docker {
+        pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull),
+        client,
+        config,
+        node,
+        cluster_id,
+        markers: ctx.markers.clone(),
+        network_creation: tokio::sync::Mutex::default(),
+        event_listener: tokio::spawn(events).abort_handle(),
+    })))
+}
+
+impl Runtime for Docker {
+    fn driver(&self) -> Driver {
+        Driver::Docker
     }
 
-    pub(crate) async fn answers(&self) -> bool {
-        let Ok(client) = self.client().await else { return false };
-        tokio::time::timeout(Duration::from_secs(2), client.ping()).await.is_ok_and(|pong| pong.is_ok())
+    fn is_available(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async {
+            let Ok(client) = self.client().await else { return false };
+            tokio::time::timeout(PING, client.ping()).await.is_ok_and(|pong| pong.is_ok())
+        })
     }
 
-    pub(crate) async fn list(&self) -> Result<Vec<Found>, RuntimeError> {
-        self.found(self.own()).await
+    fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
+        Box::pin(async { self.call(SHORT, async |client| client.info().await).await.map(info::fingerprint) })
     }
 
-    pub(crate) async fn attempts(&self, key: &WorkKey) -> Result<Vec<Found>, RuntimeError> {
-        let mut filters = self.own();
+    fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>> {
+        Box::pin(self.list_filtered(self.ownership_filter()))
+    }
+
+    fn attempts<'a>(&'a self, key: &'a ReplicaKey) -> RuntimeFuture<'a, Vec<ExistingReplica>> {
+        let mut filters = self.ownership_filter();
         filters.entry("label".to_owned()).or_default().extend(labels::of_key(key));
-        self.found(filters).await
+        Box::pin(self.list_filtered(filters))
     }
 
-    /// The image, on its way; `None` where it is here already or must not be fetched.
-    pub(crate) async fn fetch(&self, work: &Work) -> Result<Option<Ticket>, RuntimeError> {
+    fn pull_image<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, Option<PullHandle>> {
+        Box::pin(self.join_pull(work))
+    }
+
+    fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
+        Box::pin(self.check_shared_namespaces(work))
+    }
+
+    fn create<'a>(&'a self, work: &'a Work, files: &'a [PreparedFile]) -> RuntimeFuture<'a, Handle> {
+        Box::pin(async move {
+            let volumes = self.volumes(work).await?;
+            let networks = self.networks(work).await?;
+            self.create_container(work, files, &volumes, &networks).await
+        })
+    }
+
+    fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await))
+    }
+
+    fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
+        Box::pin(async move {
+            let response = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
+            Ok(inspect::inspection(&response))
+        })
+    }
+
+    fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()> {
+        Box::pin(async move {
+            // The signal was set when the container was created; only the grace period can differ.
+            let secs = i32::try_from(stop.grace.as_millis().div_ceil(1000)).unwrap_or(i32::MAX);
+            let options = StopContainerOptionsBuilder::new().t(secs).build();
+            let limit = stop.grace + LONG;
+            let stopped = self.call(limit, async |client| client.stop_container(&handle.0, Some(options)).await).await;
+            ignore_not_found(stopped)
+        })
+    }
+
+    fn remove<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(async move {
+            // `v` removes anonymous volumes; named volumes are never removed.
+            let options = RemoveContainerOptionsBuilder::new().v(true).force(true).build();
+            let removed = self.call(LONG, async |client| client.remove_container(&handle.0, Some(options)).await).await;
+            ignore_not_found(removed)
+        })
+    }
+
+    fn run_hook<'a>(&'a self, handle: &'a Handle, hook: &'a Hook) -> RuntimeFuture<'a, i64> {
+        Box::pin(attach::run_hook(self, handle, hook))
+    }
+
+    fn remove_unused_networks<'a>(&'a self, work: &'a [Work]) -> RuntimeFuture<'a, ()> {
+        Box::pin(self.prune_networks(work))
+    }
+
+    fn resource_usage<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ResourceUsage> {
+        Box::pin(stats::resource_usage(self, handle))
+    }
+
+    fn logs<'a>(&'a self, handle: &'a Handle, options: LogOptions) -> RuntimeFuture<'a, mpsc::Receiver<LogLine>> {
+        Box::pin(attach::logs(self, handle, options))
+    }
+
+    fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
+        Box::pin(attach::exec(self, handle, request))
+    }
+}
+
+impl Docker {
+    async fn join_pull(&self, work: &Work) -> Result<Option<PullHandle>, RuntimeError> {
         let container = &work.spec.container;
-        let wanted = ImageWanted { reference: container.image.clone(), platform: create::platform(&work.spec) };
-        let is_here = match self.call(SHORT, async |client| client.inspect_image(&wanted.reference).await).await {
+        let image = ImageRequest { reference: container.image.clone(), platform: create::platform(&work.spec) };
+        let is_present = match self.call(SHORT, async |client| client.inspect_image(&image.reference).await).await {
             Ok(_) => true,
-            Err(RuntimeError::Gone) => false,
+            Err(RuntimeError::NotFound) => false,
             Err(error) => return Err(error),
         };
-        match (container.pull_policy.unwrap_or(PullPolicy::Missing), is_here) {
-            (PullPolicy::Always, _) | (PullPolicy::Missing, false) => Ok(Some(self.pulls.join(&wanted))),
+        match (container.pull_policy.unwrap_or(PullPolicy::Missing), is_present) {
+            (PullPolicy::Always, _) | (PullPolicy::Missing, false) => Ok(Some(self.pulls.join(&image))),
             (PullPolicy::Missing | PullPolicy::Never, true) => Ok(None),
             (PullPolicy::Never, false) => Err(RuntimeError::Refused(format!(
                 "image `{}` is not on this node and its pull_policy is never",
-                wanted.reference
+                image.reference
             ))),
         }
     }
 
-    pub(crate) async fn make(&self, work: &Work, files: &[PlacedFile]) -> Result<Handle, RuntimeError> {
-        let volumes = self.volumes(work).await?;
-        let networks = self.networks(work).await?;
-        self.create(work, files, &volumes, &networks).await
+    fn ownership_filter(&self) -> HashMap<String, Vec<String>> {
+        ownership_filter(&self.cluster_id, &self.node)
     }
 
-    pub(crate) async fn start(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await).await
-    }
-
-    pub(crate) async fn look(&self, handle: &Handle) -> Result<Seen, RuntimeError> {
-        let found = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
-        Ok(look::seen(&found))
-    }
-
-    pub(crate) async fn end(&self, handle: &Handle, ending: &Ending) -> Result<(), RuntimeError> {
-        // The signal is the container's own since it was made; what can differ is the time it is given.
-        let secs = i32::try_from(ending.grace.as_millis().div_ceil(1000)).unwrap_or(i32::MAX);
-        let options = StopContainerOptionsBuilder::new().t(secs).build();
-        match self.call(ending.grace + LONG, async |client| client.stop_container(&handle.0, Some(options)).await).await
-        {
-            Ok(()) | Err(RuntimeError::Gone) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    pub(crate) async fn remove(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        // `v` takes the volumes without a name along; those with one stay whatever happens.
-        let options = RemoveContainerOptionsBuilder::new().v(true).force(true).build();
-        match self.call(LONG, async |client| client.remove_container(&handle.0, Some(options)).await).await {
-            Ok(()) | Err(RuntimeError::Gone) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    pub(crate) async fn hook(&self, handle: &Handle, hook: &Hook) -> Result<i64, RuntimeError> {
-        attach::hook(self, handle, hook).await
-    }
-
-    pub(crate) async fn spent(&self, handle: &Handle) -> Result<Spent, RuntimeError> {
-        stats::spent(self, handle).await
-    }
-
-    /// What marks a container as this node's own.
-    fn own(&self) -> HashMap<String, Vec<String>> {
-        let own = [(labels::CLUSTER, self.cluster_id.as_str()), (labels::NODE, self.node.as_str())];
-        HashMap::from([("label".to_owned(), own.map(|(name, value)| format!("{name}={value}")).to_vec())])
-    }
-
-    async fn found(&self, filters: HashMap<String, Vec<String>>) -> Result<Vec<Found>, RuntimeError> {
+    async fn list_filtered(&self, filters: HashMap<String, Vec<String>>) -> Result<Vec<ExistingReplica>, RuntimeError> {
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let list = self.call(LONG, async |client| client.list_containers(Some(options)).await).await?;
-        let ours = list.iter().filter_map(|container| Some((container, labels::found(container)?)));
-        Ok(ours.filter(|(container, found)| self.was_made_here(container, found)).map(|(_, found)| found).collect())
+        let labelled = list.iter().filter_map(|container| Some((container, labels::existing(container)?)));
+        let own = labelled.filter(|(container, existing)| self.was_created_here(container, existing));
+        Ok(own.map(|(_, existing)| existing).collect())
     }
 
-    /// Labels alone prove nothing: an image that somebody made of a container of ours hands them on to whatever is run from
-    /// it. Ours has the name it was given, or is the very one that was noted when it was made, whatever it is called now.
-    fn was_made_here(&self, container: &ContainerSummary, found: &Found) -> bool {
-        let name = container_name(&found.key, found.attempt);
-        let given = [self.own_name(&name), name.clone()];
-        let called =
+    /// Labels alone prove nothing: an image committed from a container of ours passes them on to whatever runs from it.
+    /// A container is ours if it has the name the agent gave it, or the id in the marker written when it was created.
+    fn was_created_here(&self, container: &ContainerSummary, existing: &ExistingReplica) -> bool {
+        let name = container_name(&existing.key, existing.attempt);
+        let given = [self.cluster_scoped_name(&name), name.clone()];
+        let is_named =
             |given: &String| container.names.iter().flatten().any(|name| name.trim_start_matches('/') == given);
-        given.iter().any(called) || self.marks.is_of(&name, &found.handle)
+        given.iter().any(is_named) || self.markers.names(&name, &existing.handle)
     }
 
     async fn client(&self) -> Result<Client, RuntimeError> {
         connect(&self.config, &self.client).await
     }
 
-    /// Makes one call within its time.
+    /// Makes one call to the engine, within a time-out.
     async fn call<T>(
         &self,
         limit: Duration,
-        ask: impl AsyncFnOnce(Client) -> Result<T, Error>,
+        request: impl AsyncFnOnce(Client) -> Result<T, Error>,
     ) -> Result<T, RuntimeError> {
         let client = self.client().await?;
-        within(limit, ask(client)).await
+        within(limit, request(client)).await
+    }
+}
+
+/// The engine's filter for objects of this cluster and node.
+fn ownership_filter(cluster_id: &str, node: &NodeName) -> HashMap<String, Vec<String>> {
+    let own = [(labels::CLUSTER, cluster_id), (labels::NODE, node.as_str())];
+    HashMap::from([("label".to_owned(), own.map(|(name, value)| format!("{name}={value}")).to_vec())])
+}
+
+/// What shall be gone and does not exist is gone.
+fn ignore_not_found(result: Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+    match result {
+        Err(RuntimeError::NotFound) => Ok(()),
+        other => other,
     }
 }
 
 async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Error>>) -> Result<T, RuntimeError> {
     match tokio::time::timeout(limit, call).await {
-        Ok(answer) => answer.or_else(|error| judged(error)),
-        Err(_) => Err(away(&format!("no answer within {} s", limit.as_secs()))),
+        Ok(answer) => answer.map_err(classify),
+        Err(_) => Err(unavailable(format!("no answer within {} s", limit.as_secs()))),
     }
 }
 
-/// Connects once, with the version both sides speak. Done when first needed: an agent starts without its engine.
+/// Connects on first use, so that an agent starts without its engine, and negotiates the API version once.
 async fn connect(config: &DockerConfig, client: &OnceLock<Client>) -> Result<Client, RuntimeError> {
     if let Some(client) = client.get() {
         return Ok(client.clone());
     }
     let socket = config.socket.to_string_lossy();
     let fresh = Client::connect_with_unix(&socket, CLIENT_SECS, bollard::API_DEFAULT_VERSION)
-        .map_err(|error| away(&error.to_string()))?;
+        .map_err(|error| unavailable(error.to_string()))?;
     let fresh = within(SHORT, fresh.negotiate_version()).await?;
     Ok(client.get_or_init(|| fresh).clone())
 }
 
-fn away(reason: &str) -> RuntimeError {
-    RuntimeError::Away { driver: Driver::Docker, reason: reason.to_owned() }
+fn unavailable(reason: String) -> RuntimeError {
+    RuntimeError::Unavailable { driver: Driver::Docker, reason }
 }
 
-/// What an error of the engine means for whoever asked.
-fn judged<T>(error: Error) -> Result<T, RuntimeError> {
-    // The engine has no code of its own for this, so that its words are all there is to go by.
-    let lacks_company = |said: &str| said.contains("non running container") || said.contains("namespace of container");
-    Err(match error {
-        Error::DockerResponseServerError { message, .. } if lacks_company(&message) => RuntimeError::NotYet(message),
-        Error::DockerResponseServerError { status_code: 404, message } if message.contains("o such container") => {
-            RuntimeError::Gone
+fn classify(error: Error) -> RuntimeError {
+    // The engine has no error code for these cases, so its messages decide.
+    let is_dependency =
+        |message: &str| message.contains("non running container") || message.contains("namespace of container");
+    let is_missing = |message: &str| message.contains("o such container") || message.contains("o such image");
+    match error {
+        Error::DockerResponseServerError { message, .. } if is_dependency(&message) => {
+            RuntimeError::DependencyNotReady(message)
         }
-        Error::DockerResponseServerError { status_code: 404, message } if message.contains("o such image") => {
-            RuntimeError::Gone
+        Error::DockerResponseServerError { status_code: 404, message } if is_missing(&message) => {
+            RuntimeError::NotFound
         }
         Error::DockerResponseServerError { message, .. } => RuntimeError::Refused(message),
-        other => away(&chain(&other)),
-    })
-}
-
-/// An error with all its causes: the library's own words are only `error in the client`.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
+        // The library's own message is only `error in the client`; the causes say what happened.
+        other => unavailable(error_chain(&other)),
     }
-    text
 }

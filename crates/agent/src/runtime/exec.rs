@@ -1,14 +1,14 @@
-//! Plain processes, under the same contract as containers.
+//! The Exec driver: plain processes under the same contract as containers.
 //!
-//! Owns: a folder per attempt with its order, its status and its output; watching processes and probing their health.
-//! Must not touch: processes it did not start. A number is never trusted without its start time.
-//! Invariant: an agent that comes back finds every process by its folder, and none was ended by its going.
+//! Owns: a folder per attempt with its spec, its status and its output; monitoring processes and probing their health.
+//! Must not touch: processes it did not start. A pid is never trusted without its start time.
+//! Invariant: an agent that restarts finds every process by its folder, and none ends because an agent does.
 
 mod cgroup;
+mod command;
 mod logs;
-mod plain;
 mod probe;
-mod session;
+mod spec;
 
 use std::{
     collections::BTreeMap,
@@ -20,86 +20,181 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::{Driver, Work, WorkKey, container::Hook};
-use rustix::process::{PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use futures_util::future::BoxFuture;
+use longshore_model::{Driver, ReplicaKey, Work, container::Hook};
+use rustix::process::{PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Interest, unix::AsyncFd},
     process::Command,
+    sync::mpsc,
     task::AbortHandle,
 };
 
-use super::{Ending, Exit, ExitCause, Found, Handle, Phase, PlacedFile, Pokes, Pulse, RuntimeError, Seen, Spent};
+use super::{
+    DriverFingerprint, ExistingReplica, Exit, Handle, HealthStatus, Inspection, Phase, PreparedFile, ResourceUsage,
+    Runtime, RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
+};
 use crate::{
-    config::{AgentConfig, ExecConfig},
+    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
+    config::ExecConfig,
     shim::{
-        LAST_WORDS,
-        order::{Order, ProcessId, Status},
+        OUTPUT_DRAIN,
+        protocol::{ProcessId, ProcessSpec, ProcessStatus, members},
     },
+    wakeups::Wakeups,
 };
 
-/// Time a shim has to say whether its process started.
-const START: Duration = Duration::from_secs(20);
-/// Time a killed process has to be gone. Only the kernel can hold one longer.
-const KILLED: Duration = Duration::from_secs(30);
+/// Time a shim has to report whether its process started.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time a killed process has to disappear. Only the kernel can hold one longer.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time between two looks at a process that is expected to end.
+const POLL: Duration = Duration::from_millis(20);
 
-/// Processes of this machine.
+/// The driver for processes of this machine.
 #[derive(Debug)]
-pub(crate) struct Exec {
+struct Exec {
     config: ExecConfig,
     cluster_id: String,
     folder: PathBuf,
-    pokes: Arc<Pokes>,
-    watched: Arc<Mutex<BTreeMap<Handle, Watched>>>,
+    wakeups: Arc<Wakeups>,
+    monitors: Mutex<BTreeMap<Handle, ProcessMonitor>>,
 }
 
-/// What is known of a live process besides its files.
+/// The health of a live process, and the tasks that watch it.
 #[derive(Debug)]
-struct Watched {
-    pulse: Arc<Mutex<Pulse>>,
+struct ProcessMonitor {
+    health: Arc<Mutex<HealthStatus>>,
     tasks: Vec<AbortHandle>,
 }
 
-impl Drop for Watched {
+impl Drop for ProcessMonitor {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
+pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runtime>>> {
+    let Some(config) = ctx.config.exec.clone() else { return Ok(None) };
+    let folder = ctx.config.data_dir.join("exec");
+    fs::create_dir_all(&folder)?;
+    let (cluster_id, wakeups) = (ctx.config.cluster_id.clone(), Arc::clone(ctx.wakeups));
+    Ok(Some(Arc::new(Exec { config, cluster_id, folder, wakeups, monitors: Mutex::default() })))
+}
+
+impl Runtime for Exec {
+    fn driver(&self) -> Driver {
+        Driver::Exec
+    }
+
+    fn is_available(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async { self.folder.is_dir() })
+    }
+
+    fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
+        Box::pin(async { Ok(DriverFingerprint::default()) })
+    }
+
+    fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>> {
+        Box::pin(async {
+            let entries = fs::read_dir(&self.folder).map_err(|error| unavailable(&error))?;
+            Ok(entries.flatten().filter_map(|entry| existing(&entry.path())).collect())
+        })
+    }
+
+    fn create<'a>(&'a self, work: &'a Work, files: &'a [PreparedFile]) -> RuntimeFuture<'a, Handle> {
+        Box::pin(async move {
+            let name = work.container_name();
+            let mut spec = spec::process_spec(work, files)?;
+            spec.cgroups = cgroup::create(Path::new(cgroup::ROOT), &format!("{}-{name}", self.cluster_id), &work.spec);
+            let folder = self.folder.join(&name);
+            let written = fs::create_dir_all(&folder).and_then(|()| spec.write(&folder));
+            written.map_err(|error| refused(&folder, &error))?;
+            Ok(Handle(folder.to_string_lossy().into_owned()))
+        })
+    }
+
+    fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(self.start_shim(Path::new(&handle.0)))
+    }
+
+    fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
+        Box::pin(async move {
+            let folder = Path::new(&handle.0);
+            let spec = read_spec(handle)?;
+            let phase = match ProcessStatus::read(folder) {
+                None => Phase::Created,
+                Some(ProcessStatus { error: Some(reason), .. }) => Phase::StartFailed { reason },
+                Some(ProcessStatus { ended: Some(ended), .. }) => Phase::Exited(exit(ended.code, &spec)),
+                Some(status) if is_alive(&status) => Phase::Running(self.health(handle, &spec, &status)),
+                // The exit code was never written: the shim was killed, or the machine went down.
+                Some(_) => Phase::Exited(exit(None, &spec)),
+            };
+            if !matches!(phase, Phase::Running(_)) {
+                self.monitors().remove(handle);
+            }
+            Ok(Inspection { phase, address: None, ports: Vec::new() })
+        })
+    }
+
+    fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()> {
+        Box::pin(stop_process(Path::new(&handle.0), stop))
+    }
+
+    fn remove<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(async move {
+            self.monitors().remove(handle);
+            let folder = Path::new(&handle.0);
+            if let Ok(spec) = ProcessSpec::read(folder) {
+                // A cgroup can only be removed when it is empty, and the shim in it may still drain the output.
+                let shim = ProcessStatus::read(folder).and_then(|status| status.shim);
+                let gone = async {
+                    while shim.is_some_and(ProcessId::is_alive) {
+                        tokio::time::sleep(POLL).await;
+                    }
+                };
+                let _ = tokio::time::timeout(OUTPUT_DRAIN + Duration::from_secs(1), gone).await;
+                cgroup::remove(&spec.cgroups);
+            }
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(folder, &error)),
+                Ok(()) | Err(_) => Ok(()),
+            }
+        })
+    }
+
+    /// Keeps only the folder.
+    fn release(&self, handle: &Handle) {
+        self.monitors().remove(handle);
+        if let Ok(spec) = read_spec(handle) {
+            cgroup::remove(&spec.cgroups);
+        }
+    }
+
+    fn run_hook<'a>(&'a self, handle: &'a Handle, hook: &'a Hook) -> RuntimeFuture<'a, i64> {
+        Box::pin(async move { command::run_hook(&read_spec(handle)?, hook).await })
+    }
+
+    fn resource_usage<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ResourceUsage> {
+        Box::pin(async move {
+            let spec = read_spec(handle)?;
+            let status = ProcessStatus::read(Path::new(&handle.0)).filter(is_alive).ok_or(RuntimeError::NotFound)?;
+            let of_process = || cgroup::process_usage(status.child?.pid()?);
+            cgroup::usage(&spec.cgroups).or_else(of_process).ok_or(RuntimeError::NotFound)
+        })
+    }
+
+    fn logs<'a>(&'a self, handle: &'a Handle, options: LogOptions) -> RuntimeFuture<'a, mpsc::Receiver<LogLine>> {
+        Box::pin(async move { Ok(logs::spawn(PathBuf::from(&handle.0), read_spec(handle)?.log.files, options)) })
+    }
+
+    fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
+        Box::pin(async move { command::exec(&self.config.shim, read_spec(handle)?, request) })
+    }
+}
+
 impl Exec {
-    pub(crate) fn new(agent: &AgentConfig, config: ExecConfig, pokes: Arc<Pokes>) -> io::Result<Self> {
-        let folder = agent.data_dir.join("exec");
-        fs::create_dir_all(&folder)?;
-        Ok(Self { config, cluster_id: agent.cluster_id.clone(), folder, pokes, watched: Arc::default() })
-    }
-
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn answers(&self) -> bool {
-        self.folder.is_dir()
-    }
-
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn list(&self) -> Result<Vec<Found>, RuntimeError> {
-        let entries = fs::read_dir(&self.folder).map_err(|error| away(&error))?;
-        Ok(entries.flatten().filter_map(|entry| found(&entry.path())).collect())
-    }
-
-    pub(crate) async fn attempts(&self, key: &WorkKey) -> Result<Vec<Found>, RuntimeError> {
-        Ok(self.list().await?.into_iter().filter(|found| found.key == *key).collect())
-    }
-
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn make(&self, work: &Work, files: &[PlacedFile]) -> Result<Handle, RuntimeError> {
-        let name = work.container_name();
-        let mut order = plain::order(work, files)?;
-        order.cgroups = cgroup::make(Path::new(cgroup::ROOT), &format!("{}-{name}", self.cluster_id), &work.spec);
-        let folder = self.folder.join(&name);
-        let written = fs::create_dir_all(&folder).and_then(|()| order.write(&folder));
-        written.map_err(|error| refused(&folder, &error))?;
-        Ok(Handle(folder.to_string_lossy().into_owned()))
-    }
-
-    pub(crate) async fn start(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        let folder = Path::new(&handle.0);
+    async fn start_shim(&self, folder: &Path) -> Result<(), RuntimeError> {
         let Some((program, arguments)) = self.config.shim.split_first() else {
             return Err(RuntimeError::Refused("this node has no shim".to_owned()));
         };
@@ -112,148 +207,95 @@ impl Exec {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| refused(Path::new(program), &error))?;
-        let mut said = String::new();
+        let mut answer = String::new();
         if let Some(pipe) = shim.stdout.take() {
             let mut pipe = BufReader::new(pipe);
-            let read = tokio::time::timeout(START, pipe.read_line(&mut said)).await;
-            read.map_err(|_| away(&io::Error::from(io::ErrorKind::TimedOut)))?.map_err(|error| away(&error))?;
+            let read = tokio::time::timeout(START_TIMEOUT, pipe.read_line(&mut answer)).await;
+            let timed_out = |_| unavailable(&io::Error::from(io::ErrorKind::TimedOut));
+            read.map_err(timed_out)?.map_err(|error| unavailable(&error))?;
         }
-        match said.trim() {
+        match answer.trim() {
             "ok" => Ok(()),
             other => Err(RuntimeError::Refused(other.strip_prefix("error ").unwrap_or("the shim ended").to_owned())),
         }
     }
 
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn look(&self, handle: &Handle) -> Result<Seen, RuntimeError> {
-        let folder = Path::new(&handle.0);
-        let order = Order::read(folder).map_err(|_| RuntimeError::Gone)?;
-        let phase = match Status::read(folder) {
-            None => Phase::Made,
-            Some(Status { error: Some(reason), .. }) => Phase::Refused { reason },
-            Some(Status { ended: Some(ended), .. }) => Phase::Ended(exit(ended.code, &order)),
-            Some(status) if is_alive(&status) => Phase::Up(self.pulse(handle, &order, &status)),
-            // Nobody wrote down how it ended: its shim was killed, or the machine went down.
-            Some(_) => Phase::Ended(exit(None, &order)),
-        };
-        if !matches!(phase, Phase::Up(_)) {
-            self.watched().remove(handle);
-        }
-        Ok(Seen { phase, address: None, ports: Vec::new() })
+    /// The health of a live process. The first call begins to monitor it.
+    fn health(&self, handle: &Handle, spec: &ProcessSpec, status: &ProcessStatus) -> HealthStatus {
+        let mut monitors = self.monitors();
+        let monitor = monitors.entry(handle.clone()).or_insert_with(|| self.monitor(handle, spec, status));
+        monitor.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) async fn end(&self, handle: &Handle, ending: &Ending) -> Result<(), RuntimeError> {
-        let folder = Path::new(&handle.0);
-        let Ok(order) = Order::read(folder) else { return Ok(()) };
-        let Some(status) = Status::read(folder).filter(is_alive) else { return Ok(()) };
-        let asked = signal(&ending.signal)
-            .ok_or_else(|| RuntimeError::Refused(format!("`{}` is no signal of this system", ending.signal)))?;
-        send(status.child, asked);
-        if wait_until_gone(folder, ending.grace).await.is_ok() {
-            return Ok(());
-        }
-        if let Some(group) = status.child.filter(|child| child.is_alive()).and_then(ProcessId::pid) {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let shim = status.shim.and_then(ProcessId::pid);
-        for pid in crate::shim::order::members(&order.cgroups).into_iter().filter(|pid| Some(*pid) != shim) {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-        wait_until_gone(folder, KILLED).await.map_err(|()| away(&io::Error::other("a killed process is still there")))
-    }
-
-    pub(crate) async fn remove(&self, handle: &Handle) -> Result<(), RuntimeError> {
-        self.watched().remove(handle);
-        let folder = Path::new(&handle.0);
-        if let Ok(order) = Order::read(folder) {
-            // A group can be removed when it is empty, and the shim in it has last words to write down.
-            let shim = Status::read(folder).and_then(|status| status.shim);
-            let gone = async {
-                while shim.is_some_and(ProcessId::is_alive) {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            };
-            let _ = tokio::time::timeout(LAST_WORDS + Duration::from_secs(1), gone).await;
-            cgroup::remove(&order.cgroups);
-        }
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(folder, &error)),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Lets go of everything but its folder.
-    pub(crate) fn retire(&self, handle: &Handle) {
-        self.watched().remove(handle);
-        if let Ok(order) = Order::read(Path::new(&handle.0)) {
-            cgroup::remove(&order.cgroups);
-        }
-    }
-
-    pub(crate) async fn hook(&self, handle: &Handle, hook: &Hook) -> Result<i64, RuntimeError> {
-        let order = Order::read(Path::new(&handle.0)).map_err(|_| RuntimeError::Gone)?;
-        session::hook(&order, hook).await
-    }
-
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn spent(&self, handle: &Handle) -> Result<Spent, RuntimeError> {
-        let folder = Path::new(&handle.0);
-        let order = Order::read(folder).map_err(|_| RuntimeError::Gone)?;
-        let status = Status::read(folder).filter(is_alive).ok_or(RuntimeError::Gone)?;
-        let of_process = || cgroup::spent_by(status.child?.pid()?);
-        cgroup::spent(&order.cgroups).or_else(of_process).ok_or(RuntimeError::Gone)
-    }
-
-    /// What its health check says; the first look at a live process begins to watch and to probe it.
-    fn pulse(&self, handle: &Handle, order: &Order, status: &Status) -> Pulse {
-        let mut watched = self.watched();
-        let known = watched.entry(handle.clone()).or_insert_with(|| self.watch(handle, order, status));
-        known.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn watch(&self, handle: &Handle, order: &Order, status: &Status) -> Watched {
+    fn monitor(&self, handle: &Handle, spec: &ProcessSpec, status: &ProcessStatus) -> ProcessMonitor {
         let folder = PathBuf::from(&handle.0);
-        let pulse = Arc::new(Mutex::new(probe::remembered(&folder, order.healthcheck.as_ref())));
-        let exit = poke_at_exit(Arc::clone(&self.pokes), order.key.clone(), status.clone());
+        let health = Arc::new(Mutex::new(probe::stored_health(&folder, spec.healthcheck.as_ref())));
+        let exit = wake_at_exit(Arc::clone(&self.wakeups), spec.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
-        if probe::is_wanted(order.healthcheck.as_ref()) {
+        if probe::is_enabled(spec.healthcheck.as_ref()) {
             let age = status.child.and_then(ProcessId::age).unwrap_or_default();
-            let probing = probe::run(folder, order.clone(), age, Arc::clone(&pulse), Arc::clone(&self.pokes));
+            let probing = probe::run(folder, spec.clone(), age, Arc::clone(&health), Arc::clone(&self.wakeups));
             tasks.push(tokio::spawn(probing).abort_handle());
         }
-        Watched { pulse, tasks }
+        ProcessMonitor { health, tasks }
     }
 
-    fn watched(&self) -> MutexGuard<'_, BTreeMap<Handle, Watched>> {
-        // An entry is inserted or removed as a whole.
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn monitors(&self) -> MutexGuard<'_, BTreeMap<Handle, ProcessMonitor>> {
+        // Each change is one map operation, so a panic elsewhere leaves no partial update.
+        self.monitors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A folder of this node's own is one with a whole order in it; the folder itself is nobody else's.
-fn found(folder: &Path) -> Option<Found> {
-    let order = Order::read(folder).ok()?;
-    Some(Found {
-        key: order.key,
-        attempt: order.attempt,
-        spec_hash: order.spec_hash,
-        placed_at: order.placed_at,
+fn read_spec(handle: &Handle) -> Result<ProcessSpec, RuntimeError> {
+    ProcessSpec::read(Path::new(&handle.0)).map_err(|_| RuntimeError::NotFound)
+}
+
+/// A folder with a complete spec is a replica of this node: nobody else writes below the driver's folder.
+fn existing(folder: &Path) -> Option<ExistingReplica> {
+    let spec = ProcessSpec::read(folder).ok()?;
+    Some(ExistingReplica {
+        key: spec.key,
+        attempt: spec.attempt,
+        spec_hash: spec.spec_hash,
+        placed_at: spec.placed_at,
         handle: Handle(folder.to_string_lossy().into_owned()),
-        ending: Ending { signal: order.stop_signal, grace: Duration::from_millis(order.stop_grace_millis) },
+        stop: StopSpec { signal: spec.stop_signal, grace: Duration::from_millis(spec.stop_grace_millis) },
     })
 }
 
-/// Whether the process lives, or its shim has still to say how it ended.
-fn is_alive(status: &Status) -> bool {
+/// Whether the process lives, or its shim has yet to write the exit code.
+fn is_alive(status: &ProcessStatus) -> bool {
     status.ended.is_none() && [status.child, status.shim].into_iter().flatten().any(ProcessId::is_alive)
 }
 
-fn exit(code: Option<i64>, order: &Order) -> Exit {
-    let cause = if cgroup::ran_out_of_memory(&order.cgroups) { ExitCause::OutOfMemory } else { ExitCause::Own };
-    Exit { code, cause }
+fn exit(code: Option<i64>, spec: &ProcessSpec) -> Exit {
+    Exit { code, oom_killed: cgroup::was_oom_killed(&spec.cgroups) }
 }
 
-/// Sends a signal to that very process: the descriptor holds the number, and the start time proves it was not reused.
+async fn stop_process(folder: &Path, stop: &StopSpec) -> Result<(), RuntimeError> {
+    let Ok(spec) = ProcessSpec::read(folder) else { return Ok(()) };
+    let Some(status) = ProcessStatus::read(folder).filter(is_alive) else { return Ok(()) };
+    let signal = signal(&stop.signal)
+        .ok_or_else(|| RuntimeError::Refused(format!("`{}` is not a signal of this system", stop.signal)))?;
+    send(status.child, signal);
+    if ends_within(folder, stop.grace).await {
+        return Ok(());
+    }
+    if let Some(group) = status.child.filter(|child| child.is_alive()).and_then(ProcessId::pid) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let shim = status.shim.and_then(ProcessId::pid);
+    for pid in members(&spec.cgroups).into_iter().filter(|pid| Some(*pid) != shim) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    if ends_within(folder, KILL_TIMEOUT).await {
+        Ok(())
+    } else {
+        Err(unavailable(&io::Error::other("a killed process still exists")))
+    }
+}
+
+/// Sends a signal to exactly that process: the pidfd pins the pid, and the start time proves the pid was not reused.
 fn send(process: Option<ProcessId>, signal: Signal) {
     let Some((process, pid)) = process.and_then(|process| Some((process, process.pid()?))) else { return };
     if let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty())
@@ -263,34 +305,34 @@ fn send(process: Option<ProcessId>, signal: Signal) {
     }
 }
 
-async fn wait_until_gone(folder: &Path, limit: Duration) -> Result<(), ()> {
-    let gone = async {
-        while Status::read(folder).is_some_and(|status| is_alive(&status)) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+async fn ends_within(folder: &Path, limit: Duration) -> bool {
+    let ended = async {
+        while ProcessStatus::read(folder).is_some_and(|status| is_alive(&status)) {
+            tokio::time::sleep(POLL).await;
         }
     };
-    tokio::time::timeout(limit, gone).await.map_err(drop)
+    tokio::time::timeout(limit, ended).await.is_ok()
 }
 
-/// Pokes when the shim ends, which is when it has written down how the process did; and when the process ends that a killed
-/// shim has left alone.
-async fn poke_at_exit(pokes: Arc<Pokes>, key: WorkKey, status: Status) {
+/// Wakes the replica's monitor when the shim ends, which is after it wrote the exit code; and when the process ends, in
+/// case the shim was killed before it.
+async fn wake_at_exit(wakeups: Arc<Wakeups>, key: ReplicaKey, status: ProcessStatus) {
     for process in [status.shim, status.child].into_iter().flatten() {
         if let Some(descriptor) = exit_descriptor(process) {
             let _ = descriptor.readable().await;
         }
-        pokes.poke(&key);
+        wakeups.wake(&key);
     }
 }
 
-/// Readable once the process has ended, whoever its parent is.
+/// A pidfd, readable once the process has ended, whoever its parent is.
 #[expect(deprecated, reason = "an owned descriptor outlives its registration, which is all the safe way could promise")]
 fn exit_descriptor(process: ProcessId) -> Option<AsyncFd<OwnedFd>> {
     let descriptor = pidfd_open(process.pid()?, PidfdFlags::NONBLOCK).ok().filter(|_| process.is_alive())?;
     AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
 }
 
-/// `SIGTERM`, `TERM` or `15`.
+/// Accepts `SIGTERM`, `TERM` and `15`.
 fn signal(name: &str) -> Option<Signal> {
     let upper = name.to_uppercase();
     let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
@@ -310,8 +352,8 @@ fn signal(name: &str) -> Option<Signal> {
     })
 }
 
-fn away(error: &io::Error) -> RuntimeError {
-    RuntimeError::Away { driver: Driver::Exec, reason: error.to_string() }
+fn unavailable(error: &io::Error) -> RuntimeError {
+    RuntimeError::Unavailable { driver: Driver::Exec, reason: error.to_string() }
 }
 
 fn refused(path: &Path, error: &io::Error) -> RuntimeError {

@@ -1,7 +1,7 @@
-//! A process's output on disk.
+//! The output files of a process.
 //!
-//! Owns: the line format `<milliseconds since 1970> <o|e> <text>`, and when a file is put aside.
-//! Invariant: at most so many files of at most so many bytes, whatever the process writes.
+//! Owns: the line format `<milliseconds since 1970> <o|e> <text>`, and rotation.
+//! Invariant: never more files or larger files than [`LogLimits`] allows, whatever the process writes.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,10 +13,10 @@ use std::{
 use bytes::Bytes;
 use longshore_model::Time;
 
-use super::order::LogLimits;
-use crate::session::{LogLine, LogStream};
+use super::protocol::LogLimits;
+use crate::attach::{LogLine, LogStream};
 
-/// The files of one replica, newest first: `out.log`, `out.log.1`, ….
+/// The file that was rotated `age` times: `out.log`, `out.log.1`, ….
 pub(crate) fn path(folder: &Path, age: u32) -> PathBuf {
     if age == 0 { folder.join("out.log") } else { folder.join(format!("out.log.{age}")) }
 }
@@ -35,13 +35,13 @@ impl LogFiles {
         Self { folder: folder.to_owned(), limits, file, written }
     }
 
-    /// A full disk loses lines and nothing else: the process must not feel it.
+    /// Appends a line. On a full disk the line is lost; the process is not affected.
     pub(super) fn write(&mut self, stream: LogStream, text: &[u8]) {
-        let mark = match stream {
+        let tag = match stream {
             LogStream::Stdout => 'o',
             LogStream::Stderr => 'e',
         };
-        let mut line = format!("{} {mark} ", now_millis()).into_bytes();
+        let mut line = format!("{} {tag} ", now_millis()).into_bytes();
         line.extend_from_slice(text);
         line.push(b'\n');
         if self.written > 0 && self.written + line.len() as u64 > self.limits.file_bytes {
@@ -67,7 +67,7 @@ fn now_millis() -> u128 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
-/// A line as it was written, without its end.
+/// Parses a line without its line end. `None` if it does not have the format.
 pub(crate) fn parse(line: &[u8]) -> Option<LogLine> {
     let mut parts = line.splitn(3, |byte| *byte == b' ');
     let at = std::str::from_utf8(parts.next()?).ok()?.parse().ok().map(Time)?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_back_with_its_spaces() {
+    fn a_written_line_is_read_back_with_its_spaces() {
         let folder = tempfile::tempdir().unwrap();
         let limits = LogLimits { file_bytes: 1000, files: 2 };
         LogFiles::open(folder.path(), limits).write(LogStream::Stderr, b" two  words ");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_talkative_process_cannot_fill_the_disk() {
+    fn rotation_bounds_the_disk_space_of_a_process() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogFiles::open(folder.path(), LogLimits { file_bytes: 1000, files: 3 });
         for number in 0..1000 {

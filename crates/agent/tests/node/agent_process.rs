@@ -1,6 +1,6 @@
-//! An agent as a process of its own, so that it can be killed.
+//! An agent in its own process, so that it can be killed.
 //!
-//! It reaches the story over a unix socket, one JSON document per line: work comes in, reports go out.
+//! It connects to the story over a Unix socket and exchanges one JSON document per line: work in, reports out.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,9 +10,9 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use longshore_agent::{
-    Agent, AgentConfig, ControlLink, DockerConfig, ExecConfig, FileContents, Heard, LinkError, RegistryLogin,
+    Agent, AgentConfig, ControlLink, DockerConfig, ExecConfig, FileContents, LinkError, RegistryLogin, ReportAck,
 };
-use longshore_model::{Cursor, Driver, Report, WorkFeed, work::FileWanted};
+use longshore_model::{Cursor, Driver, Report, WorkFeed, agent_protocol::FileRequest};
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -20,11 +20,11 @@ use tokio::{
     sync::{Mutex, mpsc},
 };
 
-use crate::{control::Control, world::Ground};
+use crate::{fake_control_plane::FakeControlPlane, test_node::TestEnv};
 
-/// What the process is told on its command line.
+/// The arguments of the process, as JSON on its command line.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Orders {
+pub(crate) struct AgentArgs {
     pub(crate) node: String,
     pub(crate) cluster_id: String,
     pub(crate) folder: PathBuf,
@@ -32,32 +32,32 @@ pub(crate) struct Orders {
     pub(crate) socket: PathBuf,
 }
 
-impl Orders {
-    /// Those of the one node of a story.
-    pub(crate) fn of(ground: &Ground, driver: Driver) -> Self {
+impl AgentArgs {
+    /// The arguments for the node of a story.
+    pub(crate) fn of(env: &TestEnv, driver: Driver) -> Self {
         Self {
             node: "n1".to_owned(),
-            cluster_id: ground.cluster_id.clone(),
-            folder: ground.folder().join("agent"),
-            docker: (driver == Driver::Docker).then(|| ground.engine().socket()),
-            socket: ground.folder().join("control.sock"),
+            cluster_id: env.cluster_id.clone(),
+            folder: env.folder().join("agent"),
+            docker: (driver == Driver::Docker).then(|| env.engine().socket()),
+            socket: env.folder().join("control.sock"),
         }
     }
 
-    /// Where it finds what secrets hold.
+    /// The folder with the contents of secrets, by name.
     pub(crate) fn files(&self) -> PathBuf {
         self.socket.with_extension("files")
     }
 }
 
 /// Starts the process.
-pub(crate) fn spawn(orders: &Orders) -> Child {
-    let text = serde_json::to_string(orders).unwrap();
+pub(crate) fn spawn(args: &AgentArgs) -> Child {
+    let text = serde_json::to_string(args).unwrap();
     Command::new(std::env::current_exe().unwrap()).args(["agent", &text]).stdin(Stdio::null()).spawn().unwrap()
 }
 
 /// Serves the control plane at a socket, for ever.
-pub(crate) fn serve(control: Arc<Control>, socket: &Path) {
+pub(crate) fn serve(control: Arc<FakeControlPlane>, socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -75,7 +75,7 @@ pub(crate) fn serve(control: Arc<Control>, socket: &Path) {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(read).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    let _ = control.hear(serde_json::from_str(&line).unwrap());
+                    let _ = control.receive(serde_json::from_str(&line).unwrap());
                 }
             });
         }
@@ -83,17 +83,17 @@ pub(crate) fn serve(control: Arc<Control>, socket: &Path) {
 }
 
 /// The process itself.
-pub(crate) fn main(orders: &str) -> ExitCode {
-    let orders: Orders = serde_json::from_str(orders).unwrap();
-    let files = orders.files();
+pub(crate) fn main(args: &str) -> ExitCode {
+    let args: AgentArgs = serde_json::from_str(args).unwrap();
+    let files = args.files();
     let shim = vec![std::env::current_exe().unwrap().to_string_lossy().into_owned(), "shim".to_owned()];
-    let mut config = AgentConfig::new(orders.node.as_str().into(), orders.cluster_id, orders.folder);
-    config.docker = orders.docker.map(DockerConfig::at);
+    let mut config = AgentConfig::new(args.node.as_str().into(), args.cluster_id, args.folder);
+    config.docker = args.docker.map(DockerConfig::at);
     config.exec = Some(ExecConfig { shim });
     config.heartbeat_interval = std::time::Duration::from_millis(200);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let link = SocketLink { socket: orders.socket, files, writer: Mutex::new(None) };
+        let link = SocketLink { socket: args.socket, files, writer: Mutex::new(None) };
         let _agent = Agent::start(&config, Arc::new(link)).unwrap();
         std::future::pending::<()>().await;
     });
@@ -106,14 +106,14 @@ struct SocketLink {
     writer: Mutex<Option<OwnedWriteHalf>>,
 }
 
-fn away(error: &std::io::Error) -> LinkError {
-    LinkError::Away(error.to_string())
+fn unreachable(error: &std::io::Error) -> LinkError {
+    LinkError::Unreachable(error.to_string())
 }
 
 impl ControlLink for SocketLink {
     fn connect(&self, _known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>> {
         async {
-            let stream = UnixStream::connect(&self.socket).await.map_err(|error| away(&error))?;
+            let stream = UnixStream::connect(&self.socket).await.map_err(|error| unreachable(&error))?;
             let (read, write) = stream.into_split();
             *self.writer.lock().await = Some(write);
             let (to, feed) = mpsc::channel(64);
@@ -128,18 +128,18 @@ impl ControlLink for SocketLink {
         .boxed()
     }
 
-    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<Heard, LinkError>> {
+    fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<ReportAck, LinkError>> {
         async move {
             let mut writer = self.writer.lock().await;
-            let writer = writer.as_mut().ok_or_else(|| LinkError::Away("not connected".to_owned()))?;
+            let writer = writer.as_mut().ok_or_else(|| LinkError::Unreachable("not connected".to_owned()))?;
             let line = serde_json::to_string(&reports).unwrap() + "\n";
-            writer.write_all(line.as_bytes()).await.map(|()| Heard::default()).map_err(|error| away(&error))
+            writer.write_all(line.as_bytes()).await.map(|()| ReportAck::default()).map_err(|error| unreachable(&error))
         }
         .boxed()
     }
 
-    fn file(&self, wanted: FileWanted) -> BoxFuture<'_, Result<FileContents, LinkError>> {
-        let found = std::fs::read(self.files.join(wanted.name.as_str()));
+    fn file(&self, request: FileRequest) -> BoxFuture<'_, Result<FileContents, LinkError>> {
+        let found = std::fs::read(self.files.join(request.name.as_str()));
         async { found.map(FileContents).map_err(|error| LinkError::Refused(error.to_string())) }.boxed()
     }
 

@@ -1,15 +1,15 @@
 //! An agent against real processes and a real Docker Engine of its own.
 //!
-//! This program is three things: the stories, the shim of the processes they start, and the agent process that one of them
-//! kills. It is its own test runner, so that the engine and its network namespace are taken down whatever happens.
-#![expect(clippy::unwrap_used, reason = "a story that cannot go on has failed, and says where")]
+//! This program is the stories, the shim of the processes they start, and the agent process that some of them kill. It
+//! is its own test runner, so that the engine and its network namespace are always removed.
+#![expect(clippy::unwrap_used, reason = "a panic fails the story and shows where")]
 
 mod agent_process;
-mod control;
-mod engine;
+mod docker_engine;
+mod fake_control_plane;
 mod runner;
 mod stories;
-mod world;
+mod test_node;
 
 use std::process::ExitCode;
 

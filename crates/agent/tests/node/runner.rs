@@ -1,4 +1,4 @@
-//! Runs stories side by side, each on a runtime of its own, and takes the engine down at the end.
+//! Runs stories in parallel, each on its own async runtime, and stops the engine at the end.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{engine::Engine, stories, world::Ground};
+use crate::{docker_engine::Engine, stories, test_node::TestEnv};
 
 /// What a story needs besides its own folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub(crate) enum Needs {
     Processes,
     /// The engine.
     Docker,
-    /// The engine, alone: it is restarted, or the machine is filled.
+    /// The engine without other stories, because the story restarts it or uses the whole machine.
     DockerAlone,
-    /// Like `DockerAlone`, and minutes of time: only on demand.
+    /// Like `DockerAlone`, but takes minutes; only run with `--heavy`.
     Heavy,
 }
 
@@ -31,20 +31,20 @@ pub(crate) enum Needs {
 pub(crate) struct Story {
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
-    pub(crate) tell: fn(Ground) -> Pin<Box<dyn Future<Output = ()>>>,
+    pub(crate) run: fn(TestEnv) -> Pin<Box<dyn Future<Output = ()>>>,
 }
 
-/// Longest time a story may take; one that hangs is a failed one.
-const PATIENCE: Duration = Duration::from_mins(8);
-/// Stories at once. They wait more than they work.
+/// Time-out of a story.
+const STORY_TIMEOUT: Duration = Duration::from_mins(8);
+/// Stories that run at once. They mostly wait.
 const AT_ONCE: usize = 8;
 
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
     let heavy = arguments.iter().any(|argument| argument == "--heavy");
-    let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    let names: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let is_selected = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part.as_str()));
     let mut chosen = stories::all();
-    chosen.retain(|story| is_wanted(story.name) && (story.needs == Needs::Heavy) == heavy);
+    chosen.retain(|story| is_selected(story.name) && (story.needs == Needs::Heavy) == heavy);
     let engine = if chosen.iter().any(|story| story.needs != Needs::Processes) {
         match Engine::start() {
             Ok(Ok(engine)) => Some(Arc::new(engine)),
@@ -79,7 +79,7 @@ fn run(chosen: &[Story], engine: Option<&Arc<Engine>>) -> Vec<&'static str> {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(story) = together.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    if !tell(story, engine) {
+                    if !run_one(story, engine) {
                         failed.lock().unwrap().push(story.name);
                     }
                 }
@@ -87,24 +87,24 @@ fn run(chosen: &[Story], engine: Option<&Arc<Engine>>) -> Vec<&'static str> {
         }
     });
     let mut failed = failed.into_inner().unwrap();
-    failed.extend(chosen.iter().filter(alone).filter(|story| !tell(story, engine)).map(|story| story.name));
+    failed.extend(chosen.iter().filter(alone).filter(|story| !run_one(story, engine)).map(|story| story.name));
     failed
 }
 
-fn tell(story: &Story, engine: Option<&Arc<Engine>>) -> bool {
+fn run_one(story: &Story, engine: Option<&Arc<Engine>>) -> bool {
     let began = Instant::now();
-    let ground = Ground::new(story.name, engine);
+    let env = TestEnv::new(story.name, engine);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let held = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, (story.tell)(ground.clone())).await })
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async { tokio::time::timeout(STORY_TIMEOUT, (story.run)(env.clone())).await })
     }));
-    runtime.block_on(ground.clear());
+    runtime.block_on(env.clear());
     runtime.shutdown_timeout(Duration::from_secs(1));
-    let word = match held {
+    let outcome = match result {
         Ok(Ok(())) => "ok",
-        Ok(Err(_)) => "FAILED: it never ended",
+        Ok(Err(_)) => "FAILED: it timed out",
         Err(_) => "FAILED",
     };
-    println!("story {} ... {word} ({:.1} s)", story.name, began.elapsed().as_secs_f32());
-    word == "ok"
+    println!("story {} ... {outcome} ({:.1} s)", story.name, began.elapsed().as_secs_f32());
+    outcome == "ok"
 }

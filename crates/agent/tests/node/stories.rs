@@ -1,42 +1,42 @@
-//! What an agent promises, told as stories. The same are told of both drivers wherever that makes sense.
+//! The stories: each tests one behaviour of an agent, with both drivers where that applies.
 
+mod agent_restarts;
 mod attempts;
-mod docker;
-mod life;
-mod looking;
-mod memory;
-mod processes;
-mod pulls;
-mod restarts;
-mod trouble;
+mod docker_driver;
+mod exec_driver;
+mod faults;
+mod image_pulls;
+mod lifecycle;
+mod logs_and_exec;
+mod secret_memory;
 
 use crate::runner::Story;
 
-/// Tells each story of plain processes and of containers.
+/// Runs each story with plain processes and with containers.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {
         vec![$(
             Story {
                 name: concat!(stringify!($name), "_exec"),
                 needs: Needs::Processes,
-                tell: |ground| Box::pin($name(ground, Driver::Exec)),
+                run: |env| Box::pin($name(env, Driver::Exec)),
             },
             Story {
                 name: concat!(stringify!($name), "_docker"),
                 needs: Needs::Docker,
-                tell: |ground| Box::pin($name(ground, Driver::Docker)),
+                run: |env| Box::pin($name(env, Driver::Docker)),
             },
         )*]
     };
 }
 
-/// Tells each story of one driver alone.
+/// Runs each story with one driver only.
 macro_rules! one_driver {
     ($needs:ident: $($name:ident),* $(,)?) => {
         vec![$(Story {
             name: stringify!($name),
             needs: Needs::$needs,
-            tell: |ground| Box::pin($name(ground)),
+            run: |env| Box::pin($name(env)),
         },)*]
     };
 }
@@ -46,15 +46,15 @@ use one_driver;
 
 pub(crate) fn all() -> Vec<Story> {
     [
-        life::stories(),
+        lifecycle::stories(),
         attempts::stories(),
-        looking::stories(),
-        memory::stories(),
-        restarts::stories(),
-        processes::stories(),
-        docker::stories(),
-        pulls::stories(),
-        trouble::stories(),
+        logs_and_exec::stories(),
+        secret_memory::stories(),
+        agent_restarts::stories(),
+        exec_driver::stories(),
+        docker_driver::stories(),
+        image_pulls::stories(),
+        faults::stories(),
     ]
     .into_iter()
     .flatten()

@@ -1,30 +1,29 @@
-//! Answers that go on: lines as they come, and a conversation with a command.
+//! Streams: logs, and sessions with a command.
 //!
-//! Owns: reading them bit by bit. Invariant: nothing here has a time limit once the answer has begun; whoever asks decides
-//! how long to listen.
+//! Owns: reading them piece by piece. Invariant: there is no time limit once the answer has begun; the caller decides
+//! how long to read.
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    client::conn::http1::SendRequest,
     header::{CONNECTION, CONTENT_TYPE, UPGRADE},
     upgrade::Upgraded,
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf},
     net::UnixStream,
 };
 
-use super::{Client, ClientError, Endpoint, LARGEST_ANSWER, connect, encoded};
-use crate::{ExecRequest, Frame, LogEntry, LogQuery, SESSION_PROTOCOL};
+use super::{Client, ClientError, Endpoint, MAX_ANSWER, encoded};
+use crate::{ExecRequest, Frame, LogEntry, LogQuery, SESSION_PROTOCOL, connection};
 
-/// Longest line that is read.
-const LONGEST_LINE: usize = 16 * 1024 * 1024;
+/// Longest line in bytes.
+const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// Lines as they come.
+/// An open log stream.
 #[derive(Debug)]
 pub struct LogLines {
     client: Client,
@@ -33,19 +32,19 @@ pub struct LogLines {
 }
 
 impl LogLines {
-    /// The next line; nothing once there will be none.
+    /// The next line; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<LogEntry>, ClientError> {
         loop {
             if let Some(end) = self.arrived.iter().position(|byte| *byte == b'\n') {
                 let line = self.arrived.split_to(end + 1);
-                // An empty one says that the daemon lives.
+                // An empty line is a keepalive.
                 if line.len() > 1 {
                     return serde_json::from_slice(&line).map(Some).map_err(|cause| self.client.garbled(cause));
                 }
                 continue;
             }
-            if self.arrived.len() > LONGEST_LINE {
-                return Err(self.client.garbled("a line has no end"));
+            if self.arrived.len() > MAX_LINE {
+                return Err(self.client.garbled("a line is too long"));
             }
             match self.body.frame().await {
                 None => return Ok(None),
@@ -56,13 +55,13 @@ impl LogLines {
     }
 }
 
-/// What is said to a command.
+/// The input side of an exec session.
 #[derive(Debug)]
 pub struct SessionInput(WriteHalf<TokioIo<Upgraded>>);
 
 impl SessionInput {
-    /// Says something. Whether anybody listens shows in what the command says.
-    pub async fn say(&mut self, frame: &Frame) -> std::io::Result<()> {
+    /// Sends a frame. A command that no longer reads shows in its output.
+    pub async fn send(&mut self, frame: &Frame) -> std::io::Result<()> {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         self.0.write_all(&bytes).await?;
@@ -70,7 +69,7 @@ impl SessionInput {
     }
 }
 
-/// What a command says.
+/// The output side of an exec session.
 #[derive(Debug)]
 pub struct SessionOutput {
     client: Client,
@@ -79,7 +78,7 @@ pub struct SessionOutput {
 }
 
 impl SessionOutput {
-    /// The next thing it says; nothing once the connection has ended, which comes after its exit or instead of it.
+    /// The next frame; `None` once the connection has closed, after the exit or instead of it.
     pub async fn next(&mut self) -> Result<Option<Frame>, ClientError> {
         loop {
             if let Some(frame) = Frame::decode(&mut self.arrived).map_err(|cause| self.client.garbled(cause))? {
@@ -94,7 +93,7 @@ impl SessionOutput {
 }
 
 impl Client {
-    /// Lines of one or several replicas.
+    /// Logs of one or several replicas.
     pub async fn logs(&self, query: &LogQuery) -> Result<LogLines, ClientError> {
         let LogQuery { of, namespace, follow, since_ms, tail } = query;
         let mut path = format!("/v1/logs?of={}&namespace={}&follow={follow}", encoded(of), encoded(namespace));
@@ -112,7 +111,7 @@ impl Client {
         }
     }
 
-    /// Runs a command beside a replica.
+    /// Runs a command in a replica.
     pub async fn exec(
         &self,
         replica: &str,
@@ -130,7 +129,7 @@ impl Client {
         Ok((SessionInput(write), output))
     }
 
-    /// Sends a request and waits for the answer to begin.
+    /// Sends a request and waits for the head of the answer.
     async fn begin(
         &self,
         method: Method,
@@ -138,42 +137,34 @@ impl Client {
         body: Bytes,
         protocol: Option<&str>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let mut request = self.addressed(Request::builder().method(method).uri(path));
+        let mut request = self.with_credentials(Request::builder().method(method).uri(path));
         request = request.header(CONTENT_TYPE, "application/json");
         if let Some(protocol) = protocol {
             request = request.header(CONNECTION, "upgrade").header(UPGRADE, protocol);
         }
         let request = request.body(Full::new(body)).map_err(|cause| self.broken(cause))?;
-        let begun = tokio::time::timeout(self.patience, self.sent(request)).await;
-        begun.map_err(|_| self.broken("it takes too long"))?
+        let begun = tokio::time::timeout(self.timeout, self.send(request)).await;
+        begun.map_err(|_| self.broken("it timed out"))?
     }
 
-    async fn sent(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ClientError> {
         let unreachable = |cause| ClientError::Unreachable { endpoint: self.endpoint.clone(), cause };
-        let mut sender = match &self.endpoint {
-            Endpoint::Unix(socket) => self.shaken(UnixStream::connect(socket).await.map_err(unreachable)?).await?,
+        let sender = match &self.endpoint {
+            Endpoint::Unix(socket) => {
+                connection::handshake(UnixStream::connect(socket).await.map_err(unreachable)?).await
+            }
             Endpoint::Tls { address, token } => {
-                self.shaken(connect(address, token).await.map_err(unreachable)?).await?
+                let stream = connection::connect_pinned(address, token.pin).await.map_err(unreachable)?;
+                connection::handshake(stream).await
             }
         };
+        let mut sender = sender.map_err(|cause| self.broken(cause))?;
         sender.send_request(request).await.map_err(|cause| self.broken(cause))
     }
 
-    /// A connection that is ready for a request.
-    async fn shaken(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    ) -> Result<SendRequest<Full<Bytes>>, ClientError> {
-        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|cause| self.broken(cause))?;
-        // Ends with the answer, or is handed over to the conversation.
-        tokio::spawn(connection.with_upgrades());
-        Ok(sender)
-    }
-
     async fn refusal(&self, response: Response<Incoming>) -> ClientError {
-        match Limited::new(response.into_body(), LARGEST_ANSWER).collect().await {
-            Ok(body) => match serde_json::from_slice(&body.to_bytes()) {
+        match connection::read_body(response.into_body(), MAX_ANSWER).await {
+            Ok(body) => match serde_json::from_slice(&body) {
                 Ok(envelope) => ClientError::Refused(envelope),
                 Err(cause) => self.garbled(cause),
             },

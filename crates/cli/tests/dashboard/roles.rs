@@ -3,7 +3,7 @@
 use crate::{
     apply,
     browser::Browser,
-    fleet::{Cluster, eventually, free_address},
+    test_cluster::{Cluster, eventually, free_address},
 };
 
 /// A browser that is logged in with a new token, and that token's id.
@@ -18,13 +18,13 @@ fn logged_in(cluster: &Cluster, role: &[&str]) -> (Browser, String) {
     browser.run(&format!("document.querySelector('input').value = '{token}'"));
     browser.click("main//button", "Log in");
     browser.sees("Log out");
-    // That nobody was logged in at first is what was complained about so far.
+    // Drops the errors from before the login.
     browser.complaints();
     (browser, token.split('-').nth(2).unwrap().to_owned())
 }
 
 fn base(cluster: &Cluster) -> String {
-    format!("http://{}/", cluster.nodes[0].browsers.as_ref().unwrap())
+    format!("http://{}/", cluster.nodes[0].http.as_ref().unwrap())
 }
 
 fn buttons(browser: &Browser) -> Vec<String> {
@@ -33,7 +33,7 @@ fn buttons(browser: &Browser) -> Vec<String> {
 }
 
 #[test]
-fn nobody_is_offered_what_they_may_not_do_and_who_is_revoked_is_out() {
+fn buttons_follow_the_role_and_a_revoked_token_logs_out() {
     let cluster = Cluster::with_browsers(&free_address());
     let (viewer, token) = logged_in(&cluster, &["view"]);
     apply(&cluster, "1");
@@ -46,22 +46,22 @@ fn nobody_is_offered_what_they_may_not_do_and_who_is_revoked_is_out() {
     }
     viewer.sees("eyes");
     assert_eq!(viewer.complaints(), Vec::<String>::new());
-    // Without a word of theirs: the page is left as it was, until it asks for something.
-    cluster.nodes[0].told(&["token", "rm", &token]);
+    // The page notices the revocation by itself.
+    cluster.nodes[0].expect_json(&["token", "rm", &token]);
     viewer.sees("Paste a token");
     assert!(!viewer.words().contains("Log out"), "{}", viewer.words());
 
-    // One for a deployment may change that and nothing else.
+    // A token for one deployment may change only that.
     let (deployer, _) = logged_in(&cluster, &["deploy", "--deployment", "shop"]);
     deployer.open(&format!("{base}ui/deployments/default/shop"));
     deployer.sees("Scale");
     deployer.open(&format!("{base}ui/nodes/n1"));
-    deployer.sees("the token is for a part of it");
+    deployer.sees("the token is limited to a part of it");
     assert_eq!(buttons(&deployer), [""; 0]);
     deployer.click("button", "Log out");
     deployer.sees("Paste a token");
     deployer.open(&base);
     deployer.sees("Paste a token");
-    cluster.nodes[0].told(&["rm", "shop"]);
+    cluster.nodes[0].expect_json(&["rm", "shop"]);
     eventually("gone", || cluster.nodes[0].json(&["status"])?["replicas"].as_array()?.is_empty().then_some(()));
 }

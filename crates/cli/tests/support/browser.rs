@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Keys, as the protocol writes them.
+/// Keys in the `WebDriver` encoding.
 pub(crate) const TAB: char = '\u{e004}';
 pub(crate) const ENTER: char = '\u{e007}';
 pub(crate) const ESCAPE: char = '\u{e00c}';
@@ -68,17 +68,17 @@ impl Browser {
         self.tell("url", &json!({ "url": url }));
     }
 
-    /// What a script says.
+    /// The result of a script.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.tell("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// The words on the page.
+    /// The visible text of the page.
     pub(crate) fn words(&self) -> String {
         self.run("return document.body.innerText").as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until the page says something, without loading it again.
+    /// Waits until the page contains a text, without reloading it.
     pub(crate) fn sees(&self, text: &str) {
         let patience = Instant::now() + Duration::from_secs(30);
         loop {
@@ -91,14 +91,14 @@ impl Browser {
         }
     }
 
-    /// Clicks what has these words, as a person would: the mouse goes to where it is.
+    /// Clicks the element with this text.
     pub(crate) fn click(&self, what: &str, text: &str) {
         let path = format!("//{what}[normalize-space()='{text}']");
         let patience = Instant::now() + Duration::from_secs(10);
         loop {
             let found = self.try_tell("element", &json!({ "using": "xpath", "value": path }));
             let element = found.as_ref().ok().and_then(|found| found.as_object()?.values().next()?.as_str());
-            // The page may be drawn again between the two: then what was found is no longer there.
+            // The page may be redrawn in between, and the element found is then stale.
             if let Some(element) = element
                 && self.try_tell(&format!("element/{element}/click"), &json!({})).is_ok()
             {
@@ -109,13 +109,13 @@ impl Browser {
         }
     }
 
-    /// Presses a key, wherever the focus is.
+    /// Sends a key to the focused element.
     pub(crate) fn press(&self, key: char) {
         let strokes = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
         self.tell("actions", &json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": strokes }] }));
     }
 
-    /// Presses Tab until what has these words has the focus.
+    /// Presses Tab until the element with this text has the focus.
     pub(crate) fn tab_to(&self, text: &str) {
         for _ in 0..60 {
             self.press(TAB);
@@ -130,7 +130,7 @@ impl Browser {
         self.tell("window/rect", &json!({ "width": width, "height": height }));
     }
 
-    /// What the page takes the screen for, whatever the window is.
+    /// Overrides the viewport size, whatever the window size.
     pub(crate) fn viewport(&self, width: u32, height: u32) {
         let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.tell("goog/cdp/execute", &json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": screen }));
@@ -142,13 +142,13 @@ impl Browser {
         self.tell("goog/cdp/execute", &command);
     }
 
-    /// Everything the browser complained about since it was last asked.
+    /// Messages of the browser console since the last call.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let log = self.tell("se/log", &json!({ "type": "browser" }));
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Every address that was asked for since this was last asked.
+    /// URLs requested since the last call.
     pub(crate) fn requests(&self) -> Vec<String> {
         let log = self.tell("se/log", &json!({ "type": "performance" }));
         let messages = log.as_array().unwrap().iter().filter_map(|entry| {
@@ -160,7 +160,7 @@ impl Browser {
         messages.collect()
     }
 
-    /// Keeps a picture of the page, where a folder for pictures is named.
+    /// Saves a screenshot if `LONGSHORE_PICTURES` names a folder.
     pub(crate) fn picture(&self, name: &str) {
         let Ok(folder) = std::env::var("LONGSHORE_PICTURES") else { return };
         let answer = self.call("GET", &format!("/session/{}/screenshot", self.session), &Value::Null);
@@ -203,7 +203,7 @@ impl Drop for Browser {
     }
 }
 
-/// One answer. The driver keeps the connection open, so its length says where it ends.
+/// Reads one answer by its length, because the driver keeps the connection open.
 fn read_answer(stream: &mut BufReader<TcpStream>) -> (String, Vec<u8>) {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -218,7 +218,7 @@ fn read_answer(stream: &mut BufReader<TcpStream>) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Base64, as pictures are sent.
+/// Decodes the base64 of a screenshot.
 fn decode(text: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -1,10 +1,10 @@
-//! Files made to cost more than they weigh, for the tests and for the measurement beside this file.
+//! Hostile manifests whose cost is far above their size, for the tests and for the measurement in `main.rs`.
 //!
-//! Owns: the list of attacks somebody has thought of. A new one is added here and is then tried everywhere.
+//! Owns: the list of known attacks. A new one is added here and is then tried by both.
 
 use std::fmt::Write as _;
 
-/// Each attack by name; at a size of 500,000 each is as large, or makes as much, as a deployment may.
+/// Each attack by name; at a size of 500,000 each reaches the limits of a deployment.
 pub(crate) fn attacks(size: usize) -> Vec<(&'static str, String)> {
     [on_the_parser(size), on_texts(size), on_services(size), on_lists(size)].concat()
 }
@@ -171,7 +171,7 @@ fn all_on_all(count: usize) -> String {
     out
 }
 
-/// Each service carries everything below it once more.
+/// Each service extends the previous one and so copies all of it.
 fn growing_extends(size: usize) -> String {
     let mut out = "services:\n  s0: {image: a, cap_add: [a]}\n".to_owned();
     for at in 1..30 {

@@ -47,7 +47,7 @@ fn thousand_services() {
     println!("{took:7.1} ms, {cpu:4} ms of CPU  {} services, {} KiB", services.unwrap_or(0), text.len() / 1024);
 }
 
-/// Time on a processor, since a busy machine says little of ours.
+/// CPU time, because wall time depends on the load of the machine.
 fn cpu_ms() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1_000_000

@@ -1,4 +1,4 @@
-//! The language by example: what Swarm takes, what Nomad adds, what both should have refused.
+//! Examples of the language: Swarm's expressions, Nomad's operators, and expressions that are refused.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn refused(expression: &str) -> String {
 }
 
 #[test]
-fn swarm_expressions_read_as_swarm_reads_them() {
+fn swarm_expressions_have_swarms_meaning() {
     let found = accepted("node.labels.zone==east");
     assert_eq!(found.attribute, Attribute::Label("zone".to_owned()));
     assert_eq!((found.operator, found.value.as_str()), (Operator::Equal, "east"));
@@ -30,7 +30,7 @@ fn swarm_expressions_read_as_swarm_reads_them() {
 }
 
 #[test]
-fn every_operator_of_nomad_is_taken() {
+fn every_nomad_operator_is_accepted() {
     for expression in [
         "node.labels.x < 3",
         "node.labels.x <= 3",
@@ -52,7 +52,7 @@ fn every_operator_of_nomad_is_taken() {
 }
 
 #[test]
-fn a_key_that_names_nothing_lists_what_there_is() {
+fn an_unknown_key_gets_the_list_of_known_ones() {
     assert_eq!(
         refused("node.abc == x"),
         "`node.abc` names nothing of a node; known are `node.id`, `node.hostname`, `node.ip`, `node.role`, `node.pool`, \

@@ -32,7 +32,7 @@ fn texts_are_replaced_and_lists_appended() {
 }
 
 #[test]
-fn commands_and_tests_are_replaced_whole() {
+fn commands_and_health_tests_are_replaced() {
     assert_eq!(merged("command: [a, b]", "command: [c]"), "{command: [c]}");
     assert_eq!(merged("entrypoint: a", "entrypoint: [c]"), "{entrypoint: [c]}");
     assert_eq!(
@@ -42,14 +42,14 @@ fn commands_and_tests_are_replaced_whole() {
 }
 
 #[test]
-fn environment_and_labels_join_by_key_in_either_form() {
+fn environment_and_labels_are_merged_by_key_in_either_form() {
     assert_eq!(merged("environment: [A=1, B=2]", "environment: {B: 3, C: 4}"), "{environment: {A: 1, B: 3, C: 4}}");
     assert_eq!(merged("labels: {a: 1}", "labels: [a=2]"), "{labels: {a: 2}}");
     assert_eq!(merged("deploy: {labels: [a=1]}", "deploy: {labels: {b: 2}}"), "{deploy: {labels: {a: 1, b: 2}}}");
 }
 
 #[test]
-fn names_join_in_either_form() {
+fn names_are_merged_in_either_form() {
     assert_eq!(
         merged("depends_on: [a]", "depends_on: {b: {condition: service_healthy}}"),
         "{depends_on: {a: , b: {condition: service_healthy}}}"
@@ -60,7 +60,7 @@ fn names_join_in_either_form() {
 }
 
 #[test]
-fn mounts_are_known_by_their_target() {
+fn mounts_are_merged_by_target() {
     assert_eq!(
         merged("volumes: ['a:/x', 'b:/y']", "volumes: [{type: bind, source: /c, target: /x}]"),
         "{volumes: [{type: bind, source: /c, target: /x}, b:/y]}"
@@ -69,7 +69,7 @@ fn mounts_are_known_by_their_target() {
 }
 
 #[test]
-fn logging_joins_only_while_the_driver_stays() {
+fn logging_is_merged_only_for_the_same_driver() {
     assert_eq!(
         merged("logging: {driver: x, options: {a: 1}}", "logging: {options: {b: 2}}"),
         "{logging: {driver: x, options: {a: 1, b: 2}}}"
@@ -81,13 +81,13 @@ fn logging_joins_only_while_the_driver_stays() {
 }
 
 #[test]
-fn builds_and_ulimits_join_in_either_form() {
+fn builds_and_ulimits_are_merged_in_either_form() {
     assert_eq!(merged("build: .", "build: {target: t}"), "{build: {context: ., target: t}}");
     assert_eq!(merged("ulimits: {n: {soft: 1, hard: 2}}", "ulimits: {n: 5}"), "{ulimits: {n: 5}}");
 }
 
 #[test]
-fn reset_takes_away_and_override_replaces() {
+fn reset_removes_and_override_replaces() {
     assert_eq!(merged("image: a, ports: ['1:1']", "ports: !reset []"), "{image: a}");
     assert_eq!(merged("ports: ['1:1']", "ports: !override ['2:2']"), "{ports: [2:2]}");
     assert_eq!(merged("environment: {A: 1, B: 2}", "environment: {A: !reset null}"), "{environment: {B: 2}}");
@@ -96,7 +96,7 @@ fn reset_takes_away_and_override_replaces() {
 }
 
 #[test]
-fn shapes_that_do_not_fit_are_refused() {
+fn different_shapes_are_refused() {
     let file = |text: &str| parse("f", &format!("services: {{a: {{{text}}}}}")).unwrap();
     let mut problems = Diagnostics::new();
     merge(file("cap_add: [x]"), file("cap_add: {y: z}"), &mut problems);

@@ -1,31 +1,31 @@
-//! `env_file` and `label_file`, folded into `environment` and `labels`.
+//! `env_file` and `label_file`, merged into `environment` and `labels`.
 //!
-//! Invariant: what the manifest says itself wins over files, later files over earlier ones.
+//! Invariant: the manifest's own values win over files, later files over earlier ones.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Loader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     dotenv::{self, Format},
     merge,
     reader::Extensions,
     yaml::{Key, MAX_TEXT, Mapping, Node, Value},
 };
 
-/// One file to fold in.
+/// One file to merge.
 struct Entry {
     path: String,
     required: bool,
     format: Format,
-    place: Place,
+    location: Location,
 }
 
-/// A file once read, since thousands of services may name the same one.
+/// Parsed files, cached because thousands of services may name the same one.
 type Cache = HashMap<(String, bool), Vec<(String, String)>>;
 
 impl Loader<'_> {
-    /// Folds the files of every service of the tree.
+    /// Merges the files of every service of the tree.
     pub(crate) fn fold_env_files(&mut self, root: &mut Node, known: &BTreeMap<String, String>) {
         let services = root.as_mapping_mut().and_then(|root| root.get_mut("services")).and_then(Node::as_mapping_mut);
         let Some(services) = services else { return };
@@ -40,15 +40,15 @@ impl Loader<'_> {
                 for entry in self.entries(&node, &what) {
                     for (name, value) in self.pairs_of(&entry, known, &mut cache) {
                         made += name.len() + value.len();
-                        let key = Key { name: name.as_str().into(), place: entry.place.clone() };
-                        folded.entries.push((key, Node::text_at(&entry.place, &value)));
+                        let key = Key { name: name.as_str().into(), location: entry.location.clone() };
+                        folded.entries.push((key, Node::text_at(&entry.location, &value)));
                     }
                     if made > MAX_TEXT {
-                        self.problems.error(&entry.place, format!("{what} makes the deployment too large"));
+                        self.problems.error(&entry.location, format!("{what} makes the deployment too large"));
                         return;
                     }
                 }
-                fold(mapping, target, folded, &node.place);
+                fold(mapping, target, folded, &node.location);
             }
         }
     }
@@ -62,9 +62,9 @@ impl Loader<'_> {
     }
 
     fn entry(&mut self, item: &Node, what: &str) -> Option<Entry> {
-        let place = item.place.clone();
+        let location = item.location.clone();
         if let Some(path) = item.as_text() {
-            return Some(Entry { path: path.to_owned(), required: true, format: Format::Dotenv, place });
+            return Some(Entry { path: path.to_owned(), required: true, format: Format::Dotenv, location });
         }
         let mapping = self.problems.mapping(item, format_args!("an entry of {what}"))?;
         self.problems.known_keys(mapping, what, &["path", "required", "format"], Extensions::Allowed);
@@ -79,7 +79,7 @@ impl Loader<'_> {
             )?,
             None => Format::Dotenv,
         };
-        Some(Entry { path, required, format, place })
+        Some(Entry { path, required, format, location })
     }
 
     fn pairs_of(
@@ -94,7 +94,7 @@ impl Loader<'_> {
             return pairs.clone();
         }
         let missing_is_fine = !entry.required && !self.exists(&id.0);
-        let text = if missing_is_fine { None } else { self.text(&id.0, &entry.place) };
+        let text = if missing_is_fine { None } else { self.text(&id.0, &entry.location) };
         let pairs = match text {
             Some(text) => dotenv::parse(&id.0, &text, entry.format, known, &mut self.problems),
             None => Vec::new(),
@@ -104,8 +104,8 @@ impl Loader<'_> {
     }
 }
 
-/// Lays what the manifest says over what the files say.
-fn fold(service: &mut Mapping, target: &str, folded: Mapping, place: &Place) {
+/// Merges the manifest's values onto those of the files.
+fn fold(service: &mut Mapping, target: &str, folded: Mapping, location: &Location) {
     let mut all = Mapping::default();
     let mut at: HashMap<std::sync::Arc<str>, usize> = HashMap::new();
     let own = service.get(target).cloned().map(merge::pairs);
@@ -121,6 +121,6 @@ fn fold(service: &mut Mapping, target: &str, folded: Mapping, place: &Place) {
             all.entries.push((key, node));
         }
     }
-    let node = Node { place: place.clone(), tag: None, value: Value::Mapping(all) };
-    service.set(Key { name: target.into(), place: place.clone() }, node);
+    let node = Node { location: location.clone(), tag: None, value: Value::Mapping(all) };
+    service.set(Key { name: target.into(), location: location.clone() }, node);
 }

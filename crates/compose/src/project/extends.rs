@@ -1,12 +1,12 @@
-//! `extends`: a service that begins where another one ends.
+//! `extends`: a service based on another one.
 //!
-//! Invariant: every service is resolved once; chains are bounded, circles refused, and copies counted.
+//! Invariant: every service is resolved once; chains are bounded, cycles refused, and copies counted.
 
 use std::collections::HashMap;
 
 use super::Loader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     interpolate::Variables,
     merge, paths,
     reader::Extensions,
@@ -14,24 +14,24 @@ use crate::{
     yaml::{Key, MAX_NODES, Node, Value},
 };
 
-/// Longest chain. Each link is a call, and nobody follows more.
+/// Longest chain; each link is a recursive call.
 const MAX_CHAIN: usize = 32;
 
-/// What was resolved so far, by file and service.
+/// Services resolved so far, by file and name.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct Cache {
     done: HashMap<(String, String), Option<Node>>,
     chain: Vec<(String, String)>,
     nodes: usize,
-    /// Where each service stands in its file: thousands may extend each other.
+    /// Index of each service in its file, so that thousands can extend each other in linear time.
     positions: HashMap<String, HashMap<std::sync::Arc<str>, usize>>,
 }
 
-/// What an `extends` asks for.
-struct Wanted {
-    file: Option<(String, Place)>,
+/// The service that an `extends` refers to.
+struct ExtendsTarget {
+    file: Option<(String, Location)>,
     service: String,
-    place: Place,
+    location: Location,
 }
 
 impl Loader<'_> {
@@ -45,7 +45,7 @@ impl Loader<'_> {
             .collect();
         let resolved: Vec<(Key, Node)> = extending
             .into_iter()
-            .filter_map(|key| Some((key.clone(), self.service(tree, path, &key.name, &key.place, variables)?)))
+            .filter_map(|key| Some((key.clone(), self.service(tree, path, &key.name, &key.location, variables)?)))
             .collect();
         let services = tree.as_mapping_mut().and_then(|root| root.get_mut("services")).and_then(Node::as_mapping_mut);
         let Some(services) = services else { return };
@@ -57,13 +57,13 @@ impl Loader<'_> {
         }
     }
 
-    /// A service of a file with what it extends below it.
+    /// A service of a file merged onto the one it extends.
     fn service(
         &mut self,
         tree: &Node,
         path: &str,
         name: &str,
-        place: &Place,
+        location: &Location,
         variables: &mut Variables,
     ) -> Option<Node> {
         let id = (path.to_owned(), name.to_owned());
@@ -71,12 +71,12 @@ impl Loader<'_> {
             return known.clone();
         }
         if self.extended.nodes > MAX_NODES {
-            // It has been said; even to look further would cost a copy of every service.
+            // Already reported; continuing would copy every service.
             return None;
         }
-        let service = self.find(tree, path, name, place)?.clone();
+        let service = self.find(tree, path, name, location)?.clone();
         if self.extended.chain.contains(&id) || self.extended.chain.len() >= MAX_CHAIN {
-            self.circle(&id, place);
+            self.report_cycle(&id, location);
             return None;
         }
         self.extended.chain.push(id.clone());
@@ -85,7 +85,7 @@ impl Loader<'_> {
         if let Some(node) = &resolved {
             self.extended.nodes += size(node);
             if self.extended.nodes > MAX_NODES {
-                self.problems.error(place, format!("`extends` makes more than {MAX_NODES} values of the file"));
+                self.problems.error(location, format!("`extends` makes more than {MAX_NODES} values of the file"));
                 return None;
             }
         }
@@ -103,13 +103,13 @@ impl Loader<'_> {
         let Some((_, extends)) = service.as_mapping_mut().and_then(|mapping| mapping.remove("extends")) else {
             return Some(service);
         };
-        let wanted = self.wanted(&extends)?;
-        let base = match wanted.file {
-            None => self.service(tree, path, &wanted.service, &wanted.place, variables)?,
-            Some((file, place)) => {
+        let target = self.extends_target(&extends)?;
+        let base = match target.file {
+            None => self.service(tree, path, &target.service, &target.location, variables)?,
+            Some((file, location)) => {
                 let file = paths::join(paths::parent(path), &file);
-                let other = self.tree(&file, &place, variables)?;
-                let mut base = self.service(&other, &file, &wanted.service, &wanted.place, variables)?;
+                let other = self.tree(&file, &location, variables)?;
+                let mut base = self.service(&other, &file, &target.service, &target.location, variables)?;
                 let directory = self.directory_of(&file);
                 if directory != self.directory {
                     super::relocate::service(&mut base, &directory);
@@ -120,22 +120,22 @@ impl Loader<'_> {
         Some(merge::merge_service(base, service, &mut self.problems))
     }
 
-    fn wanted(&mut self, extends: &Node) -> Option<Wanted> {
+    fn extends_target(&mut self, extends: &Node) -> Option<ExtendsTarget> {
         if let Some(service) = extends.as_text() {
-            return Some(Wanted { file: None, service: service.to_owned(), place: extends.place.clone() });
+            return Some(ExtendsTarget { file: None, service: service.to_owned(), location: extends.location.clone() });
         }
         let mapping = self.problems.mapping(extends, "`extends`")?;
         self.problems.known_keys(mapping, "`extends`", &["file", "service"], Extensions::Allowed);
         let service = self.problems.required(extends, "service", "`extends`")?;
         let name = self.problems.text(service, "`extends.service`")?.to_owned();
         let file = match mapping.get("file").filter(|node| !node.is_null()) {
-            Some(node) => Some((self.problems.text(node, "`extends.file`")?.to_owned(), node.place.clone())),
+            Some(node) => Some((self.problems.text(node, "`extends.file`")?.to_owned(), node.location.clone())),
             None => None,
         };
-        Some(Wanted { file, service: name, place: service.place.clone() })
+        Some(ExtendsTarget { file, service: name, location: service.location.clone() })
     }
 
-    fn find<'n>(&mut self, tree: &'n Node, path: &str, name: &str, place: &Place) -> Option<&'n Node> {
+    fn find<'n>(&mut self, tree: &'n Node, path: &str, name: &str, location: &Location) -> Option<&'n Node> {
         let services = tree.get("services").and_then(Node::as_mapping);
         let positions = self.extended.positions.entry(path.to_owned()).or_insert_with(|| {
             let keys = services.into_iter().flat_map(|services| services.iter());
@@ -144,7 +144,8 @@ impl Loader<'_> {
         let at = positions.get(name).copied();
         let found = services.zip(at).and_then(|(services, at)| services.entries.get(at)).map(|(_, node)| node);
         if found.is_none() {
-            let problem = self.problems.error(place, format!("`extends` names the service `{name}`, not in `{path}`"));
+            let problem =
+                self.problems.error(location, format!("`extends` names the service `{name}`, not in `{path}`"));
             let names = services.into_iter().flat_map(|services| services.iter().map(|(key, _)| &*key.name));
             if let Some(near) = suggest::nearest(name, names) {
                 problem.hint(format!("did you mean `{near}`?"));
@@ -153,7 +154,7 @@ impl Loader<'_> {
         found
     }
 
-    fn circle(&mut self, id: &(String, String), place: &Place) {
+    fn report_cycle(&mut self, id: &(String, String), location: &Location) {
         let chain = &self.extended.chain;
         let message = match chain.iter().position(|seen| seen == id) {
             Some(from) => {
@@ -163,11 +164,11 @@ impl Loader<'_> {
             }
             None => format!("a chain of `extends` is longer than {MAX_CHAIN}"),
         };
-        self.problems.error(place, message);
+        self.problems.error(location, message);
     }
 }
 
-/// How many values a node holds, itself counted.
+/// Number of nodes in a tree, the root included.
 pub(super) fn size(node: &Node) -> usize {
     match &node.value {
         Value::Scalar(_) => 1,

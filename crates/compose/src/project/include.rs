@@ -1,19 +1,19 @@
-//! `include`: other files taken in whole, each with a directory and variables of its own.
+//! `include`: other Compose files, each with its own directory and variables.
 //!
-//! Invariant: what is taken in never silently replaces what is there; the same thing twice is no conflict.
+//! Invariant: an included definition never silently replaces another; an equal one is no conflict.
 
 use std::{collections::HashMap, sync::Arc};
 
 use super::Loader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     interpolate::Variables,
     merge, paths,
     reader::Extensions,
     yaml::{Node, Value},
 };
 
-/// Deepest nesting of files that include files.
+/// Deepest nesting of includes.
 const MAX_INCLUDES: usize = 16;
 
 /// One entry of `include`.
@@ -21,7 +21,7 @@ struct Entry {
     paths: Vec<String>,
     project_directory: Option<String>,
     env_files: Option<Vec<String>>,
-    place: Place,
+    location: Location,
 }
 
 impl Loader<'_> {
@@ -49,9 +49,9 @@ impl Loader<'_> {
     }
 
     fn include_entry(&mut self, item: &Node) -> Option<Entry> {
-        let place = item.place.clone();
+        let location = item.location.clone();
         if let Some(path) = item.as_text() {
-            return Some(Entry { paths: vec![path.to_owned()], project_directory: None, env_files: None, place });
+            return Some(Entry { paths: vec![path.to_owned()], project_directory: None, env_files: None, location });
         }
         let what = "an entry of `include`";
         let mapping = self.problems.mapping(item, what)?;
@@ -61,7 +61,7 @@ impl Loader<'_> {
         let directory = mapping.get("project_directory").and_then(|node| self.problems.text(node, what));
         let env_files =
             mapping.get("env_file").map(|node| self.problems.text_or_texts(node, "`env_file` of `include`"));
-        Some(Entry { paths, project_directory: directory.map(str::to_owned), env_files, place })
+        Some(Entry { paths, project_directory: directory.map(str::to_owned), env_files, location })
     }
 
     fn included(
@@ -75,7 +75,7 @@ impl Loader<'_> {
         let files: Vec<String> = entry.paths.iter().map(|path| paths::join(&here, path)).collect();
         let first = files.first()?;
         if including.contains(first) || including.len() >= MAX_INCLUDES {
-            self.problems.error(&entry.place, format!("`{first}` is included by what it includes"));
+            self.problems.error(&entry.location, format!("`{first}` is included by what it includes"));
             return None;
         }
         let own = match &entry.project_directory {
@@ -85,14 +85,14 @@ impl Loader<'_> {
         let mut inner = self.included_variables(entry, &here, &own, variables);
         let mut merged: Option<Node> = None;
         for file in &files {
-            let node = self.file(file, &entry.place, &mut inner, including)?;
+            let node = self.file(file, &entry.location, &mut inner, including)?;
             merged = Some(match merged {
                 Some(base) => merge::merge(base, node, &mut self.problems),
                 None => node,
             });
         }
         let mut merged = merged?;
-        merge::settle_tags(&mut merged);
+        merge::apply_tags(&mut merged);
         let directory = paths::join(&self.working_directory, &own);
         if directory != self.directory {
             super::relocate::file(&mut merged, &directory);
@@ -100,7 +100,7 @@ impl Loader<'_> {
         Some(merged)
     }
 
-    /// The including file's variables win; the included one's fill the gaps.
+    /// The including file's variables win over those of the included one.
     fn included_variables(&mut self, entry: &Entry, here: &str, own: &str, outer: &Variables) -> Variables {
         let default = paths::join(own, ".env");
         let files: Vec<String> = match &entry.env_files {
@@ -110,7 +110,7 @@ impl Loader<'_> {
         };
         let mut values = std::collections::BTreeMap::new();
         for file in files {
-            values.extend(self.variables(&file, &entry.place, outer.values()));
+            values.extend(self.variables(&file, &entry.location, outer.values()));
         }
         values.extend(outer.values().clone());
         Variables::new(values)
@@ -118,7 +118,7 @@ impl Loader<'_> {
 
     /// Adds the sections of an included file.
     fn import(&mut self, tree: &mut Node, included: Node) {
-        let place = included.place.clone();
+        let location = included.location.clone();
         let (Some(root), Value::Mapping(included)) = (tree.as_mapping_mut(), included.value) else { return };
         for (section, node) in included.entries {
             if !matches!(&*section.name, "services" | "volumes" | "networks" | "secrets" | "configs") {
@@ -126,7 +126,7 @@ impl Loader<'_> {
             }
             let Value::Mapping(entries) = node.value else { continue };
             if root.get(&section.name).is_none_or(Node::is_null) {
-                root.set(section.clone(), Node::mapping_at(&place));
+                root.set(section.clone(), Node::mapping_at(&location));
             }
             let Some(target) = root.get_mut(&section.name).and_then(Node::as_mapping_mut) else { continue };
             let known: HashMap<Arc<str>, usize> =
@@ -138,9 +138,9 @@ impl Loader<'_> {
                     Some((first, _)) => {
                         let (message, hint) = (
                             format!("`{}` of `{}` is included twice with different contents", key.name, section.name),
-                            format!("the other is at {}; rename one, or lay a file over both with `-f`", key.place),
+                            format!("the other is at {}; rename one, or lay a file over both with `-f`", key.location),
                         );
-                        self.problems.error(&first.place, message).hint(hint);
+                        self.problems.error(&first.location, message).hint(hint);
                     }
                 }
             }
@@ -148,7 +148,7 @@ impl Loader<'_> {
     }
 }
 
-/// Equal but for where it was written.
+/// Whether two trees are equal apart from locations.
 fn same(a: &Node, b: &Node) -> bool {
     match (&a.value, &b.value) {
         (Value::Scalar(a), Value::Scalar(b)) => a.text == b.text,

@@ -1,11 +1,11 @@
-//! Paths of a file that is taken in from another directory, made absolute before they meet others.
+//! Makes relative paths absolute in a file that is included from another directory.
 
 use crate::{
     paths,
     yaml::{Node, Scalar, Value},
 };
 
-/// Every path of a whole file.
+/// Every path of a file.
 pub(super) fn file(root: &mut Node, directory: &str) {
     let Some(root) = root.as_mapping_mut() else { return };
     if let Some(services) = root.get_mut("services").and_then(Node::as_mapping_mut) {
@@ -64,7 +64,7 @@ fn each(node: &mut Node, mut act: impl FnMut(&mut Node)) {
 
 fn absolute(node: &mut Node, directory: &str) {
     let Some(text) = node.as_text() else { return };
-    // A remote build context is no path.
+    // A remote build context is not a path.
     if text.starts_with('~') || text.contains("://") {
         return;
     }

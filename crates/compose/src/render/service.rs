@@ -1,4 +1,4 @@
-//! One service in Compose's own words.
+//! One service as a Compose mapping.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{load::Loaded, units::print_duration};
 
 mod longshore;
 
-/// Keys of volumes, secrets and configs by their name in the cluster, to name them as the manifest does.
+/// Keys of volumes, secrets and configs by their name in the cluster, for references in the manifest's terms.
 pub(crate) struct Names {
     files: BTreeMap<(FileKind, String), String>,
     volumes: BTreeMap<String, String>,
@@ -258,7 +258,7 @@ fn placement(spec: &ServiceSpec) -> Value {
 }
 
 fn resources(spec: &ServiceSpec) -> Value {
-    // Requests by maker, model and attributes are Longshore's own and stand in `x-longshore`.
+    // Requests by vendor, model and attributes are an extension and are rendered in `x-longshore`.
     let Resources {
         cpu_limit_millis,
         cpu_reservation_millis,
@@ -276,7 +276,7 @@ fn resources(spec: &ServiceSpec) -> Value {
     reserved.put("memory", memory_reservation_bytes.map(|bytes| bytes.to_string()));
     let requests: Vec<Value> = spec.container.device_requests.iter().map(device).collect();
     reserved.put("devices", requests);
-    // What the requests above already count must not be counted twice when this is read again.
+    // Devices counted by the requests above are left out: they would be counted twice when this is read again.
     let mut left = devices.clone();
     for request in &spec.container.device_requests {
         let (kind, count) = crate::service::counted(request);
@@ -344,20 +344,19 @@ fn restart(policy: &RestartPolicy) -> Value {
     out.done()
 }
 
-/// Whether the strategy follows from the mode and need not be said.
+/// The strategy, unless it follows from `deploy.mode`.
 fn strategy(spec: &ServiceSpec) -> Option<&'static str> {
     match spec.placement.strategy {
         Strategy::Spread | Strategy::Global => None,
-        other @ (Strategy::Pack | Strategy::Hosts | Strategy::Binpack | Strategy::Hash) => Some(other.as_str()),
+        other @ (Strategy::LeastLoaded | Strategy::Hosts | Strategy::Binpack | Strategy::Hash) => Some(other.as_str()),
     }
 }
 
-/// Names as texts.
 fn texts<T: ToString>(names: &BTreeSet<T>) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// `0.5`, or `2` where nothing follows the point.
+/// A decimal without trailing zeros: `0.5`, or `2`.
 fn fraction(whole: u64, digits: &str) -> String {
     format!("{whole}.{digits}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -1,6 +1,6 @@
-//! How an image is made, for whoever makes it.
+//! How the image of a service is built.
 //!
-//! Owns: the keys of `build`. Must not touch: the spec; what runs is known by the image's name, however it was made.
+//! Owns: the keys of `build`. Must not touch: the spec, which names the image only.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use crate::{
     yaml::{Key, Node, Value},
 };
 
-/// How the image of a service is made. What runs is known by its name alone, so nothing of this is part of a spec.
+/// How the image of a service is built. The spec refers to the image by name only, so none of this is part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recipe {
-    /// A folder of this machine, absolute; or a place elsewhere.
+pub struct BuildSpec {
+    /// The build context: an absolute local directory, or a URL.
     pub context: String,
-    /// The file that says how, seen from the context.
+    /// Path of the Dockerfile, relative to the context.
     pub dockerfile: Option<String>,
-    /// The stage to stop at.
+    /// The target stage.
     pub target: Option<String>,
     /// Network while building.
     pub network: Option<String>,
-    /// Whether everything is made anew.
+    /// Whether the build cache is ignored.
     pub no_cache: bool,
-    /// Whether the images it begins with are looked for anew.
+    /// Whether base images are pulled even if present.
     pub pull: bool,
-    /// Variables; one without a value has that of the builder's environment.
+    /// Build arguments; one without a value takes it from the builder's environment.
     pub args: BTreeMap<String, Option<String>>,
     /// Labels of the image.
     pub labels: BTreeMap<String, Option<String>>,
-    /// Images whose layers may be used again.
+    /// Images whose layers may be reused as cache.
     pub cache_from: Vec<String>,
-    /// Names known while building, `NAME:ADDRESS` or `NAME=ADDRESS`.
+    /// Additional host names while building, `NAME:ADDRESS` or `NAME=ADDRESS`.
     pub extra_hosts: Vec<String>,
-    /// Keys that are for other builders.
+    /// Keys that only other builders support.
     pub unused: Vec<String>,
 }
 
-/// Reads nothing: a key of `build` is the builder's.
+/// Reads nothing: the keys of `build` are passed to the builder.
 pub(crate) type BuildRead = fn();
 
 const BUILDER: &str = "for a builder; `longshore up` builds without it and says so";
@@ -73,24 +73,24 @@ pub(crate) static BUILD_KEYS: &[Rule<BuildRead>] = &[
 ];
 
 impl ServiceReader<'_> {
-    /// Building is the work of a builder; what runs is known by the name of what it makes.
+    /// Reads `build` for the builder; it does not change the spec.
     pub(super) fn build(&mut self, key: &Key, node: &Node) {
-        self.asked.build = Some(key.place.clone());
+        self.raw.build = Some(key.location.clone());
         let what = self.of(key);
         match &node.value {
             Value::Mapping(mapping) => {
-                drop(keys::meet(BUILD_KEYS, mapping, &what, self.problems));
+                drop(keys::dispatch(BUILD_KEYS, mapping, &what, self.problems));
                 self.notes.build = Some(self.recipe(node, &what));
             }
             Value::Scalar(_) => {
                 let context = self.problems.text(node, &what).map(|context| self.context(context));
-                self.notes.build = Some(Recipe { context: context.unwrap_or_default(), ..Recipe::default() });
+                self.notes.build = Some(BuildSpec { context: context.unwrap_or_default(), ..BuildSpec::default() });
             }
             Value::Sequence(_) => self.problems.wrong_shape(node, &what, "a path or a mapping"),
         }
     }
 
-    fn recipe(&mut self, node: &Node, what: &str) -> Recipe {
+    fn recipe(&mut self, node: &Node, what: &str) -> BuildSpec {
         let problems = &mut *self.problems;
         let mut text = |key: &str| {
             let given = node.get(key).filter(|given| !given.is_null())?;
@@ -114,8 +114,8 @@ impl ServiceReader<'_> {
         let unused = unused
             .into_iter()
             .flatten()
-            .filter(|key| BUILD_KEYS.iter().any(|rule| rule.key == key && rule.says == BUILDER));
-        Recipe {
+            .filter(|key| BUILD_KEYS.iter().any(|rule| rule.key == key && rule.explanation == BUILDER));
+        BuildSpec {
             unused: unused.collect(),
             context: self.context(context.as_deref().unwrap_or(".")),
             dockerfile,
@@ -130,12 +130,12 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// A folder of this machine, absolute; or a place elsewhere, as it is.
+    /// An absolute local directory; a URL stays as it is.
     fn context(&self, context: &str) -> String {
         if context.contains("://") || context.starts_with("git@") {
             context.to_owned()
         } else {
-            self.scope.absolute(context)
+            self.declarations.absolute(context)
         }
     }
 }

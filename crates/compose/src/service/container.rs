@@ -1,4 +1,4 @@
-//! Keys that reach the container as they are: commands, environment, logging and the like.
+//! Keys that are passed to the container unchanged: commands, environment, logging and others.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use longshore_model::{
     container::{Hook, PullPolicy},
 };
 
-use super::{PULL_POLICIES, ServiceReader, settle::Given};
+use super::{PULL_POLICIES, ServiceReader, resolve::Located};
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     reader::{Extensions, shorten},
-    words,
+    shell_words,
     yaml::{Key, Node, Value},
 };
 
 impl ServiceReader<'_> {
-    /// A text is split as a shell would; a null keeps the image's own.
+    /// A text is split like a shell command; a null keeps the image's.
     pub(super) fn command(&mut self, key: &Key, node: &Node) -> Option<Vec<String>> {
         if node.is_null() {
             return None;
         }
         let what = self.of(key);
         let Some(text) = node.as_text() else { return Some(self.problems.texts(node, what)) };
-        match words::split(text) {
+        match shell_words::split(text) {
             Ok(words) => Some(words),
             Err(error) => {
-                self.problems.error(&node.place, format!("{what}: {error}"));
+                self.problems.error(&node.location, format!("{what}: {error}"));
                 None
             }
         }
@@ -43,7 +43,7 @@ impl ServiceReader<'_> {
                     .hint("write `NAME=value`, without spaces around the `=`");
             }
             if value.is_none() {
-                *value = self.scope.environment.get(name).cloned();
+                *value = self.declarations.environment.get(name).cloned();
             }
         }
         self.spec.container.environment = pairs;
@@ -72,7 +72,7 @@ impl ServiceReader<'_> {
     fn extra_host(&mut self, item: &Node, what: &str) {
         let Some(text) = self.problems.text(item, format_args!("an entry of {what}")) else { return };
         let Some((name, address)) = text.split_once('=').or_else(|| text.split_once(':')) else {
-            self.problems.error(&item.place, format!("`{text}` in {what} must be `name=address`"));
+            self.problems.error(&item.location, format!("`{text}` in {what} must be `name=address`"));
             return;
         };
         let address = address.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -87,7 +87,7 @@ impl ServiceReader<'_> {
             let (service, alias) = text.split_once(':').unwrap_or((text, text));
             if service != alias {
                 self.problems
-                    .error(&item.place, format!("{what}: a link cannot give `{service}` the name `{alias}`"))
+                    .error(&item.location, format!("{what}: a link cannot give `{service}` the name `{alias}`"))
                     .hint(format!("add `networks: {{default: {{aliases: [{alias}]}}}}` to service `{service}`"));
             }
             self.depends_on_link(service, item);
@@ -111,7 +111,7 @@ impl ServiceReader<'_> {
         let Some(text) = self.text(key, node) else { return };
         let mut parts = text.split('/');
         let (os, arch) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        // One word alone is an architecture where it is a known one, as the engine reads it.
+        // A single word is an architecture if it is a known one, as in the engine.
         let platform = match (os, arch) {
             ("amd64" | "x86_64" | "arm64" | "aarch64" | "arm" | "386" | "ppc64le" | "s390x" | "riscv64", "") => {
                 Platform::new("linux", os)
@@ -126,7 +126,7 @@ impl ServiceReader<'_> {
         let often = node.as_text().is_some_and(|text| matches!(text, "daily" | "weekly") || text.starts_with("every_"));
         if often {
             self.problems
-                .error(&node.place, format!("{what}: the cluster does not pull on a schedule"))
+                .error(&node.location, format!("{what}: the cluster does not pull on a schedule"))
                 .hint("write `always`, and name a new tag or digest to roll");
             return;
         }
@@ -139,22 +139,22 @@ impl ServiceReader<'_> {
         let named = text.strip_prefix("service:").is_some_and(|service| !service.is_empty());
         if text != "none" && text != "host" && !named {
             let message = format!("{} must be `none`, `host` or `service:<name>`, not `{text}`", self.of(key));
-            self.problems.error(&node.place, message).hint("name networks under `networks` instead");
+            self.problems.error(&node.location, message).hint("name networks under `networks` instead");
             return;
         }
-        self.asked.network_mode = Some(Given { value: text, place: key.place.clone() });
+        self.raw.network_mode = Some(Located { value: text, location: key.location.clone() });
     }
 
-    /// `ipc` and `pid`: shared with the host or a service, never with a container by name.
+    /// `ipc` and `pid`: shared with the host or a service, never with a named container.
     pub(super) fn shared(&mut self, key: &Key, node: &Node) -> Option<String> {
         let text = self.text(key, node)?;
         if text.starts_with("container:") {
             let message = format!("{} cannot name a container", self.of(key));
-            self.problems.error(&node.place, message).hint("containers come and go; write `service:<name>`");
+            self.problems.error(&node.location, message).hint("containers come and go; write `service:<name>`");
             return None;
         }
         if let Some(other) = text.strip_prefix("service:") {
-            self.refer(if &*key.name == "pid" { "pid" } else { "ipc" }, other, &node.place);
+            self.refer(if &*key.name == "pid" { "pid" } else { "ipc" }, other, &node.location);
         }
         Some(text)
     }
@@ -204,24 +204,24 @@ impl ServiceReader<'_> {
         self.problems.bytes(node, what)
     }
 
-    pub(super) fn given_count(&mut self, key: &Key, node: &Node) -> Option<Given<u32>> {
+    pub(super) fn given_count(&mut self, key: &Key, node: &Node) -> Option<Located<u32>> {
         let what = self.of(key);
         let value = self.problems.replicas(node, what)?;
-        Some(Given { value, place: node.place.clone() })
+        Some(Located { value, location: node.location.clone() })
     }
 
-    /// Options with texts, `true` and numbers among them, as texts.
+    /// Options as texts, including booleans and numbers.
     pub(super) fn options(&mut self, key: &Key, node: &Node) -> BTreeMap<String, String> {
         self.filled_pairs(key, node)
     }
 }
 
-/// Where a key of a mapping, or of a list of `key=value`, stands.
-fn place_of_pair<'n>(node: &'n Node, name: &str) -> &'n Place {
+/// The location of a key in a mapping or in a list of `key=value`.
+fn place_of_pair<'n>(node: &'n Node, name: &str) -> &'n Location {
     let named = |item: &&Node| item.as_text().is_some_and(|text| text.split('=').next() == Some(name));
     match &node.value {
-        Value::Mapping(mapping) => mapping.entry(name).map_or(&node.place, |(key, _)| &key.place),
-        Value::Sequence(items) => items.iter().find(named).map_or(&node.place, |item| &item.place),
-        Value::Scalar(_) => &node.place,
+        Value::Mapping(mapping) => mapping.entry(name).map_or(&node.location, |(key, _)| &key.location),
+        Value::Sequence(items) => items.iter().find(named).map_or(&node.location, |item| &item.location),
+        Value::Scalar(_) => &node.location,
     }
 }

@@ -1,4 +1,4 @@
-//! `depends_on`: what must hold of other services first.
+//! `depends_on` and `links`: dependencies on other services.
 
 use longshore_model::{
     ServiceName,
@@ -19,7 +19,7 @@ const CONDITIONS: [(&str, DependencyCondition); 3] = [
 
 const PLAIN: Dependency = Dependency { condition: DependencyCondition::ServiceStarted, restart: false, required: true };
 
-/// What sharing another service's network asks for, as Compose has it.
+/// The dependency implied by sharing another service's network, as in Compose.
 pub(super) const SHARED: Dependency =
     Dependency { condition: DependencyCondition::ServiceStarted, restart: true, required: true };
 
@@ -30,7 +30,7 @@ impl ServiceReader<'_> {
             Value::Sequence(items) => {
                 for item in items {
                     if let Some(service) = self.problems.text(item, format_args!("an entry of {what}")) {
-                        self.refer("depends_on", service, &item.place);
+                        self.refer("depends_on", service, &item.location);
                         self.spec.depends_on.insert(service.into(), PLAIN);
                     }
                 }
@@ -39,7 +39,7 @@ impl ServiceReader<'_> {
                 for (service, node) in mapping.iter() {
                     let dependency = self.dependency(node, &format!("`{}` in {what}", service.name));
                     if dependency.required {
-                        self.refer("depends_on", &service.name, &service.place);
+                        self.refer("depends_on", &service.name, &service.location);
                     }
                     self.spec.depends_on.insert(ServiceName::new(service.name.clone()), dependency);
                 }
@@ -70,9 +70,9 @@ impl ServiceReader<'_> {
         dependency
     }
 
-    /// A link starts the other service first, unless `depends_on` says more.
+    /// A link implies `service_started`, unless `depends_on` names the service.
     pub(super) fn depends_on_link(&mut self, service: &str, item: &Node) {
-        self.refer("links", service, &item.place);
+        self.refer("links", service, &item.location);
         self.spec.depends_on.entry(service.into()).or_insert(PLAIN);
     }
 }

@@ -1,4 +1,4 @@
-//! `deploy`: counts, placement, resources and how changes roll.
+//! `deploy`: replicas, placement, resources and update policy.
 
 use longshore_model::{
     ServiceKind,
@@ -9,7 +9,7 @@ use longshore_model::{
 use super::{ServiceRead, ServiceReader};
 use crate::{
     constraint::{self, ConstraintError},
-    diagnostic::Place,
+    diagnostic::Location,
     keys::{self, Rule},
     reader::Extensions,
     yaml::{Key, Node},
@@ -41,7 +41,7 @@ pub(crate) static DEPLOY_KEYS: &[Rule<ServiceRead>] = &[
     ),
     Rule::honoured("mode", |r, k, n| r.mode(k, n), "`replicated`, `global`, `replicated-job`, `global-job`"),
     Rule::honoured("placement", |r, k, n| r.section(k, n, PLACEMENT_KEYS), "see below"),
-    Rule::honoured("replicas", |r, k, n| r.asked.replicas = r.given_count(k, n), "1 unless said; refused with global"),
+    Rule::honoured("replicas", |r, k, n| r.raw.replicas = r.given_count(k, n), "1 unless said; refused with global"),
     Rule::honoured("resources", |r, k, n| r.section(k, n, RESOURCE_KEYS), "see below"),
     Rule::honoured(
         "restart_policy",
@@ -148,7 +148,7 @@ impl ServiceReader<'_> {
         }
         let what = self.of(key);
         let Some(mapping) = self.problems.mapping(node, &what) else { return };
-        for (read, key, node) in keys::meet(table, mapping, &what, self.problems) {
+        for (read, key, node) in keys::dispatch(table, mapping, &what, self.problems) {
             read(self, key, node);
         }
     }
@@ -159,7 +159,7 @@ impl ServiceReader<'_> {
     }
 
     fn mode(&mut self, key: &Key, node: &Node) {
-        self.asked.mode = self.word(key, node, &MODES);
+        self.raw.mode = self.word(key, node, &MODES);
     }
 
     fn constraints(&mut self, key: &Key, node: &Node) {
@@ -174,11 +174,11 @@ impl ServiceReader<'_> {
 
     pub(super) fn constraint(&mut self, item: &Node, what: &str) -> Option<Constraint> {
         let text = self.problems.text(item, format_args!("an entry of {what}"))?;
-        constraint::parse(text).map_err(|error| self.refuse(&error, &item.place)).ok()
+        constraint::parse(text).map_err(|error| self.refuse(&error, &item.location)).ok()
     }
 
-    pub(super) fn refuse(&mut self, error: &ConstraintError, place: &Place) {
-        let problem = self.problems.error(place, format!("{}: {error}", self.what));
+    pub(super) fn refuse(&mut self, error: &ConstraintError, location: &Location) {
+        let problem = self.problems.error(location, format!("{}: {error}", self.what));
         if let Some(hint) = error.hint() {
             problem.hint(hint);
         }
@@ -195,7 +195,7 @@ impl ServiceReader<'_> {
             let Some(text) = self.problems.text(spread, &what) else { continue };
             match constraint::parse_attribute(text.trim()) {
                 Ok(attribute) => self.spec.placement.preferences.push(attribute),
-                Err(error) => self.refuse(&error, &spread.place),
+                Err(error) => self.refuse(&error, &spread.location),
             }
         }
     }
@@ -227,12 +227,12 @@ impl ServiceReader<'_> {
 
     fn rollback_config(&mut self, key: &Key, node: &Node) {
         let mut policy = self.update_policy(key, node);
-        // Rolling a rollback back would never end.
+        // A rollback of a rollback would never end.
         if policy.failure_action == FailureAction::Rollback {
             policy.failure_action = FailureAction::Pause;
             if let Some(given) = node.get("failure_action") {
                 let message = format!("a rollback of {} cannot be rolled back", self.what);
-                self.problems.error(&given.place, message).hint("write `pause` or `continue`");
+                self.problems.error(&given.location, message).hint("write `pause` or `continue`");
             }
         }
         self.spec.rollback = Some(policy);
@@ -245,7 +245,7 @@ impl ServiceReader<'_> {
             return policy;
         }
         let Some(mapping) = self.problems.mapping(node, &what) else { return policy };
-        for (read, key, node) in keys::meet(UPDATE_KEYS, mapping, &what, self.problems) {
+        for (read, key, node) in keys::dispatch(UPDATE_KEYS, mapping, &what, self.problems) {
             read(&mut policy, self, key, node);
         }
         policy
@@ -256,7 +256,7 @@ impl ServiceReader<'_> {
         let Some(ratio) = reader.problems.millionths(node, &what) else { return };
         match u32::try_from(ratio) {
             Ok(ratio) if ratio <= 1_000_000 => policy.max_failure_ratio_millionths = ratio,
-            Ok(_) | Err(_) => drop(reader.problems.error(&node.place, format!("{what} must be from 0 to 1"))),
+            Ok(_) | Err(_) => drop(reader.problems.error(&node.location, format!("{what} must be from 0 to 1"))),
         }
     }
 

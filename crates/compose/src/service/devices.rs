@@ -1,4 +1,4 @@
-//! Devices of the node and accelerators: `devices`, `gpus` and what `deploy` reserves of them.
+//! Host devices and accelerators: `devices`, `gpus` and device reservations of `deploy`.
 
 use longshore_model::container::DeviceRequest;
 
@@ -24,7 +24,7 @@ pub(crate) static DEVICE_KEYS: &[Rule<DeviceRead>] = &[
     ),
     Rule::honoured("device_ids", |d, s, k, n| d.ids = s.texts(k, n), "those wanted, by name"),
     Rule::honoured("driver", |d, s, k, n| d.driver = s.text(k, n), "driver of the device"),
-    Rule::honoured("options", |d, s, k, n| d.options = s.options(k, n), "handed to the driver"),
+    Rule::honoured("options", |d, s, k, n| d.options = s.options(k, n), "passed to the driver"),
 ];
 
 impl ServiceReader<'_> {
@@ -86,7 +86,7 @@ impl ServiceReader<'_> {
             let request = self.device_request(mapping, &what);
             if request.capabilities.is_empty() {
                 self.problems
-                    .error(&item.place, format!("an entry of {what} needs the key `capabilities`"))
+                    .error(&item.location, format!("an entry of {what} needs the key `capabilities`"))
                     .hint("say what it must be able to do, for instance `capabilities: [gpu]`");
                 continue;
             }
@@ -114,14 +114,15 @@ impl ServiceReader<'_> {
 
     fn device_request(&mut self, mapping: &Mapping, what: &str) -> DeviceRequest {
         let mut request = DeviceRequest::default();
-        for (read, key, node) in keys::meet(DEVICE_KEYS, mapping, format_args!("an entry of {what}"), self.problems) {
+        for (read, key, node) in keys::dispatch(DEVICE_KEYS, mapping, format_args!("an entry of {what}"), self.problems)
+        {
             read(&mut request, self, key, node);
         }
         if let (Some(_), Some((key, node))) = (mapping.get("count"), mapping.entry("device_ids"))
             && node.as_sequence().is_some_and(|ids| !ids.is_empty())
         {
             let message = format!("{} asks for devices by `count` and by `device_ids`", self.what);
-            self.problems.error(&key.place, message).hint("keep one of them");
+            self.problems.error(&key.location, message).hint("keep one of them");
         }
         request
     }
@@ -134,7 +135,7 @@ impl ServiceReader<'_> {
         self.problems.unsigned(node, what)
     }
 
-    /// Counts the request against nodes and hands it to the engine.
+    /// Adds the request to the reserved devices and to the engine's requests.
     fn reserve(&mut self, request: DeviceRequest) {
         let (kind, count) = counted(&request);
         let total = self.spec.resources.devices.entry(kind).or_default();
@@ -143,12 +144,12 @@ impl ServiceReader<'_> {
     }
 }
 
-/// The kind and number a request takes from a node.
+/// Kind and number that a request counts against a node.
 pub(crate) fn counted(request: &DeviceRequest) -> (String, u64) {
     let generic = ["compute", "utility", "video", "graphics", "display", "compat32", "ngx"];
     let kind = request.capabilities.iter().find(|word| !generic.contains(&word.as_str()));
     let kind = kind.or_else(|| request.capabilities.first()).cloned().unwrap_or_else(|| "gpu".to_owned());
     let listed = u64::try_from(request.ids.len()).unwrap_or(u64::MAX);
-    // `all` cannot be compared with a number; one is the least that makes the service useful.
+    // `all` cannot be counted; the service needs at least one.
     (kind, request.count.unwrap_or(listed.max(1)))
 }

@@ -1,4 +1,4 @@
-//! `secrets` and `configs` of a service: what is shown as files, and what must exist first.
+//! `secrets` and `configs` of a service: mounted files, and secrets that must exist before placement.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use longshore_model::container::{FileKind, FileMount};
 
 use super::ServiceReader;
 use crate::{
+    declarations::{Content, FileDeclaration},
     keys::{self, Rule},
-    scope::{Content, FileDeclaration},
     suggest,
     yaml::{Key, Node, Style, Value},
 };
@@ -59,18 +59,18 @@ impl ServiceReader<'_> {
             reader.source = Some(name.to_owned());
         } else {
             let Some(mapping) = self.problems.mapping(item, format_args!("an entry of {what}")) else { return };
-            for (read, key, node) in keys::meet(FILE_MOUNT_KEYS, mapping, what, self.problems) {
+            for (read, key, node) in keys::dispatch(FILE_MOUNT_KEYS, mapping, what, self.problems) {
                 read(&mut reader, self, key, node);
             }
         }
         let Some(source) = reader.source else {
-            self.problems.error(&item.place, format!("an entry of {what} needs the key `source`"));
+            self.problems.error(&item.location, format!("an entry of {what} needs the key `source`"));
             return;
         };
-        let scope = self.scope;
+        let declarations = self.declarations;
         let declared = match kind {
-            FileKind::Secret => &scope.secrets,
-            FileKind::Config => &scope.configs,
+            FileKind::Secret => &declarations.secrets,
+            FileKind::Config => &declarations.configs,
         };
         let Some(declaration) = declared.get(&source) else {
             self.undeclared(kind, &source, declared, item);
@@ -103,7 +103,7 @@ impl ServiceReader<'_> {
             FileKind::Config => ("config", "configs"),
         };
         let message = format!("{} names the {word} `{source}`, which is not declared", self.what);
-        let problem = self.problems.error(&item.place, message);
+        let problem = self.problems.error(&item.location, message);
         match suggest::nearest(source, declared.keys().map(String::as_str)) {
             Some(near) => problem.hint(format!("did you mean `{near}`?")),
             None => problem
@@ -111,7 +111,7 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// Permission bits: octal in quotes or after a `0`, else the decimal number YAML says it is.
+    /// Permission bits: octal in quotes or after a `0`, else YAML's decimal number.
     fn permissions(&mut self, key: &Key, node: &Node) -> Option<u32> {
         let text = self.text(key, node)?;
         let number =
@@ -120,7 +120,7 @@ impl ServiceReader<'_> {
         let bits = u32::from_str_radix(digits, if number { 10 } else { 8 }).ok().filter(|bits| *bits <= 0o7777);
         if bits.is_none() {
             let message = format!("{} must be permission bits such as `0440`, not `{text}`", self.of(key));
-            self.problems.error(&node.place, message);
+            self.problems.error(&node.location, message);
         }
         bits
     }

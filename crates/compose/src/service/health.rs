@@ -1,4 +1,4 @@
-//! `healthcheck`: the probe that decides whether a replica runs.
+//! `healthcheck`: the probe that decides whether a replica is running or degraded.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     yaml::{Key, Node},
 };
 
-/// The engine's own defaults, so that a check means the same here and there.
+/// The engine's defaults, so that a health check behaves as in Compose.
 fn defaults() -> Healthcheck {
     Healthcheck {
         test: Vec::new(),
@@ -94,15 +94,15 @@ impl HealthReader<'_, '_> {
             let message = format!("{what} asks at one place, a URL after `HTTP` or an address after `TCP`");
             self.service
                 .problems
-                .error(&node.place, message)
+                .error(&node.location, message)
                 .hint("for instance `[HTTP, \"http://localhost:8080/health\"]`");
         }
         if asks {
-            self.service.asked.prober = Some(node.place.clone());
+            self.service.raw.prober = Some(node.location.clone());
         } else if !matches!(first, Some("CMD" | "CMD-SHELL" | "NONE")) && node.as_sequence().is_some() {
             self.service
                 .problems
-                .error(&node.place, format!("{what} must begin with `CMD`, `CMD-SHELL` or `NONE`"))
+                .error(&node.location, format!("{what} must begin with `CMD`, `CMD-SHELL` or `NONE`"))
                 .hint("put `CMD` in front, or write the check as one text to run it in a shell");
         }
     }
@@ -115,7 +115,7 @@ impl ServiceReader<'_> {
             return;
         }
         let Some(mapping) = self.problems.mapping(node, &what) else { return };
-        let met = keys::meet(HEALTH_KEYS, mapping, &what, self.problems);
+        let met = keys::dispatch(HEALTH_KEYS, mapping, &what, self.problems);
         let mut reader = HealthReader { service: self, check: defaults(), disabled: false };
         for (read, key, node) in met {
             read(&mut reader, key, node);

@@ -31,7 +31,7 @@ impl ServiceReader<'_> {
         let hard = self.problems.required(node, "hard", what).and_then(|node| self.problems.signed(node, what));
         let (soft, hard) = (soft?, hard?);
         if hard != -1 && soft > hard {
-            self.problems.error(&node.place, format!("{what} has a soft limit above its hard one"));
+            self.problems.error(&node.location, format!("{what} has a soft limit above its hard one"));
         }
         Some(Ulimit { soft, hard })
     }

@@ -1,34 +1,43 @@
-//! `x-longshore` on a service: what Compose has no word for.
+//! `x-longshore` on a service: settings that Compose has no key for.
 
 mod devices;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Display};
 
 use longshore_model::{
     Driver, NodeName, PoolName, SecretName, ServiceName, Strategy,
     service::{
-        Affinity, Batching, Canary, Companion, DelayFunction, Disconnect, DistinctHosts, DistinctProperty, PoolWanted,
-        Promotion, Rebalance, Reconcile, Replace, Reschedule, SpreadTarget, Strength,
+        Affinity, Batching, Canary, Companion, DelayFunction, Disconnect, DistinctProperty, PoolSelector, Promotion,
+        Rebalance, Reconcile, Replace, Reschedule, SpreadTarget, Strength,
     },
 };
 
-use super::{ServiceRead, ServiceReader, deploy::MAX_RULES, settle::Given};
+use super::{ServiceRead, ServiceReader, deploy::MAX_RULES, resolve::Located};
 use crate::{
     constraint,
+    diagnostic::Diagnostics,
     keys::{self, Rule},
     reader::Extensions,
     yaml::{Key, Mapping, Node, Value},
 };
 
-/// The words of `placement`, here and in the overlay.
-pub(crate) const STRATEGIES: [(&str, Strategy); 6] = [
+/// The values of `placement`.
+const STRATEGIES: [(&str, Strategy); 6] = [
     ("spread", Strategy::Spread),
-    ("pack", Strategy::Pack),
+    ("least_loaded", Strategy::LeastLoaded),
     ("hosts", Strategy::Hosts),
     ("global", Strategy::Global),
     ("binpack", Strategy::Binpack),
     ("hash", Strategy::Hash),
 ];
+/// Reads `placement` of `x-longshore` or of the overlay; JACO's `pack` is accepted and is not suggested.
+pub(crate) fn read_strategy(problems: &mut Diagnostics, node: &Node, what: impl Display) -> Option<Strategy> {
+    match node.as_text().and_then(Strategy::from_name) {
+        Some(strategy) => Some(strategy),
+        None => problems.choice(node, what, &STRATEGIES),
+    }
+}
+
 const DRIVERS: [(&str, Driver); 3] = [("docker", Driver::Docker), ("exec", Driver::Exec), ("microvm", Driver::Microvm)];
 const REBALANCE: [(&str, Rebalance); 3] =
     [("on", Rebalance::On), ("off", Rebalance::Off), ("on-join", Rebalance::OnJoin)];
@@ -57,7 +66,7 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("canary", |r, k, n| r.canary(k, n), "slots tried first and held until promoted"),
     Rule::honoured(
         "devices",
-        |r, k, n| r.wanted_devices(k, n),
+        |r, k, n| r.device_requests_key(k, n),
         "list of `{device, count, constraints, affinities}`, e.g. `nvidia/gpu`, 1 and `memory >= 40 GiB`: all of one group of equal devices",
     ),
     Rule::honoured(
@@ -84,7 +93,11 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.spec.placement.near = r.companions(k, n, "near"),
         "services to share a node with; `{service, weight}` is a wish",
     ),
-    Rule::honoured("placement", |r, k, n| r.strategy(k, n), "`spread`, `pack`, `hosts`, `global`, `binpack`, `hash`"),
+    Rule::honoured(
+        "placement",
+        |r, k, n| r.strategy(k, n),
+        "`spread`, `least_loaded` (JACO's `pack` is accepted), `hosts`, `global`, `binpack`, `hash`",
+    ),
     Rule::honoured("pool", |r, k, n| r.pool(k, n), "only nodes of that pool; `all` is any"),
     Rule::honoured("priority", |r, k, n| r.priority(k, n), "0 to 100, 50 unless said; higher is placed first"),
     Rule::honoured(
@@ -120,25 +133,27 @@ impl ServiceReader<'_> {
         for (key, _) in mapping.iter().filter(|(key, _)| key.name.starts_with("x-")) {
             self.problems.unknown_key(key, &what, &[]);
         }
-        for (read, key, node) in keys::meet(LONGSHORE_KEYS, mapping, &what, self.problems) {
+        for (read, key, node) in keys::dispatch(LONGSHORE_KEYS, mapping, &what, self.problems) {
             read(self, key, node);
         }
     }
 
     fn strategy(&mut self, key: &Key, node: &Node) {
-        self.asked.strategy = self.word(key, node, &STRATEGIES).map(|value| Given { value, place: node.place.clone() });
+        let what = self.of(key);
+        self.raw.strategy =
+            read_strategy(self.problems, node, what).map(|value| Located { value, location: node.location.clone() });
     }
 
     fn hosts(&mut self, key: &Key, node: &Node) {
         let value = self.texts(key, node).into_iter().map(NodeName::new).collect();
-        self.asked.hosts = Some(Given { value, place: node.place.clone() });
+        self.raw.hosts = Some(Located { value, location: node.location.clone() });
     }
 
     fn pool(&mut self, key: &Key, node: &Node) {
         self.spec.placement.pool = match self.text(key, node).as_deref() {
-            Some("all") => PoolWanted::All,
-            Some("default") | None => PoolWanted::Default,
-            Some(name) => PoolWanted::Named(PoolName::from(name)),
+            Some("all") => PoolSelector::All,
+            Some("default") | None => PoolSelector::Default,
+            Some(name) => PoolSelector::Named(PoolName::from(name)),
         };
     }
 
@@ -148,14 +163,14 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// A whole number between two bounds, both allowed.
+    /// A whole number between two inclusive bounds.
     fn ranged(&mut self, key: &Key, node: &Node, least: i64, most: i64) -> Option<i64> {
         let what = self.of(key);
         let number = self.problems.signed(node, &what)?;
         if (least..=most).contains(&number) {
             return Some(number);
         }
-        self.problems.error(&node.place, format!("{what} must be from {least} to {most}, not {number}"));
+        self.problems.error(&node.location, format!("{what} must be from {least} to {most}, not {number}"));
         None
     }
 
@@ -178,7 +193,7 @@ impl ServiceReader<'_> {
         }
     }
 
-    /// The weight of an affinity, 50 unless said.
+    /// The weight of an affinity; 50 by default.
     fn weight(&mut self, mapping: &Mapping) -> Option<i32> {
         let weight = match mapping.entry("weight") {
             Some((key, node)) => self.ranged(key, node, -100, 100)?,
@@ -193,7 +208,7 @@ impl ServiceReader<'_> {
         for item in items {
             if let Some(target) = self.spread_target(item, &format!("an entry of {what}")) {
                 let preferences = &mut self.spec.placement.preferences;
-                // Without shares it says what a preference says, so the default strategy heeds it too.
+                // Without target shares it is the same as a preference, which the default strategy uses, too.
                 if target.percent.is_empty() && !preferences.contains(&target.over) {
                     preferences.push(target.over.clone());
                 }
@@ -207,14 +222,15 @@ impl ServiceReader<'_> {
         self.problems.known_keys(mapping, what, &["over", "targets", "weight"], Extensions::Refused);
         let over = self.problems.required(item, "over", what)?;
         let text = self.problems.text(over, what)?;
-        let over = constraint::parse_attribute(text.trim()).map_err(|error| self.refuse(&error, &over.place)).ok()?;
+        let over =
+            constraint::parse_attribute(text.trim()).map_err(|error| self.refuse(&error, &over.location)).ok()?;
         let weight = match mapping.entry("weight") {
             Some((key, node)) => self.ranged(key, node, 1, 100).and_then(|weight| u32::try_from(weight).ok())?,
             None => 50,
         };
         let percent = mapping.get("targets").map(|node| self.targets(node, what)).unwrap_or_default();
         if let Some((key, _)) = mapping.entry("targets").filter(|_| !percent.is_empty()) {
-            self.asked.shares.get_or_insert_with(|| key.place.clone());
+            self.raw.shares.get_or_insert_with(|| key.location.clone());
         }
         Some(SpreadTarget { over, weight, percent })
     }
@@ -229,7 +245,8 @@ impl ServiceReader<'_> {
         }
         let total: u32 = percent.values().sum();
         if total > 100 {
-            self.problems.error(&node.place, format!("`targets` of {what} add up to {total} percent, more than 100"));
+            self.problems
+                .error(&node.location, format!("`targets` of {what} add up to {total} percent, more than 100"));
         }
         percent
     }
@@ -257,7 +274,7 @@ impl ServiceReader<'_> {
                 "replace" => {
                     let what = self.of(key);
                     if self.problems.boolean(node, what) == Some(false) {
-                        disconnect.replace = Replace::No;
+                        disconnect.replace = Replace::Never;
                     }
                 }
                 "reconcile" => disconnect.reconcile = self.word(key, node, &RECONCILE).unwrap_or_default(),
@@ -290,7 +307,7 @@ impl ServiceReader<'_> {
         }
         if unlimited && policy.attempts.is_some() {
             self.problems
-                .error(&key.place, format!("{what} is `unlimited` and has `attempts`"))
+                .error(&key.location, format!("{what} is `unlimited` and has `attempts`"))
                 .hint("keep one of them");
         }
         self.spec.reschedule = Some(policy);
@@ -299,7 +316,7 @@ impl ServiceReader<'_> {
     fn distinct_hosts(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
         if self.problems.boolean(node, what) == Some(true) {
-            self.spec.placement.distinct_hosts = DistinctHosts::Yes;
+            self.spec.placement.distinct_hosts = true;
         }
     }
 
@@ -321,7 +338,7 @@ impl ServiceReader<'_> {
                 Ok(attribute) => {
                     self.spec.placement.distinct_property.push(DistinctProperty { attribute, limit });
                 }
-                Err(error) => self.refuse(&error, &attribute.place),
+                Err(error) => self.refuse(&error, &attribute.location),
             }
         }
     }
@@ -334,15 +351,15 @@ impl ServiceReader<'_> {
 
     fn companion(&mut self, item: &Node, what: &str, word: &'static str) -> Option<Companion> {
         if let Some(name) = item.as_text() {
-            self.refer(word, name, &item.place);
+            self.refer(word, name, &item.location);
             return Some(Companion { service: ServiceName::from(name), strength: Strength::Hard });
         }
         let what = format!("an entry of {what}");
         let mapping = self.problems.mapping(item, &what)?;
         self.problems.known_keys(mapping, &what, &["service", "weight"], Extensions::Refused);
         let service = self.problems.required(item, "service", &what)?;
-        let (name, place) = (self.problems.text(service, &what)?, &service.place);
-        self.refer(word, name, place);
+        let (name, location) = (self.problems.text(service, &what)?, &service.location);
+        self.refer(word, name, location);
         let service = ServiceName::from(name);
         let strength = match mapping.entry("weight") {
             None => Strength::Hard,
@@ -351,7 +368,7 @@ impl ServiceReader<'_> {
         Some(Companion { service, strength })
     }
 
-    /// Readers of YAML 1.1 turn `on` and `off` into truth values before we see them.
+    /// YAML 1.1 tools turn `on` and `off` into booleans, so those are accepted as well.
     fn rebalance(&mut self, key: &Key, node: &Node) {
         self.spec.rebalance = match node.as_text() {
             Some("true") => Rebalance::On,
@@ -372,7 +389,7 @@ impl ServiceReader<'_> {
     }
 
     fn max_concurrent(&mut self, key: &Key, node: &Node) {
-        self.asked.max_concurrent = Some(key.place.clone());
+        self.raw.max_concurrent = Some(key.location.clone());
         self.spec.max_concurrent = self.positive(key, node);
     }
 

@@ -1,6 +1,6 @@
-//! `volumes` and `tmpfs`: what a service mounts, short or long.
+//! `volumes` and `tmpfs` of a service, in short and long syntax.
 //!
-//! Invariant: both syntaxes give the same mount; what the engine does by default is not written down.
+//! Invariant: both syntaxes give the same mount; options that are the engine's defaults are left out.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use longshore_model::service::{Access, Mount, MountSource};
 
 use super::ServiceReader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     keys::{self, Rule},
     reader::{Extensions, shorten},
     suggest,
@@ -87,7 +87,7 @@ impl ServiceReader<'_> {
                 None => self.long_mount(item, &what),
             };
             if let Some(entry) = entry {
-                self.mount(entry, &item.place);
+                self.mount(entry, &item.location);
             }
         }
     }
@@ -95,7 +95,7 @@ impl ServiceReader<'_> {
     pub(super) fn tmpfs(&mut self, key: &Key, node: &Node) {
         let texts = self.texts(key, node);
         if texts.len() > MAX_MOUNTS {
-            self.problems.error(&node.place, format!("{} has more than {MAX_MOUNTS} entries", self.of(key)));
+            self.problems.error(&node.location, format!("{} has more than {MAX_MOUNTS} entries", self.of(key)));
             return;
         }
         for text in texts {
@@ -105,7 +105,7 @@ impl ServiceReader<'_> {
                 match word.split_once('=') {
                     Some(("size", size)) => match crate::units::parse_bytes(size) {
                         Ok(bytes) => drop(entry.options.insert("size".to_owned(), bytes.to_string())),
-                        Err(error) => drop(self.problems.error(&node.place, error.to_string())),
+                        Err(error) => drop(self.problems.error(&node.location, error.to_string())),
                     },
                     Some((name, value)) => drop(entry.options.insert(name.to_owned(), value.to_owned())),
                     None if word == "ro" => entry.access = Access::ReadOnly,
@@ -113,7 +113,7 @@ impl ServiceReader<'_> {
                     None => drop(entry.options.insert(word.to_owned(), "true".to_owned())),
                 }
             }
-            self.mount(entry, &node.place);
+            self.mount(entry, &node.location);
         }
     }
 
@@ -133,7 +133,7 @@ impl ServiceReader<'_> {
             _ => {
                 let message =
                     format!("`{}` in {} must be `source:target` or `source:target:ro`", shorten(text), self.what);
-                self.problems.error(&item.place, message);
+                self.problems.error(&item.location, message);
                 return None;
             }
         }
@@ -154,7 +154,7 @@ impl ServiceReader<'_> {
             other => {
                 let message = format!("`{}` is not a mount option of {}", shorten(other), self.what);
                 self.problems
-                    .error(&item.place, message)
+                    .error(&item.location, message)
                     .hint("known are `ro`, `rw`, `z`, `Z`, `nocopy` and the propagations");
             }
         }
@@ -164,9 +164,10 @@ impl ServiceReader<'_> {
         let mapping = self.problems.mapping(item, format_args!("an entry of {what}"))?;
         let mut entry = Entry::default();
         if mapping.get("type").is_none() {
-            self.problems.error(&item.place, format!("an entry of {what} needs the key `type`"));
+            self.problems.error(&item.location, format!("an entry of {what} needs the key `type`"));
         }
-        for (read, key, node) in keys::meet(MOUNT_KEYS, mapping, format_args!("an entry of {what}"), self.problems) {
+        for (read, key, node) in keys::dispatch(MOUNT_KEYS, mapping, format_args!("an entry of {what}"), self.problems)
+        {
             read(&mut entry, self, key, node);
         }
         Some(entry)
@@ -177,7 +178,7 @@ impl ServiceReader<'_> {
         let Some(word) = node.as_text() else { return drop(reader.text(key, node)) };
         if matches!(word, "npipe" | "cluster" | "image") {
             let message = format!("a mount of the type `{word}` is not supported ({})", reader.what);
-            reader.problems.error(&node.place, message).hint("use `volume`, `bind` or `tmpfs`");
+            reader.problems.error(&node.location, message).hint("use `volume`, `bind` or `tmpfs`");
             return;
         }
         let what = format!("`type` of a mount of {}", reader.what);
@@ -208,41 +209,41 @@ impl ServiceReader<'_> {
         }
     }
 
-    fn mount(&mut self, entry: Entry, place: &Place) {
+    fn mount(&mut self, entry: Entry, location: &Location) {
         let target = entry.target.unwrap_or_default();
         if !target.starts_with('/') && !is_windows(&target) {
             let message =
                 format!("`{}` of {} must be an absolute path inside the container", shorten(&target), self.what);
-            self.problems.error(place, message).hint("write `source:/path/inside`");
+            self.problems.error(location, message).hint("write `source:/path/inside`");
             return;
         }
         let target = if target.len() > 1 { target.trim_end_matches('/').to_owned() } else { target };
-        if !self.asked.targets.insert(target.clone()) {
+        if !self.raw.targets.insert(target.clone()) {
             let message = format!("{} mounts two things at `{target}`", self.what);
-            self.problems.error(place, message).hint("keep one of them");
+            self.problems.error(location, message).hint("keep one of them");
             return;
         }
         let source = match (entry.kind, entry.source) {
             (Kind::Tmpfs, _) => Some(MountSource::Tmpfs),
             (Kind::Bind, Some(path)) => Some(MountSource::Bind(self.host_path(&path))),
             (Kind::Bind, None) => {
-                self.problems.error(place, format!("a bind mount of {} needs the key `source`", self.what));
+                self.problems.error(location, format!("a bind mount of {} needs the key `source`", self.what));
                 None
             }
             (Kind::Volume, None) => Some(MountSource::Anonymous),
-            (Kind::Volume, Some(name)) => self.named_volume(&name, place),
+            (Kind::Volume, Some(name)) => self.named_volume(&name, location),
         };
         if let Some(source) = source {
             self.spec.mounts.push(Mount { source, target, access: entry.access, options: entry.options });
         }
     }
 
-    fn named_volume(&mut self, name: &str, place: &Place) -> Option<MountSource> {
-        let scope = self.scope;
-        let Some(declared) = scope.volumes.get(name) else {
+    fn named_volume(&mut self, name: &str, location: &Location) -> Option<MountSource> {
+        let declarations = self.declarations;
+        let Some(declared) = declarations.volumes.get(name) else {
             let message = format!("{} mounts the volume `{}`, which is not declared", self.what, shorten(name));
-            let problem = self.problems.error(place, message);
-            match suggest::nearest(name, scope.volumes.keys().map(String::as_str)) {
+            let problem = self.problems.error(location, message);
+            match suggest::nearest(name, declarations.volumes.keys().map(String::as_str)) {
                 Some(near) => problem.hint(format!("did you mean `{near}`?")),
                 None => problem.hint(format!("add it to the top-level `volumes`, or write `./{name}` for a path")),
             }
@@ -253,16 +254,16 @@ impl ServiceReader<'_> {
     }
 
     fn host_path(&self, path: &str) -> String {
-        let home = self.scope.environment.get("HOME");
+        let home = self.declarations.environment.get("HOME");
         match (path.strip_prefix('~'), home) {
             (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
             (Some(_) | None, _) if is_windows(path) || path.starts_with('~') => path.to_owned(),
-            (Some(_) | None, _) => self.scope.absolute(path),
+            (Some(_) | None, _) => self.declarations.absolute(path),
         }
     }
 }
 
-/// What the engine does anyway is not written down, so that both syntaxes agree.
+/// Removes options that are the engine's defaults, so that both syntaxes give the same mount.
 fn is_default(option: &str, value: &str) -> bool {
     matches!((option, value), ("nocopy", "false") | ("create_host_path", "true"))
 }
@@ -271,13 +272,13 @@ fn is_path(source: &str) -> bool {
     source.starts_with(['.', '/', '~']) || is_windows(source)
 }
 
-/// `C:\`. With a slash it would be a volume of one letter as well, which is the likelier thing on a Linux cluster.
+/// Whether a path starts with `C:\`. `C:/` is taken as a volume of one letter, which is more likely on a Linux cluster.
 fn is_windows(path: &str) -> bool {
     let mut chars = path.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic()) && chars.next() == Some(':') && chars.next() == Some('\\')
 }
 
-/// Parts between colons, except the one after a drive letter.
+/// Splits at colons, except the one after a drive letter.
 fn split_short(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;

@@ -1,10 +1,10 @@
-//! `networks` of a service: which it is attached to and under what names.
+//! `networks` of a service: attachments and aliases.
 
 use longshore_model::service::Attachment;
 
 use super::ServiceReader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     keys::{self, Rule},
     suggest,
     yaml::{Key, Node, Value},
@@ -24,7 +24,7 @@ pub(crate) static ATTACHMENT_KEYS: &[Rule<AttachmentRead>] = &[
         |r, k, n| r.attachment.aliases = r.service.text_set(k, n),
         "further names it answers to there",
     ),
-    Rule::honoured("driver_opts", |r, k, n| r.attachment.options = r.service.options(k, n), "handed to the driver"),
+    Rule::honoured("driver_opts", |r, k, n| r.attachment.options = r.service.options(k, n), "passed to the driver"),
     Rule::warned("gw_priority", "the cluster decides the way out"),
     Rule::warned("interface_name", "interfaces are named by the engine"),
     Rule::refused("ipv4_address", "addresses are the cluster's; use the service's name"),
@@ -40,20 +40,20 @@ pub(crate) static ATTACHMENT_KEYS: &[Rule<AttachmentRead>] = &[
 
 impl ServiceReader<'_> {
     pub(super) fn networks(&mut self, key: &Key, node: &Node) {
-        self.asked.networks = Some(key.place.clone());
+        self.raw.networks = Some(key.location.clone());
         let what = self.of(key);
         match &node.value {
             Value::Sequence(items) => {
                 for item in items {
                     if let Some(name) = self.problems.text(item, format_args!("an entry of {what}")) {
-                        self.attach(name, Attachment::default(), &item.place);
+                        self.attach(name, Attachment::default(), &item.location);
                     }
                 }
             }
             Value::Mapping(mapping) => {
                 for (name, node) in mapping.iter() {
                     let attachment = self.attachment(node, &format!("network `{}` of {}", name.name, self.what));
-                    self.attach(&name.name, attachment, &name.place);
+                    self.attach(&name.name, attachment, &name.location);
                 }
             }
             Value::Scalar(scalar) if scalar.is_null() => {}
@@ -66,7 +66,7 @@ impl ServiceReader<'_> {
             return Attachment::default();
         }
         let Some(mapping) = self.problems.mapping(node, what) else { return Attachment::default() };
-        let met = keys::meet(ATTACHMENT_KEYS, mapping, what, self.problems);
+        let met = keys::dispatch(ATTACHMENT_KEYS, mapping, what, self.problems);
         let mut reader = AttachmentReader { service: self, attachment: Attachment::default() };
         for (read, key, node) in met {
             read(&mut reader, key, node);
@@ -74,11 +74,11 @@ impl ServiceReader<'_> {
         reader.attachment
     }
 
-    pub(super) fn attach(&mut self, name: &str, attachment: Attachment, place: &Place) {
-        if !self.scope.networks.contains_key(name) {
+    pub(super) fn attach(&mut self, name: &str, attachment: Attachment, location: &Location) {
+        if !self.declarations.networks.contains_key(name) {
             let message = format!("{} names the network `{name}`, which is not declared", self.what);
-            let problem = self.problems.error(place, message);
-            match suggest::nearest(name, self.scope.networks.keys().map(String::as_str)) {
+            let problem = self.problems.error(location, message);
+            match suggest::nearest(name, self.declarations.networks.keys().map(String::as_str)) {
                 Some(near) => problem.hint(format!("did you mean `{near}`?")),
                 None => problem
                     .hint(format!("add it to the top-level `networks`, for instance `networks: {{{name}: {{}}}}`")),

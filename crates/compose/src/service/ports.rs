@@ -1,6 +1,6 @@
-//! `ports`: what a service publishes, short or long.
+//! `ports` of a service, in short and long syntax.
 //!
-//! Invariant: both syntaxes give the same list, one entry per port, ranges written out.
+//! Invariant: both syntaxes give the same list, one entry per port, ranges expanded.
 
 use std::net::IpAddr;
 
@@ -8,19 +8,19 @@ use longshore_model::service::{Port, PortMode, Protocol};
 
 use super::ServiceReader;
 use crate::{
-    diagnostic::Place,
+    diagnostic::Location,
     keys::{self, Rule},
     reader::shorten,
     yaml::{Key, Node},
 };
 
-/// Most ports of one service. A range of thousands is a slip, and each listener costs every node something.
+/// Most ports of one service. A range of thousands is a typing error, and each listener has a cost on every node.
 const MAX_PORTS: usize = 1000;
 
 const PROTOCOLS: [(&str, Protocol); 3] = [("tcp", Protocol::Tcp), ("udp", Protocol::Udp), ("sctp", Protocol::Sctp)];
 const MODES: [(&str, PortMode); 2] = [("ingress", PortMode::Ingress), ("host", PortMode::Host)];
 
-/// One entry before ranges are written out.
+/// One entry before ranges are expanded.
 #[derive(Default)]
 pub(crate) struct Entry {
     target: Option<String>,
@@ -65,7 +65,7 @@ impl ServiceReader<'_> {
             };
             let ports = entry.and_then(|entry| expand(&entry));
             match ports {
-                Ok(ports) => self.add_ports(ports, &item.place),
+                Ok(ports) => self.add_ports(ports, &item.location),
                 Err(reason) => self.bad_port(item, &what, &reason),
             }
         }
@@ -76,7 +76,7 @@ impl ServiceReader<'_> {
     fn long(&mut self, item: &Node, what: &str) -> Result<Entry, String> {
         let mut entry = Entry::default();
         let mapping = item.as_mapping().ok_or_else(|| format!("must be a text or a mapping, not {}", item.shape()))?;
-        for (read, key, node) in keys::meet(PORT_KEYS, mapping, format_args!("an entry of {what}"), self.problems) {
+        for (read, key, node) in keys::dispatch(PORT_KEYS, mapping, format_args!("an entry of {what}"), self.problems) {
             read(&mut entry, self, key, node);
         }
         Ok(entry)
@@ -87,12 +87,12 @@ impl ServiceReader<'_> {
         self.problems.choice(node, what, words).unwrap_or_default()
     }
 
-    fn add_ports(&mut self, ports: Vec<Port>, place: &Place) {
+    fn add_ports(&mut self, ports: Vec<Port>, location: &Location) {
         if self.spec.ports.len() + ports.len() > MAX_PORTS {
-            self.problems.error(place, format!("{} publishes more than {MAX_PORTS} ports", self.what));
+            self.problems.error(location, format!("{} publishes more than {MAX_PORTS} ports", self.what));
             return;
         }
-        self.notes.ports.extend(ports.iter().map(|port| (port.clone(), place.clone())));
+        self.notes.ports.extend(ports.iter().map(|port| (port.clone(), location.clone())));
         self.spec.ports.extend(ports);
     }
 
@@ -102,7 +102,7 @@ impl ServiceReader<'_> {
             None => format!("an entry of {what}: {reason}"),
         };
         self.problems
-            .error(&item.place, message)
+            .error(&item.location, message)
             .hint("write `published:target`, for instance `8080:80` or `53:53/udp`");
     }
 }

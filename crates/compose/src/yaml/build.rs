@@ -1,8 +1,8 @@
 //! From parser events to the tree.
 //!
-//! Owns: anchors, aliases, merge keys, duplicate keys, and the accounting against [`super::MAX_NODES`] and its kin.
-//! Must not touch: the call stack. Open collections are on a list, so depth of input is never depth of recursion.
-//! Invariant: what an alias would add is charged before it is copied.
+//! Owns: anchors, aliases, merge keys, duplicate keys, and the limits such as [`super::MAX_NODES`].
+//! Must not touch: the call stack. Open collections are on a list, so deep input never causes deep recursion.
+//! Invariant: the size of an alias counts against the limits before it is copied.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,9 +12,9 @@ use std::{
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use super::{Key, MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_TEXT, Mapping, Node, Origin, Scalar, Style, Value};
-use crate::diagnostic::{Diagnostics, Place};
+use crate::diagnostic::{Diagnostics, Location};
 
-/// How large a finished node is.
+/// Size of a finished node.
 #[derive(Clone, Copy, Default)]
 struct Size {
     nodes: usize,
@@ -22,22 +22,17 @@ struct Size {
     depth: usize,
 }
 
-/// Whether a child's own children come to stand in its place, as those of a merged mapping do.
-#[derive(Clone, Copy)]
-enum Lifted {
-    Yes,
-    No,
-}
-
 impl Size {
-    fn add(&mut self, child: Self, lifted: Lifted) {
-        self.nodes += child.nodes;
-        self.text += child.text;
-        let below = match lifted {
-            Lifted::Yes => child.depth,
-            Lifted::No => child.depth + 1,
-        };
-        self.depth = self.depth.max(below);
+    /// Adds a child one level below.
+    fn add_child(&mut self, child: Self) {
+        self.add_merged(Self { depth: child.depth + 1, ..child });
+    }
+
+    /// Adds a mapping whose entries are merged into this one, at the same level.
+    fn add_merged(&mut self, other: Self) {
+        self.nodes += other.nodes;
+        self.text += other.text;
+        self.depth = self.depth.max(other.depth);
     }
 }
 
@@ -55,7 +50,7 @@ struct OpenMapping {
 }
 
 struct Open {
-    place: Place,
+    location: Location,
     tag: Option<Arc<str>>,
     anchor: usize,
     size: Size,
@@ -72,7 +67,7 @@ struct Builder<'o> {
     problems: Diagnostics,
 }
 
-/// Why reading cannot go on; the problem itself is already recorded.
+/// Reading cannot continue; the problem is already recorded.
 struct Stop;
 
 pub(super) fn build(origin: &Origin, text: &str) -> Result<Node, Diagnostics> {
@@ -98,15 +93,15 @@ pub(super) fn build(origin: &Origin, text: &str) -> Result<Node, Diagnostics> {
     Ok(builder.root.unwrap_or_else(|| null_at(start)))
 }
 
-fn null_at(place: Place) -> Node {
-    Node { place, tag: None, value: Value::Scalar(Scalar { text: "".into(), style: Style::Plain }) }
+fn null_at(location: Location) -> Node {
+    Node { location, tag: None, value: Value::Scalar(Scalar { text: "".into(), style: Style::Plain }) }
 }
 
 fn too_deep() -> String {
     format!("nested more than {MAX_DEPTH} levels deep")
 }
 
-/// What the YAML parser complains about, in our words where it helps, and the remedy where there is one.
+/// The message for a parser error, reworded where that helps, and a hint where there is one.
 fn unreadable(complaint: &str) -> (String, Option<&'static str>) {
     if complaint.contains("recursion limit") {
         return (too_deep(), Some("no key is nested so deep: look for brackets that are never closed"));
@@ -124,9 +119,9 @@ impl Builder<'_> {
                 Ok((event, span)) => self.event(event, span)?,
                 Err(error) => {
                     let marker = *error.marker();
-                    let place = self.place_of(marker.line(), marker.col(), 0);
+                    let location = self.location_of(marker.line(), marker.col(), 0);
                     let (message, hint) = unreadable(&error.info());
-                    let problem = self.problems.error(&place, message);
+                    let problem = self.problems.error(&location, message);
                     if let Some(hint) = hint {
                         problem.hint(hint);
                     }
@@ -149,7 +144,7 @@ impl Builder<'_> {
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => self.alias(anchor, span),
-            // The parser keeps its list open: stream marks, comments, and what later versions add say nothing of data.
+            // The parser's enum is non-exhaustive; stream marks, comments and later additions carry no data.
             _ => Ok(()),
         }
     }
@@ -159,9 +154,9 @@ impl Builder<'_> {
         if self.documents == 1 {
             return Ok(());
         }
-        let place = self.place(span);
+        let location = self.location(span);
         self.problems
-            .error(&place, "a file holds one YAML document; this is a second one")
+            .error(&location, "a file holds one YAML document; this is a second one")
             .hint("put it into a file of its own and name both with `-f`");
         Err(Stop)
     }
@@ -174,10 +169,10 @@ impl Builder<'_> {
         tag: Option<&Tag>,
         span: Span,
     ) -> Result<(), Stop> {
-        let place = self.place(span);
-        let (tag, forced) = self.tag(tag, &place);
+        let location = self.location(span);
+        let (tag, tag_effect) = self.tag(tag, &location);
         let style = match style {
-            ScalarStyle::Plain if forced == Forced::Text => Style::Quoted,
+            ScalarStyle::Plain if tag_effect == TagEffect::Text => Style::Quoted,
             ScalarStyle::Plain => Style::Plain,
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
             ScalarStyle::Literal => Style::Literal,
@@ -185,16 +180,16 @@ impl Builder<'_> {
         };
         let value = Value::Scalar(Scalar { text: text.into(), style });
         let size = Size { nodes: 1, text: text.len(), depth: 0 };
-        self.charge(size, &place)?;
-        self.finish(Node { place, tag, value }, anchor, size)
+        self.charge(size, &location)?;
+        self.finish(Node { location, tag, value }, anchor, size)
     }
 
     fn start_of(&mut self, shape: Shape, anchor: usize, tag: Option<&Tag>, span: Span) -> Result<(), Stop> {
-        let place = self.place(span);
-        let (tag, _) = self.tag(tag, &place);
+        let location = self.location(span);
+        let (tag, _) = self.tag(tag, &location);
         let size = Size { nodes: 1, text: 0, depth: 0 };
-        self.charge(size, &place)?;
-        self.open.push(Open { place, tag, anchor, size, shape });
+        self.charge(size, &location)?;
+        self.open.push(Open { location, tag, anchor, size, shape });
         Ok(())
     }
 
@@ -204,22 +199,22 @@ impl Builder<'_> {
             Shape::Sequence(items) => Value::Sequence(items),
             Shape::Mapping(mapping) => Value::Mapping(mapping.close()),
         };
-        self.finish(Node { place: open.place, tag: open.tag, value }, open.anchor, open.size)
+        self.finish(Node { location: open.location, tag: open.tag, value }, open.anchor, open.size)
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Stop> {
-        let place = self.place(span);
+        let location = self.location(span);
         let Some((node, size)) = self.anchors.get(&anchor) else {
-            self.problems.error(&place, "an alias inside its own anchor would never end");
+            self.problems.error(&location, "an alias inside its own anchor would never end");
             return Err(Stop);
         };
         let (node, size) = (node.clone(), *size);
-        self.charge(size, &place)?;
+        self.charge(size, &location)?;
         self.finish(node, 0, size)
     }
 
-    /// Refuses what would make the tree too large or too deep.
-    fn charge(&mut self, size: Size, place: &Place) -> Result<(), Stop> {
+    /// Refuses a node that would make the tree too large or too deep.
+    fn charge(&mut self, size: Size, location: &Location) -> Result<(), Stop> {
         self.total.nodes = self.total.nodes.saturating_add(size.nodes);
         self.total.text = self.total.text.saturating_add(size.text);
         let message = if self.open.len() + size.depth >= MAX_DEPTH {
@@ -231,11 +226,11 @@ impl Builder<'_> {
         } else {
             return Ok(());
         };
-        self.problems.error(place, message).hint("check the brackets and the aliases (`*name`) that lead here");
+        self.problems.error(location, message).hint("check the brackets and the aliases (`*name`) that lead here");
         Err(Stop)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to the open collection, or makes it the root.
     fn finish(&mut self, node: Node, anchor: usize, size: Size) -> Result<(), Stop> {
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), size));
@@ -245,7 +240,11 @@ impl Builder<'_> {
             return Ok(());
         };
         let merging = matches!(&open.shape, Shape::Mapping(mapping) if mapping.is_merging());
-        open.size.add(size, if merging { Lifted::Yes } else { Lifted::No });
+        if merging {
+            open.size.add_merged(size);
+        } else {
+            open.size.add_child(size);
+        }
         match &mut open.shape {
             Shape::Sequence(items) => items.push(node),
             Shape::Mapping(mapping) => return mapping.take(node, &mut self.problems),
@@ -253,45 +252,45 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The file's own tags are kept; YAML's are either obeyed or refused.
-    fn tag(&mut self, tag: Option<&Tag>, place: &Place) -> (Option<Arc<str>>, Forced) {
-        let Some(tag) = tag else { return (None, Forced::Nothing) };
+    /// Compose's tags are kept; standard YAML tags are applied or refused.
+    fn tag(&mut self, tag: Option<&Tag>, location: &Location) -> (Option<Arc<str>>, TagEffect) {
+        let Some(tag) = tag else { return (None, TagEffect::Nothing) };
         match tag.core_suffix() {
-            Some("str") => return (None, Forced::Text),
-            Some("int" | "float" | "bool" | "null" | "map" | "seq") => return (None, Forced::Nothing),
+            Some("str") => return (None, TagEffect::Text),
+            Some("int" | "float" | "bool" | "null" | "map" | "seq") => return (None, TagEffect::Nothing),
             Some(_) | None => {}
         }
         let written = tag.original();
         match written.as_str() {
-            "!" => (None, Forced::Text),
-            "!reset" | "!override" => (Some(written.as_str().into()), Forced::Nothing),
+            "!" => (None, TagEffect::Text),
+            "!reset" | "!override" => (Some(written.as_str().into()), TagEffect::Nothing),
             other => {
                 self.problems
-                    .error(place, format!("the tag `{other}` is not known"))
+                    .error(location, format!("the tag `{other}` is not known"))
                     .hint("`!reset` and `!override` are the tags Compose knows");
-                (None, Forced::Nothing)
+                (None, TagEffect::Nothing)
             }
         }
     }
 
-    fn start(&self) -> Place {
-        self.place_of(1, 0, 0)
+    fn start(&self) -> Location {
+        self.location_of(1, 0, 0)
     }
 
-    fn place(&self, span: Span) -> Place {
+    fn location(&self, span: Span) -> Location {
         let length = if span.start.line() == span.end.line() { span.len() } else { 1 };
-        self.place_of(span.start.line(), span.start.col(), length)
+        self.location_of(span.start.line(), span.start.col(), length)
     }
 
-    fn place_of(&self, line: usize, column: usize, length: usize) -> Place {
+    fn location_of(&self, line: usize, column: usize, length: usize) -> Location {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        self.origin.place(small(line), small(column), small(length))
+        self.origin.location(small(line), small(column), small(length))
     }
 }
 
-/// What a tag of YAML's own makes of a plain scalar.
+/// What a standard YAML tag changes about a plain scalar.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Forced {
+enum TagEffect {
     Nothing,
     Text,
 }
@@ -301,15 +300,15 @@ impl OpenMapping {
         self.key.as_ref().is_some_and(|key| &*key.name == "<<")
     }
 
-    /// A node inside a mapping is a key, then its value, in turn.
+    /// Takes the next key or value of the mapping, in turn.
     fn take(&mut self, node: Node, problems: &mut Diagnostics) -> Result<(), Stop> {
         match self.key.take() {
             None => {
                 let Value::Scalar(scalar) = node.value else {
-                    problems.error(&node.place, format!("a key must be a text, not {}", node.shape()));
+                    problems.error(&node.location, format!("a key must be a text, not {}", node.shape()));
                     return Err(Stop);
                 };
-                self.key = Some(Key { name: scalar.text, place: node.place });
+                self.key = Some(Key { name: scalar.text, location: node.location });
             }
             Some(key) if &*key.name == "<<" => self.merge(node, problems),
             Some(key) => {
@@ -324,7 +323,7 @@ impl OpenMapping {
     }
 
     fn merge(&mut self, node: Node, problems: &mut Diagnostics) {
-        let place = node.place.clone();
+        let location = node.location.clone();
         let parts = match node.value {
             Value::Sequence(items) => items,
             Value::Scalar(scalar) if scalar.is_null() => Vec::new(),
@@ -333,11 +332,11 @@ impl OpenMapping {
         if parts.iter().all(|part| part.as_mapping().is_some()) {
             self.merges.extend(parts);
         } else {
-            problems.error(&place, "`<<` takes a mapping or a list of mappings");
+            problems.error(&location, "`<<` takes a mapping or a list of mappings");
         }
     }
 
-    /// Keys written out win over merged ones, and earlier merges over later ones.
+    /// Explicit keys win over merged ones, and earlier merges over later ones.
     fn close(mut self) -> Mapping {
         for part in std::mem::take(&mut self.merges) {
             let Value::Mapping(mapping) = part.value else { continue };
@@ -355,8 +354,8 @@ fn duplicate(entries: &[(Key, Node)], key: &Key, problems: &mut Diagnostics) {
     if problems.is_full() {
         return;
     }
-    let found = problems.error(&key.place, format!("the key `{}` is given twice", key.name));
+    let found = problems.error(&key.location, format!("the key `{}` is given twice", key.name));
     if let Some((first, _)) = entries.iter().find(|(first, _)| first.name == key.name) {
-        found.hint(format!("it was first given on line {}; keep one of them", first.place.line));
+        found.hint(format!("it was first given on line {}; keep one of them", first.location.line));
     }
 }

@@ -1,7 +1,6 @@
 //! A JSON value as YAML: block style, sorted keys, quotation marks only where needed.
 //!
-//! Invariant: what is written reads back as the same value, also by readers of YAML 1.1, where `yes` is a truth value
-//! and `1:30` a number.
+//! Invariant: the output parses as the same value, also with YAML 1.1, where `yes` is a boolean and `1:30` a number.
 
 use std::fmt::Write as _;
 
@@ -25,7 +24,7 @@ fn object(map: &serde_json::Map<String, Value>, depth: usize, out: &mut String) 
     let mut entries: Vec<(&String, &Value)> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);
     for (at, (key, value)) in entries.into_iter().enumerate() {
-        // The first key of a mapping inside a list stands on the line of the dash.
+        // The first key of a mapping inside a list is on the line of the dash.
         if at > 0 || out.is_empty() || out.ends_with('\n') {
             indent(depth, out);
         }
@@ -106,7 +105,7 @@ fn text(content: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Whether a text needs no quotation marks, whoever reads it.
+/// Whether a text needs no quotation marks in YAML 1.1 and 1.2.
 fn is_plain(content: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '_');
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.' | '+' | '@' | '=' | ',');
@@ -115,12 +114,12 @@ fn is_plain(content: &str) -> bool {
         word.as_str(),
         "y" | "n" | "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "none" | "nan" | "inf"
     );
-    // A colon is harmless inside a word, as in `web:1.2`, unless it ends it.
+    // A colon inside a word, as in `web:1.2`, needs no quotation marks; one at the end does.
     let colons = !content.ends_with(':') && content.chars().all(|c| inner(c) || c == ':');
     (content.starts_with(first) && colons && !special) || is_duration(content)
 }
 
-/// `1m30s` is no number to anybody.
+/// A duration such as `1m30s` needs no quotation marks: it is no number in any YAML version.
 fn is_duration(content: &str) -> bool {
     content.ends_with(['s', 'm', 'h'])
         && content.chars().all(|c| c.is_ascii_digit() || matches!(c, 'h' | 'm' | 's' | 'u' | 'n'))
@@ -136,7 +135,7 @@ mod tests {
     use crate::yaml;
 
     #[test]
-    fn a_value_is_written_as_a_person_would() {
+    fn values_are_emitted_as_readable_yaml() {
         let value = json!({
             "b": {"list": ["a", {"x": 1, "z": [2, []]}, {}], "empty": {}},
             "a": "web:1.2",

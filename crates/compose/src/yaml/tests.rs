@@ -1,4 +1,4 @@
-//! The tree by example, and the limits by attack.
+//! Examples of the tree, and attacks on its limits.
 
 use std::fmt::Write as _;
 
@@ -13,11 +13,11 @@ fn refused(text: &str) -> String {
 }
 
 fn at(node: &Node) -> (u32, u32, u32) {
-    (node.place.line, node.place.column, node.place.length)
+    (node.location.line, node.location.column, node.location.length)
 }
 
 #[test]
-fn scalars_keep_their_text_and_place() {
+fn scalars_keep_their_text_and_location() {
     let root = tree("a: 8080:80\nb: 1.10\nc: \"yes\"\nd:\n  - ~\n  - 010\n");
     assert_eq!(root.get("a").and_then(Node::as_text), Some("8080:80"));
     assert_eq!(root.get("b").and_then(Node::as_text), Some("1.10"));
@@ -28,7 +28,7 @@ fn scalars_keep_their_text_and_place() {
     assert!(items[0].is_null());
     assert_eq!(items[1].as_text(), Some("010"));
     assert_eq!(at(&items[1]), (6, 5, 3));
-    assert_eq!(root.as_mapping().unwrap().entry("d").unwrap().0.place.line, 4);
+    assert_eq!(root.as_mapping().unwrap().entry("d").unwrap().0.location.line, 4);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn an_empty_file_is_a_null() {
 }
 
 #[test]
-fn a_key_given_twice_is_refused_with_both_places() {
+fn a_duplicate_key_is_refused_with_both_locations() {
     let text = refused("a: 1\nb: 2\na: 3\nb: 4\n");
     assert!(
         text.starts_with("f.yaml:3:1: error: the key `a` is given twice\n\nhint: it was first given on line 1"),
@@ -60,7 +60,7 @@ fn a_key_given_twice_is_refused_with_both_places() {
 }
 
 #[test]
-fn broken_yaml_is_refused_at_its_place() {
+fn broken_yaml_is_refused_with_its_location() {
     assert!(refused("a: [1, 2\nb: 3\n").contains("not readable as YAML"));
     assert!(refused("a: *nobody\n").starts_with("f.yaml:1:4: error:"));
     assert!(refused("? [a, b]\n: c\n").contains("a key must be a text, not a list"));
@@ -70,7 +70,7 @@ fn broken_yaml_is_refused_at_its_place() {
 }
 
 #[test]
-fn own_tags_are_kept_and_str_makes_a_text() {
+fn compose_tags_are_kept_and_str_gives_a_text() {
     let root = tree("a: !reset null\nb: !override [x]\nc: !!str\nd: !!str null\n");
     assert_eq!(root.get("a").unwrap().tag.as_deref(), Some("!reset"));
     assert_eq!(root.get("b").unwrap().tag.as_deref(), Some("!override"));
@@ -78,7 +78,7 @@ fn own_tags_are_kept_and_str_makes_a_text() {
 }
 
 #[test]
-fn a_bomb_of_aliases_is_defused() {
+fn an_alias_bomb_is_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let below = format!("*a{}", level - 1);
@@ -88,7 +88,7 @@ fn a_bomb_of_aliases_is_defused() {
 }
 
 #[test]
-fn a_bomb_of_text_is_defused() {
+fn a_text_bomb_is_refused() {
     let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), ["*a"; 100].join(", "));
     assert!(refused(&text).contains("bytes of text"));
 }
@@ -126,34 +126,34 @@ fn a_file_too_large_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn places_inside_a_block_of_another_file_are_told_exactly() {
+fn locations_inside_a_literal_block_are_exact() {
     let outer = tree("deployments:\n  shop: |\n    services:\n      web: 1\n");
     let block = outer.get("deployments").unwrap().get("shop").unwrap();
     let inner = parse_at(&Origin::inside(block), block.as_text().unwrap()).unwrap();
     assert_eq!(
-        inner.get("services").unwrap().get("web").map(|node| (node.place.line, node.place.column)),
+        inner.get("services").unwrap().get("web").map(|node| (node.location.line, node.location.column)),
         Some((4, 12))
     );
 }
 
-/// Where the second key of a manifest is said to be, written as `value` after `a: `.
+/// Reported location of the second key of a manifest that is embedded as `value` after `a: `.
 fn place_within(value: &str) -> (u32, u32, u32) {
     let outer = parse("s.yaml", &format!("a: {value}\nz: 1\n")).unwrap();
     let node = outer.get("a").unwrap();
     let inner = parse_at(&Origin::inside(node), node.as_text().unwrap()).unwrap();
-    let place = &inner.as_mapping().unwrap().entries[1].0.place;
-    (place.line, place.column, place.length)
+    let location = &inner.as_mapping().unwrap().entries[1].0.location;
+    (location.line, location.column, location.length)
 }
 
 #[test]
-fn places_inside_a_quoted_text_are_told_where_it_is_written_letter_by_letter() {
+fn locations_inside_a_verbatim_quoted_text_are_exact() {
     assert_eq!(place_within("'{é: 1, b: 2}'"), (1, 12, 1));
     assert_eq!(place_within("\"{é: 1, b: 2}\""), (1, 12, 1));
     assert_eq!(place_within("|\n  é: 1\n  b: 2"), (3, 3, 1));
 }
 
 #[test]
-fn a_text_written_with_escapes_or_folded_has_one_place() {
+fn an_escaped_or_folded_text_has_one_location() {
     assert_eq!(place_within("\"{a: '\\u00e9', b: 2}\""), (1, 4, 21));
     assert_eq!(place_within("\"a: 1\\nb: 2\""), (1, 4, 12));
     assert_eq!(place_within("'{it: '''', b: 2}'"), (1, 4, 18));

@@ -1,7 +1,7 @@
-//! What is fixed when a container or process is made, by the names Compose has for it.
+//! The fields that are fixed when a container or process is created, under their Compose names.
 //!
-//! Owns: one line for every field of a container's spec. Every field is named here, so a new one does not compile until
-//! it has its line.
+//! Owns: one entry for every field of a container's spec. Every field is destructured here, so a new one does not
+//! compile until it has an entry.
 
 use std::fmt::Write as _;
 
@@ -9,23 +9,23 @@ use longshore_model::container::{
     ContainerSpec, DeviceRequest, FileKind, FileMount, Healthcheck, Hook, Limits, Namespaces, Resolver, Security,
 };
 
-use super::sheet::{Lasting, Sheet, bytes, quoted, word};
+use super::field_table::{DurationText, FieldTable, bytes, quoted, snake_case};
 
-pub(super) fn lines(spec: &ContainerSpec, sheet: &mut Sheet) {
-    program(spec, sheet);
+pub(super) fn fields(spec: &ContainerSpec, table: &mut FieldTable) {
+    program(spec, table);
     let ContainerSpec { security, namespaces, resolver, limits, devices, device_requests, files, .. } = spec;
-    self::security(security, sheet);
-    self::namespaces(namespaces, sheet);
-    self::resolver(resolver, sheet);
-    self::limits(limits, sheet);
-    sheet.list("devices", devices);
-    sheet.list("deploy.resources.reservations.devices", device_requests.iter().map(device_request));
+    self::security(security, table);
+    self::namespaces(namespaces, table);
+    self::resolver(resolver, table);
+    self::limits(limits, table);
+    table.put_list("devices", devices);
+    table.put_list("deploy.resources.reservations.devices", device_requests.iter().map(device_request));
     for file in files {
-        self::file(file, sheet);
+        self::file(file, table);
     }
 }
 
-fn program(spec: &ContainerSpec, sheet: &mut Sheet) {
+fn program(spec: &ContainerSpec, table: &mut FieldTable) {
     let ContainerSpec {
         image,
         command,
@@ -56,35 +56,37 @@ fn program(spec: &ContainerSpec, sheet: &mut Sheet) {
         device_requests: _,
         files: _,
     } = spec;
-    sheet.put("image", image);
-    // An empty command takes the image's away, which is not the same as not giving one.
-    sheet.maybe("command", command.as_deref().map(quoted)).maybe("entrypoint", entrypoint.as_deref().map(quoted));
-    sheet.under("environment", |sheet| {
+    table.put("image", image);
+    // An empty command removes the image's command; an absent one keeps it.
+    table.put_some("command", command.as_deref().map(quoted)).put_some("entrypoint", entrypoint.as_deref().map(quoted));
+    table.under("environment", |table| {
         for (name, value) in environment {
-            sheet.put(name, value.as_deref().unwrap_or("(of the node)"));
+            table.put(name, value.as_deref().unwrap_or("(of the node)"));
         }
     });
-    sheet.each("labels", labels).each("annotations", annotations);
+    table.put_map("labels", labels).put_map("annotations", annotations);
     if let Some(check) = healthcheck {
-        self::healthcheck(check, sheet);
+        self::healthcheck(check, table);
     }
-    sheet.maybe("stop_signal", stop_signal.as_ref()).maybe("stop_grace_period", stop_grace_period.map(Lasting));
-    sheet.maybe("logging.driver", log_driver.as_ref()).each("logging.options", log_options);
-    sheet.maybe("user", user.as_ref()).list("group_add", groups).maybe("working_dir", working_dir.as_ref());
-    sheet.maybe("hostname", hostname.as_ref()).maybe("domainname", domainname.as_ref());
+    table
+        .put_some("stop_signal", stop_signal.as_ref())
+        .put_some("stop_grace_period", stop_grace_period.map(DurationText));
+    table.put_some("logging.driver", log_driver.as_ref()).put_map("logging.options", log_options);
+    table.put_some("user", user.as_ref()).put_list("group_add", groups).put_some("working_dir", working_dir.as_ref());
+    table.put_some("hostname", hostname.as_ref()).put_some("domainname", domainname.as_ref());
     for switch in switches {
-        sheet.put(&word(switch), true);
+        table.put(&snake_case(switch), true);
     }
-    sheet.maybe("runtime", runtime.as_ref()).maybe("pull_policy", pull_policy.map(word));
-    sheet.list("post_start", post_start.iter().map(hook)).list("pre_stop", pre_stop.iter().map(hook));
+    table.put_some("runtime", runtime.as_ref()).put_some("pull_policy", pull_policy.map(snake_case));
+    table.put_list("post_start", post_start.iter().map(hook)).put_list("pre_stop", pre_stop.iter().map(hook));
 }
 
-fn healthcheck(check: &Healthcheck, sheet: &mut Sheet) {
+fn healthcheck(check: &Healthcheck, table: &mut FieldTable) {
     let Healthcheck { test, interval, timeout, retries, start_period, start_interval } = check;
-    sheet.under("healthcheck", |sheet| {
-        sheet.put("test", quoted(test)).put("interval", Lasting(*interval)).put("timeout", Lasting(*timeout));
-        sheet.put("retries", retries).put("start_period", Lasting(*start_period));
-        sheet.put("start_interval", Lasting(*start_interval));
+    table.under("healthcheck", |table| {
+        table.put("test", quoted(test)).put("interval", DurationText(*interval)).put("timeout", DurationText(*timeout));
+        table.put("retries", retries).put("start_period", DurationText(*start_period));
+        table.put("start_interval", DurationText(*start_interval));
     });
 }
 
@@ -104,28 +106,28 @@ fn hook(hook: &Hook) -> String {
     text
 }
 
-fn security(security: &Security, sheet: &mut Sheet) {
+fn security(security: &Security, table: &mut FieldTable) {
     let Security { cap_add, cap_drop, options, device_cgroup_rules } = security;
-    sheet.list("cap_add", cap_add).list("cap_drop", cap_drop).list("security_opt", options);
-    sheet.list("device_cgroup_rules", device_cgroup_rules);
+    table.put_list("cap_add", cap_add).put_list("cap_drop", cap_drop).put_list("security_opt", options);
+    table.put_list("device_cgroup_rules", device_cgroup_rules);
 }
 
-fn namespaces(namespaces: &Namespaces, sheet: &mut Sheet) {
+fn namespaces(namespaces: &Namespaces, table: &mut FieldTable) {
     let Namespaces { network, ipc, pid, uts, user, cgroup, cgroup_parent } = namespaces;
-    sheet.maybe("network_mode", network.as_ref()).maybe("ipc", ipc.as_ref()).maybe("pid", pid.as_ref());
-    sheet.maybe("uts", uts.as_ref()).maybe("userns_mode", user.as_ref());
-    sheet.maybe("cgroup", cgroup.as_ref()).maybe("cgroup_parent", cgroup_parent.as_ref());
+    table.put_some("network_mode", network.as_ref()).put_some("ipc", ipc.as_ref()).put_some("pid", pid.as_ref());
+    table.put_some("uts", uts.as_ref()).put_some("userns_mode", user.as_ref());
+    table.put_some("cgroup", cgroup.as_ref()).put_some("cgroup_parent", cgroup_parent.as_ref());
 }
 
-fn resolver(resolver: &Resolver, sheet: &mut Sheet) {
+fn resolver(resolver: &Resolver, table: &mut FieldTable) {
     let Resolver { dns, dns_search, dns_opt, extra_hosts } = resolver;
-    sheet.list("dns", dns).list("dns_search", dns_search).list("dns_opt", dns_opt);
+    table.put_list("dns", dns).put_list("dns_search", dns_search).put_list("dns_opt", dns_opt);
     for (name, addresses) in extra_hosts {
-        sheet.list(&format!("extra_hosts.{name}"), addresses);
+        table.put_list(&format!("extra_hosts.{name}"), addresses);
     }
 }
 
-fn limits(limits: &Limits, sheet: &mut Sheet) {
+fn limits(limits: &Limits, table: &mut FieldTable) {
     let Limits {
         pids,
         shm_size_bytes,
@@ -138,12 +140,15 @@ fn limits(limits: &Limits, sheet: &mut Sheet) {
         ulimits,
         storage_options,
     } = limits;
-    sheet.maybe("deploy.resources.limits.pids", *pids).maybe("shm_size", bytes(*shm_size_bytes));
-    sheet.maybe("memswap_limit", *memory_swap_bytes).maybe("mem_swappiness", *memory_swappiness);
-    sheet.maybe("cpu_shares", *cpu_shares).maybe("cpuset", cpuset.as_ref()).maybe("oom_score_adj", *oom_score_adj);
-    sheet.each("sysctls", sysctls).each("storage_opt", storage_options);
+    table.put_some("deploy.resources.limits.pids", *pids).put_some("shm_size", bytes(*shm_size_bytes));
+    table.put_some("memswap_limit", *memory_swap_bytes).put_some("mem_swappiness", *memory_swappiness);
+    table
+        .put_some("cpu_shares", *cpu_shares)
+        .put_some("cpuset", cpuset.as_ref())
+        .put_some("oom_score_adj", *oom_score_adj);
+    table.put_map("sysctls", sysctls).put_map("storage_opt", storage_options);
     for (name, limit) in ulimits {
-        sheet.put(&format!("ulimits.{name}"), format!("{} of at most {}", limit.soft, limit.hard));
+        table.put(&format!("ulimits.{name}"), format!("{} of at most {}", limit.soft, limit.hard));
     }
 }
 
@@ -163,15 +168,15 @@ fn device_request(request: &DeviceRequest) -> String {
     text
 }
 
-/// A file is told by where it appears; of what is in it only the name is known here.
-fn file(file: &FileMount, sheet: &mut Sheet) {
+/// A file is identified by its target path; of its content only the name is known here.
+fn file(file: &FileMount, table: &mut FieldTable) {
     let FileMount { target, name, kind, uid, gid, mode } = file;
     let section = match kind {
         FileKind::Secret => "secrets",
         FileKind::Config => "configs",
     };
-    sheet.under(&format!("{section}.{target}"), |sheet| {
-        sheet.put("source", name).maybe("uid", uid.as_ref()).maybe("gid", gid.as_ref());
-        sheet.maybe("mode", mode.map(|mode| format!("0{mode:o}")));
+    table.under(&format!("{section}.{target}"), |table| {
+        table.put("source", name).put_some("uid", uid.as_ref()).put_some("gid", gid.as_ref());
+        table.put_some("mode", mode.map(|mode| format!("0{mode:o}")));
     });
 }

@@ -1,41 +1,40 @@
-//! A service as lines of `field: value`, by the names manifests have for them.
+//! A service as a table of `field: value`, under the fields' manifest names.
 //!
-//! Owns: which fields are fixed when a replica is made. Every field is named here, so a new one does not compile until it
-//! has its line.
+//! Owns: which fields are fixed when a replica is created. Every field is destructured here, so a new one does not
+//! compile until it has an entry.
 
 use longshore_model::{
     Effect, PlacementSpec, ServiceKind, ServiceSpec,
     service::{
-        Access, Attachment, Batching, Canary, Companion, Dependency, DeviceAffinity, Disconnect, DistinctHosts, Mount,
-        MountSource, PoolWanted, Port, PortMode, Promotion, Reschedule, Resources, RestartPolicy, Strength,
-        UpdatePolicy,
+        Access, Attachment, Batching, Canary, Companion, Dependency, DeviceAffinity, Disconnect, Mount, MountSource,
+        PoolSelector, Port, PortMode, Promotion, Reschedule, Resources, RestartPolicy, Strength, UpdatePolicy,
     },
     volume::Sharing,
 };
 
 use super::{
     container,
-    sheet::{Lasting, Sheet, bytes, cores, hyphenated, word},
+    field_table::{DurationText, FieldTable, bytes, cores, kebab_case, snake_case},
 };
 
-pub(super) fn sheet(spec: &ServiceSpec) -> Sheet {
+pub(super) fn fields(spec: &ServiceSpec) -> FieldTable {
     let ServiceSpec { kind, container, driver, resources, ports, mounts, secrets_required, networks, .. } = spec;
-    let mut sheet = Sheet::in_place();
-    sheet.with(Effect::Recreates, |sheet| {
-        sheet.put("deploy.mode", mode(*kind)).put("x-longshore.driver", driver.as_str());
-        sheet.list("x-longshore.secrets_required", secrets_required);
-        container::lines(container, sheet);
-        self::ports(ports, sheet);
+    let mut table = FieldTable::in_place();
+    table.with_effect(Effect::Recreates, |table| {
+        table.put("deploy.mode", mode(*kind)).put("x-longshore.driver", driver.as_str());
+        table.put_list("x-longshore.secrets_required", secrets_required);
+        container::fields(container, table);
+        self::ports(ports, table);
         for (network, attachment) in networks {
-            self::network(network, attachment, sheet);
+            self::network(network, attachment, table);
         }
     });
-    self::resources(resources, &mut sheet);
+    self::resources(resources, &mut table);
     for mount in mounts {
-        self::mount(mount, &mut sheet);
+        self::mount(mount, &mut table);
     }
-    wishes(spec, &mut sheet);
-    sheet
+    policies(spec, &mut table);
+    table
 }
 
 const fn mode(kind: ServiceKind) -> &'static str {
@@ -47,8 +46,8 @@ const fn mode(kind: ServiceKind) -> &'static str {
     }
 }
 
-/// What is wanted of a service beyond what each of its replicas is.
-fn wishes(spec: &ServiceSpec, sheet: &mut Sheet) {
+/// The fields that do not change a running replica: count, placement and policies.
+fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
     let ServiceSpec {
         replicas,
         placement,
@@ -74,35 +73,35 @@ fn wishes(spec: &ServiceSpec, sheet: &mut Sheet) {
         spec_hash: _,
     } = spec;
     if !kind.is_per_node() {
-        sheet.put("deploy.replicas", replicas);
+        table.put("deploy.replicas", replicas);
     }
-    sheet.each("deploy.labels", labels).put("x-longshore.priority", priority);
-    self::placement(placement, sheet);
-    policy("deploy.update_config", update, sheet);
-    sheet.maybe("x-longshore.step_timeout", update.step_timeout.map(Lasting));
+    table.put_map("deploy.labels", labels).put("x-longshore.priority", priority);
+    self::placement(placement, table);
+    policy("deploy.update_config", update, table);
+    table.put_some("x-longshore.step_timeout", update.step_timeout.map(DurationText));
     if let Some(rollback) = rollback {
-        policy("deploy.rollback_config", rollback, sheet);
-        sheet.maybe("deploy.rollback_config.step_timeout", rollback.step_timeout.map(Lasting));
+        policy("deploy.rollback_config", rollback, table);
+        table.put_some("deploy.rollback_config.step_timeout", rollback.step_timeout.map(DurationText));
     }
-    self::restart(restart, sheet);
+    self::restart(restart, table);
     let Canary { count, promotion } = canary;
-    sheet.unless(0, "x-longshore.canary", *count);
-    sheet.unless(false, "x-longshore.auto_promote", *promotion == Promotion::Automatic);
-    self::disconnect(disconnect, sheet);
+    table.put_unless(0, "x-longshore.canary", *count);
+    table.put_unless(false, "x-longshore.auto_promote", *promotion == Promotion::Automatic);
+    self::disconnect(disconnect, table);
     if let Some(reschedule) = reschedule {
-        self::reschedule(reschedule, sheet);
+        self::reschedule(reschedule, table);
     }
-    sheet.put("x-longshore.rebalance", hyphenated(rebalance)).maybe("x-longshore.max_concurrent", *max_concurrent);
+    table.put("x-longshore.rebalance", kebab_case(rebalance)).put_some("x-longshore.max_concurrent", *max_concurrent);
     for (service, Dependency { condition, restart, required }) in depends_on {
-        sheet.under(&format!("depends_on.{service}"), |sheet| {
-            sheet.put("condition", word(condition)).unless(false, "restart", *restart);
-            sheet.unless(true, "required", *required);
+        table.under(&format!("depends_on.{service}"), |table| {
+            table.put("condition", snake_case(condition)).put_unless(false, "restart", *restart);
+            table.put_unless(true, "required", *required);
         });
     }
 }
 
-/// Limits are fixed too: a new one proves itself in a new replica before the old one goes.
-fn resources(resources: &Resources, sheet: &mut Sheet) {
+/// Limits are fixed at creation too: a changed limit is rolled out in new replicas.
+fn resources(resources: &Resources, table: &mut FieldTable) {
     let Resources {
         cpu_limit_millis,
         cpu_reservation_millis,
@@ -111,26 +110,28 @@ fn resources(resources: &Resources, sheet: &mut Sheet) {
         devices,
         device_requests,
     } = resources;
-    sheet.with(Effect::Recreates, |sheet| {
-        sheet.under("deploy.resources", |sheet| {
-            sheet.maybe("limits.cpus", cores(*cpu_limit_millis)).maybe("limits.memory", bytes(*memory_limit_bytes));
-            sheet.maybe("reservations.cpus", cores(*cpu_reservation_millis));
-            sheet.maybe("reservations.memory", bytes(*memory_reservation_bytes));
-            sheet.each("reservations.generic_resources", devices);
+    table.with_effect(Effect::Recreates, |table| {
+        table.under("deploy.resources", |table| {
+            table
+                .put_some("limits.cpus", cores(*cpu_limit_millis))
+                .put_some("limits.memory", bytes(*memory_limit_bytes));
+            table.put_some("reservations.cpus", cores(*cpu_reservation_millis));
+            table.put_some("reservations.memory", bytes(*memory_reservation_bytes));
+            table.put_map("reservations.generic_resources", devices);
         });
         let asked = device_requests.iter().map(|request| format!("{} × {request}", request.count));
-        sheet.list("x-longshore.devices", asked);
+        table.put_list("x-longshore.devices", asked);
     });
-    // Which devices are liked is a matter of placement.
+    // Device affinities only affect placement.
     let like = |like: &DeviceAffinity| format!("{} ({})", like.matches, like.weight);
     for (at, request) in device_requests.iter().enumerate() {
         let field = format!("x-longshore.devices.{at}.{}.affinities", request.id());
-        sheet.list(&field, request.affinities.iter().map(like));
+        table.put_list(&field, request.affinities.iter().map(like));
     }
 }
 
-/// The order they are written in means nothing.
-fn ports(ports: &[Port], sheet: &mut Sheet) {
+/// The order of ports in the manifest is not significant.
+fn ports(ports: &[Port], table: &mut FieldTable) {
     let mut ports = ports.to_vec();
     ports.sort();
     ports.dedup();
@@ -144,38 +145,38 @@ fn ports(ports: &[Port], sheet: &mut Sheet) {
         };
         format!("{ip}{published}{target}/{}{mode}", protocol.as_str())
     };
-    sheet.list("ports", ports.iter().map(port));
+    table.put_list("ports", ports.iter().map(port));
 }
 
-fn mount(mount: &Mount, sheet: &mut Sheet) {
+fn mount(mount: &Mount, table: &mut FieldTable) {
     let Mount { source, target, access, options } = mount;
-    sheet.under(&format!("volumes.{target}"), |sheet| {
-        sheet.with(Effect::Recreates, |sheet| {
+    table.under(&format!("volumes.{target}"), |table| {
+        table.with_effect(Effect::Recreates, |table| {
             match source {
                 MountSource::Volume { key, driver, .. } => {
-                    sheet.put("source", &key.name).put("namespace", &key.namespace).maybe("driver", driver.as_ref());
+                    table.put("source", &key.name).put("namespace", &key.namespace).put_some("driver", driver.as_ref());
                 }
-                MountSource::Bind(path) => _ = sheet.put("bind", path),
-                MountSource::Tmpfs => _ = sheet.put("type", "tmpfs"),
-                MountSource::Anonymous => _ = sheet.put("type", "anonymous"),
+                MountSource::Bind(path) => _ = table.put("bind", path),
+                MountSource::Tmpfs => _ = table.put("type", "tmpfs"),
+                MountSource::Anonymous => _ = table.put("type", "anonymous"),
             }
-            sheet.unless(false, "read_only", *access == Access::ReadOnly).each("options", options);
+            table.put_unless(false, "read_only", *access == Access::ReadOnly).put_map("options", options);
         });
-        // Who may share a volume is decided when replicas are placed; the container does not change with it.
+        // Volume sharing only affects placement; the container does not change.
         if let MountSource::Volume { sharing: Sharing::Exclusive, .. } = source {
-            sheet.put("exclusive", true);
+            table.put("exclusive", true);
         }
     });
 }
 
-fn network(key: &str, attachment: &Attachment, sheet: &mut Sheet) {
+fn network(key: &str, attachment: &Attachment, table: &mut FieldTable) {
     let Attachment { aliases, priority, options } = attachment;
-    sheet.under(&format!("networks.{key}"), |sheet| {
-        sheet.put("priority", priority).list("aliases", aliases).each("driver_opts", options);
+    table.under(&format!("networks.{key}"), |table| {
+        table.put("priority", priority).put_list("aliases", aliases).put_map("driver_opts", options);
     });
 }
 
-fn placement(placement: &PlacementSpec, sheet: &mut Sheet) {
+fn placement(placement: &PlacementSpec, table: &mut FieldTable) {
     let PlacementSpec {
         strategy,
         hosts,
@@ -194,30 +195,30 @@ fn placement(placement: &PlacementSpec, sheet: &mut Sheet) {
         max_skew,
         batching,
     } = placement;
-    sheet.under("deploy.placement", |sheet| {
-        sheet.list("constraints", constraints).list("preferences", preferences);
-        sheet.maybe("max_replicas_per_node", *max_replicas_per_node);
+    table.under("deploy.placement", |table| {
+        table.put_list("constraints", constraints).put_list("preferences", preferences);
+        table.put_some("max_replicas_per_node", *max_replicas_per_node);
     });
     let platform = |platform: &longshore_model::Platform| format!("{}/{}", platform.os, platform.arch);
-    sheet.list("platform", platforms.iter().map(platform));
-    sheet.under("x-longshore", |sheet| {
-        sheet.put("placement", strategy.as_str()).list("hosts", hosts).list("plugins", plugins);
+    table.put_list("platform", platforms.iter().map(platform));
+    table.under("x-longshore", |table| {
+        table.put("placement", strategy.as_str()).put_list("hosts", hosts).put_list("plugins", plugins);
         match pool {
-            PoolWanted::Default => {}
-            PoolWanted::All => _ = sheet.put("pool", "all"),
-            PoolWanted::Named(name) => _ = sheet.put("pool", format!("`{name}`")),
+            PoolSelector::Default => {}
+            PoolSelector::All => _ = table.put("pool", "all"),
+            PoolSelector::Named(name) => _ = table.put("pool", format!("`{name}`")),
         }
-        sheet.list("affinities", affinities.iter().map(|like| format!("{} ({})", like.matches, like.weight)));
+        table.put_list("affinities", affinities.iter().map(|like| format!("{} ({})", like.matches, like.weight)));
         let target = |target: &longshore_model::service::SpreadTarget| {
             format!("{} ({}) {:?}", target.over, target.weight, target.percent)
         };
-        sheet.list("spread", spread_targets.iter().map(target));
-        sheet.unless(false, "distinct_hosts", *distinct_hosts == DistinctHosts::Yes);
+        table.put_list("spread", spread_targets.iter().map(target));
+        table.put_unless(false, "distinct_hosts", *distinct_hosts);
         let rule = distinct_property.iter().map(|rule| format!("{} at most {}", rule.attribute, rule.limit));
-        sheet.list("distinct_property", rule);
-        sheet.list("near", near.iter().map(companion)).list("away_from", away_from.iter().map(companion));
-        sheet.maybe("max_skew", *max_skew);
-        sheet.unless(false, "all_or_nothing", *batching == Batching::AllOrNothing);
+        table.put_list("distinct_property", rule);
+        table.put_list("near", near.iter().map(companion)).put_list("away_from", away_from.iter().map(companion));
+        table.put_some("max_skew", *max_skew);
+        table.put_unless(false, "all_or_nothing", *batching == Batching::AllOrNothing);
     });
 }
 
@@ -228,7 +229,7 @@ fn companion(companion: &Companion) -> String {
     }
 }
 
-fn policy(key: &str, policy: &UpdatePolicy, sheet: &mut Sheet) {
+fn policy(key: &str, policy: &UpdatePolicy, table: &mut FieldTable) {
     let UpdatePolicy {
         parallelism,
         delay,
@@ -238,36 +239,36 @@ fn policy(key: &str, policy: &UpdatePolicy, sheet: &mut Sheet) {
         max_failure_ratio_millionths: ratio,
         step_timeout: _,
     } = policy;
-    sheet.under(key, |sheet| {
-        sheet.put("parallelism", parallelism).put("delay", Lasting(*delay)).put("monitor", Lasting(*monitor));
-        sheet.maybe("order", order.map(hyphenated)).put("failure_action", word(failure_action));
-        sheet.put("max_failure_ratio", format!("{}.{:06}", ratio / 1_000_000, ratio % 1_000_000));
+    table.under(key, |table| {
+        table.put("parallelism", parallelism).put("delay", DurationText(*delay)).put("monitor", DurationText(*monitor));
+        table.put_some("order", order.map(kebab_case)).put("failure_action", snake_case(failure_action));
+        table.put("max_failure_ratio", format!("{}.{:06}", ratio / 1_000_000, ratio % 1_000_000));
     });
 }
 
-fn restart(policy: &RestartPolicy, sheet: &mut Sheet) {
+fn restart(policy: &RestartPolicy, table: &mut FieldTable) {
     let RestartPolicy { condition, delay, max_attempts, window } = policy;
-    sheet.under("deploy.restart_policy", |sheet| {
-        sheet.put("condition", hyphenated(condition)).maybe("delay", delay.map(Lasting));
-        // Manifests count restarts, the scheduler failures; 0 is as many as it takes.
+    table.under("deploy.restart_policy", |table| {
+        table.put("condition", kebab_case(condition)).put_some("delay", delay.map(DurationText));
+        // Manifests count restarts, the scheduler counts failures; 0 in a manifest is unlimited.
         let restarts = |failures: u32| if failures == u32::MAX { 0 } else { failures.saturating_sub(1) };
-        sheet.maybe("max_attempts", max_attempts.map(restarts)).maybe("window", window.map(Lasting));
+        table.put_some("max_attempts", max_attempts.map(restarts)).put_some("window", window.map(DurationText));
     });
 }
 
-fn disconnect(policy: &Disconnect, sheet: &mut Sheet) {
+fn disconnect(policy: &Disconnect, table: &mut FieldTable) {
     let Disconnect { lost_after, replace, reconcile } = policy;
-    sheet.under("x-longshore.disconnect", |sheet| {
-        sheet.maybe("lost_after", lost_after.map(Lasting)).put("replace", word(replace));
-        sheet.put("reconcile", word(reconcile));
+    table.under("x-longshore.disconnect", |table| {
+        table.put_some("lost_after", lost_after.map(DurationText)).put("replace", snake_case(replace));
+        table.put("reconcile", snake_case(reconcile));
     });
 }
 
-fn reschedule(policy: &Reschedule, sheet: &mut Sheet) {
+fn reschedule(policy: &Reschedule, table: &mut FieldTable) {
     let Reschedule { attempts, interval, delay, delay_function, max_delay } = policy;
-    sheet.under("x-longshore.reschedule", |sheet| {
-        sheet.put("attempts", attempts.map_or_else(|| "unlimited".to_owned(), |count| count.to_string()));
-        sheet.put("interval", Lasting(*interval)).put("delay", Lasting(*delay));
-        sheet.put("delay_function", word(delay_function)).put("max_delay", Lasting(*max_delay));
+    table.under("x-longshore.reschedule", |table| {
+        table.put("attempts", attempts.map_or_else(|| "unlimited".to_owned(), |count| count.to_string()));
+        table.put("interval", DurationText(*interval)).put("delay", DurationText(*delay));
+        table.put("delay_function", snake_case(delay_function)).put("max_delay", DurationText(*max_delay));
     });
 }

@@ -1,25 +1,26 @@
-//! Near the services it must be with, and away from those it must not meet.
+//! Hard `near` and `away_from` rules between services.
 //!
-//! Only the service that says so keeps away: the other one, placed later, may come close. And only newcomers are asked:
-//! a replica whose companion moved on stays where it is.
+//! The rule is one-sided: only the service that declares `away_from` is kept apart; the other one may later be placed
+//! beside it. Only new placements are checked: a replica whose companion moved away stays where it is.
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::AffinityUnsatisfied, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.company.is_picky() { Scope::Node } else { Scope::Idle }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.peers.has_hard_rule() { Scope::Node } else { Scope::Idle }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.company.missed_at(site.ix, &ask.counts).is_none()
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    request.peers.violated_at(candidate.ix, &request.counts).is_none()
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let missed = ask.company.missed_at(site.ix, &ask.counts).expect("only asked where a companion is missed");
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    let missed =
+        request.peers.violated_at(candidate.ix, &request.counts).expect("explain is only called after check failed");
     Refusal::Companion { service: missed.service.to_string(), side: missed.side }
 }

@@ -1,25 +1,25 @@
-//! What a service demands of a node's attributes. All constraints must hold.
+//! Constraints on a node's attributes. All constraints of a service must hold.
 //!
-//! Owns: the truth of a constraint; affinities ask here too. Must not touch: text, which the `compose` room reads. What
-//! cannot be read here all the same (a version that is none) holds nowhere.
-//! Invariant: a rule is made ready once for a spec, not once for a node.
+//! Owns: the evaluation of a constraint, also for affinities. Must not touch: manifest text, which the `compose` crate
+//! parses. A value that cannot be parsed here (such as an invalid version) never matches.
+//! Invariant: a rule is compiled once per spec, not once per node.
 //!
-//! Where the answer differs from Nomad's, on purpose:
+//! Deliberate differences from Nomad:
 //!
 //! | case | Nomad | here | why |
 //! | --- | --- | --- | --- |
 //! | `!=`, node without the attribute | true unless the value is missing too | true | a value is never missing here |
 //! | `==`, `in`, sets | case counts | case does not count | as in Swarm, whose files we read |
 //! | `<` beyond 64 bits, many decimals | rounded to a float | exact | no floats in decisions |
-//! | `<` with an exponent, `inf`, `0x1` | a number | a text | nobody labels nodes so, and floats would come back |
-//! | `<` with units on node labels | a text | an amount, as on devices | `9 GiB` is less than `10 GiB` everywhere |
-//! | `alpha` and `alpha.beta` | the longer is the older | the longer is the newer | the standard both claim |
-//! | `node.platform.arch == x86_64` | matches what the node reports | matches `amd64` too | one machine, two names |
+//! | `<` with an exponent, `inf`, `0x1` | a number | a string | not used in labels, and it would need floats |
+//! | `<` with units on node labels | a string | a quantity, as on devices | `9 GiB` is less than `10 GiB` everywhere |
+//! | `alpha` and `alpha.beta` | the longer is older | the longer is newer | the SemVer standard both claim |
+//! | `node.platform.arch == x86_64` | matches what the node reports | matches `amd64` too | one architecture, two names |
 
 mod address;
-mod amount;
 mod bounds;
 mod order;
+mod quantity;
 mod version;
 
 use longshore_model::{
@@ -34,15 +34,15 @@ use self::{
     address::Network,
     bounds::{Bounds, Dialect},
 };
-use super::{Filter, Nature, Scope, Site};
-use crate::{ask::Ask, view::classes::value};
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::{request::PlacementRequest, view::classes::value};
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::ConstraintUnsatisfied, nature: Nature::Attribute, scope, check, explain };
 
-/// A constraint on a name or address must be put to each node; the others to a class.
-fn scope(ask: &Ask) -> Scope {
-    let constraints = &ask.spec.placement.constraints;
+/// A constraint on a node's name or address is evaluated per node, any other per class.
+fn scope(request: &PlacementRequest) -> Scope {
+    let constraints = &request.spec.placement.constraints;
     if constraints.is_empty() {
         Scope::Idle
     } else if constraints.iter().any(|constraint| constraint.attribute.is_unique()) {
@@ -52,41 +52,41 @@ fn scope(ask: &Ask) -> Scope {
     }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.rules.constraints.iter().all(|rule| rule.holds(site.node))
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    request.rules.constraints.iter().all(|rule| rule.holds(candidate.node))
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let broken = ask.rules.constraints.iter().find(|rule| !rule.holds(site.node));
-    let broken = &broken.expect("only asked where a constraint does not hold").constraint;
-    Refusal::Constraint { constraint: broken.to_string(), found: value(site.node, &broken.attribute) }
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    let broken = request.rules.constraints.iter().find(|rule| !rule.holds(candidate.node));
+    let broken = &broken.expect("explain is only called after check failed").constraint;
+    Refusal::Constraint { constraint: broken.to_string(), found: value(candidate.node, &broken.attribute) }
 }
 
-/// The constraints and affinities of a service, ready to be put to nodes and their devices.
+/// The compiled constraints and affinities of a service, for nodes and their devices.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) constraints: Vec<Rule>,
-    /// With their weights.
+    /// Each with its weight.
     pub(crate) affinities: Vec<(Rule, i64)>,
-    /// What each request for devices demands of a group, and likes of it.
+    /// The rules of each device request, in the order of the requests.
     pub(crate) devices: Vec<DeviceRules>,
 }
 
-/// What a request for devices asks of a group.
+/// The compiled constraints and affinities of one device request, evaluated against a device group.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRules {
     pub(crate) constraints: Vec<Rule>,
-    /// Each with the attribute it is about and its weight.
+    /// Each with its attribute and weight.
     pub(crate) affinities: Vec<(String, Rule, i64)>,
 }
 
 impl DeviceRules {
     fn of(request: &DeviceRequest) -> Self {
         let like = |like: &DeviceAffinity| {
-            (like.matches.attribute.clone(), Rule::of_devices(&like.matches), i64::from(like.weight))
+            (like.matches.attribute.clone(), Rule::for_device(&like.matches), i64::from(like.weight))
         };
         Self {
-            constraints: request.constraints.iter().map(Rule::of_devices).collect(),
+            constraints: request.constraints.iter().map(Rule::for_device).collect(),
             affinities: request.affinities.iter().map(like).collect(),
         }
     }
@@ -105,14 +105,14 @@ impl Rules {
     }
 }
 
-/// One constraint, ready to be put to nodes.
+/// One compiled constraint.
 #[derive(Debug)]
 pub(crate) struct Rule {
     constraint: Constraint,
     test: Test,
 }
 
-/// What is asked of the value found. `None` inside is what could not be read.
+/// The test applied to a node's value. A `None` inside stands for an operand that could not be parsed.
 #[derive(Debug)]
 enum Test {
     OneOf(Vec<String>),
@@ -133,18 +133,18 @@ impl Rule {
         Self { test: Test::of(constraint), constraint: constraint.clone() }
     }
 
-    /// The same question about a device: what is known of a device is a text under a name, as a label is.
-    fn of_devices(asked: &DeviceConstraint) -> Self {
+    /// Compiles a device constraint. A device attribute is a named string, so it is treated like a node label.
+    fn for_device(asked: &DeviceConstraint) -> Self {
         let attribute = Attribute::Label(asked.attribute.clone());
         Self::new(&Constraint { attribute, operator: asked.operator, value: asked.value.clone() })
     }
 
-    /// Whether what was found under its name satisfies it.
+    /// Whether an attribute value satisfies the constraint; `None` is a missing attribute.
     pub(crate) fn holds_for(&self, found: Option<&str>) -> bool {
         self.test.holds(found, &self.constraint.value)
     }
 
-    /// Whether a node satisfies it.
+    /// Whether a node satisfies the constraint.
     pub(crate) fn holds(&self, node: &Node) -> bool {
         match &self.test {
             Test::Within(networks) => node.ip.is_some_and(|ip| networks.iter().flatten().any(|one| one.contains(ip))),
@@ -163,9 +163,9 @@ impl Test {
         let single = || vec![fold(&constraint.attribute, text)];
         let listed = || text.split(',').map(|one| fold(&constraint.attribute, one.trim())).collect();
         match constraint.operator {
-            Operator::Equal if is_ip => Self::Within(vec![Network::read(text)]),
-            Operator::NotEqual if is_ip => Self::Outside(Network::read(text)),
-            Operator::In if is_ip => Self::Within(text.split(',').map(|one| Network::read(one.trim())).collect()),
+            Operator::Equal if is_ip => Self::Within(vec![Network::parse(text)]),
+            Operator::NotEqual if is_ip => Self::Outside(Network::parse(text)),
+            Operator::In if is_ip => Self::Within(text.split(',').map(|one| Network::parse(one.trim())).collect()),
             Operator::Equal => Self::OneOf(single()),
             Operator::NotEqual => Self::NoneOf(single()),
             Operator::In => Self::OneOf(listed()),
@@ -174,8 +174,8 @@ impl Test {
             Operator::Greater => Self::Order(std::cmp::Ordering::is_gt),
             Operator::GreaterOrEqual => Self::Order(std::cmp::Ordering::is_ge),
             Operator::Regexp => Self::Pattern(pattern(text)),
-            Operator::Version => Self::Bounds(Bounds::read(text, Dialect::Apart)),
-            Operator::Semver => Self::Bounds(Bounds::read(text, Dialect::Ordered)),
+            Operator::Version => Self::Bounds(Bounds::parse(text, Dialect::Version)),
+            Operator::Semver => Self::Bounds(Bounds::parse(text, Dialect::Semver)),
             Operator::SetContains => Self::ContainsAll(listed()),
             Operator::SetContainsAny => Self::ContainsAny(listed()),
             Operator::IsSet => Self::Set,
@@ -183,39 +183,39 @@ impl Test {
         }
     }
 
-    /// Whether it holds for what was found, `wanted` being the constraint's text.
+    /// Whether the test holds for the value `found`; `wanted` is the constraint's operand.
     fn holds(&self, found: Option<&str>, wanted: &str) -> bool {
         let Some(found) = found else { return matches!(self, Self::NoneOf(_) | Self::NotSet) };
         match self {
-            Self::OneOf(values) => values.contains(&found.to_lowercase()) || is_amount_of(found, wanted),
-            Self::NoneOf(values) => !values.contains(&found.to_lowercase()) && !is_amount_of(found, wanted),
+            Self::OneOf(values) => values.contains(&found.to_lowercase()) || is_quantity_of(found, wanted),
+            Self::NoneOf(values) => !values.contains(&found.to_lowercase()) && !is_quantity_of(found, wanted),
             Self::Order(fits) => order::compare(found, wanted).is_some_and(fits),
             Self::Pattern(pattern) => pattern.as_ref().is_some_and(|pattern| pattern.is_match(found)),
-            Self::Bounds(bounds) => bounds.as_ref().is_some_and(|bounds| bounds.hold_for(found)),
+            Self::Bounds(bounds) => bounds.as_ref().is_some_and(|bounds| bounds.contain(found)),
             Self::ContainsAll(values) => values.iter().all(|value| members(found).any(|one| one == *value)),
             Self::ContainsAny(values) => values.iter().any(|value| members(found).any(|one| one == *value)),
             Self::Set => true,
-            // Addresses are asked of the node itself, before its value is made a text.
+            // Addresses are handled in `Rule::holds`, on the node's typed address.
             Self::NotSet | Self::Within(_) | Self::Outside(_) => false,
         }
     }
 }
 
-/// Values are compared in full and without regard to case; an architecture by its canonical name.
+/// Normalises a value for comparison: lower case, and an architecture by its canonical name.
 fn fold(attribute: &Attribute, text: &str) -> String {
     if *attribute == Attribute::Arch { canonical_arch(text) } else { text.to_lowercase() }
 }
 
-/// Whether a value is the amount asked for, or one of a list, in whatever unit.
-fn is_amount_of(found: &str, wanted: &str) -> bool {
-    wanted.split(',').any(|one| order::same_amount(found, one))
+/// Whether a value equals the wanted quantity, or one in a comma list of them, in any unit.
+fn is_quantity_of(found: &str, wanted: &str) -> bool {
+    wanted.split(',').any(|one| order::same_quantity(found, one))
 }
 
 fn members(list: &str) -> impl Iterator<Item = String> {
     list.split(',').map(|one| one.trim().to_lowercase())
 }
 
-/// The pattern is looked for anywhere in the value. One that grows beyond the limit is as good as unreadable: a few
+/// Compiles a pattern, which may match anywhere in the value. Returns `None` for one beyond the size limit: a few
 /// characters such as `(\w{99}){99}` would otherwise cost gigabytes.
 fn pattern(text: &str) -> Option<Regex> {
     RegexBuilder::new(text).size_limit(PATTERN_LIMIT_BYTES).dfa_size_limit(PATTERN_LIMIT_BYTES).build().ok()

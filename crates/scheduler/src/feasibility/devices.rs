@@ -1,12 +1,12 @@
-//! Devices and generic resources are there in the number asked for.
+//! The node has enough devices and generic resources.
 //!
-//! Plain kinds are a number per node. A request by maker, model or attributes is met from one group of equal devices that
-//! it names, whose attributes satisfy it and that has enough left; the requests of one replica share what is there. Among
-//! groups that serve, the one that is liked most is taken.
+//! A generic resource is a count per node. A device request (by vendor, model or attributes) is served from one group
+//! of equal devices that matches it and has enough left; the requests of one replica share the groups. Among matching
+//! groups the one with the highest affinity is taken.
 //!
-//! Owns: the choice of groups. The filter and the reservation both ask [`allocate`], so they cannot disagree.
-//! Must not touch: who else is on the node; that is in the fleet's sums.
-//! Invariant: the same sums give the same groups, the lowest identities among those liked alike.
+//! Owns: the choice of groups. The filter and the reservation both call [`allocate`], so they cannot disagree.
+//! Must not touch: other replicas on the node; the node table keeps the sums they use.
+//! Invariant: the same sums give the same groups; the lowest id wins between groups of equal affinity.
 
 use std::cmp::Reverse;
 
@@ -16,192 +16,204 @@ use longshore_model::{
 };
 
 use super::{
-    Filter, Nature, Scope, Site,
+    CandidateNode, Filter, Nature, Scope,
     constraints::{DeviceRules, Rule},
 };
 use crate::{
-    ask::Ask,
-    view::{NodeIx, fleet::Fleet},
+    request::PlacementRequest,
+    view::{NodeIx, node_table::NodeTable},
 };
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::NoCapacityDevice, nature: Nature::Capacity, scope, check, explain };
 
-/// Dealing requests out to groups is a knapsack, and a hostile manifest could make it last. The few requests that people write
-/// are dealt out with a handful of second thoughts; a node that takes more is refused rather than waited for.
-const SECOND_THOUGHTS: u32 = 1_000;
+/// Assigning requests to groups is a knapsack problem, which a hostile manifest could make slow. Realistic requests
+/// need a handful of backtracking steps; a node that needs more is refused.
+const MAX_BACKTRACKS: u32 = 1_000;
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.terms.devices.is_empty() && ask.terms.device_requests.is_empty() { Scope::Idle } else { Scope::Node }
-}
-
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    short(ask, site).is_none() && allocate(ask, &site.view.fleet, site.ix).is_some()
-}
-
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    if let Some((kind, needed, free)) = short(ask, site) {
-        return Refusal::Device { kind, needed, free };
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.reservation.devices.is_empty() && request.reservation.device_requests.is_empty() {
+        Scope::Idle
+    } else {
+        Scope::Node
     }
-    unmet(ask, &pool(&site.view.fleet, site.ix))
 }
 
-/// The first plain kind there are too few of, with how many are wanted and free.
-fn short(ask: &Ask, site: &Site<'_>) -> Option<(String, u64, u64)> {
-    ask.terms.devices.iter().find_map(|(kind, needed)| {
-        let there = site.node.capacity.devices.get(kind).copied().unwrap_or(0);
-        let kept = site.node.reserved.devices.get(kind).copied().unwrap_or(0);
-        let used = site.view.fleet.devices.get(&(site.ix, kind.clone())).copied().unwrap_or(0);
-        let free = there.saturating_sub(kept).saturating_sub(used);
-        (free < *needed).then(|| (kind.clone(), *needed, free))
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    lacking_resource(request, candidate).is_none() && allocate(request, &candidate.view.nodes, candidate.ix).is_some()
+}
+
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    lacking_resource(request, candidate)
+        .unwrap_or_else(|| explain_unmet(request, &free_groups(&candidate.view.nodes, candidate.ix)))
+}
+
+/// The refusal for the first generic resource of which the node has too few free.
+fn lacking_resource(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<Refusal> {
+    request.reservation.devices.iter().find_map(|(kind, needed)| {
+        let total = candidate.node.capacity.devices.get(kind).copied().unwrap_or(0);
+        let reserved = candidate.node.reserved.devices.get(kind).copied().unwrap_or(0);
+        let used = candidate.view.nodes.devices.get(&(candidate.ix, kind.clone())).copied().unwrap_or(0);
+        let free = total.saturating_sub(reserved).saturating_sub(used);
+        (free < *needed).then(|| Refusal::Device { kind: kind.clone(), needed: *needed, free })
     })
 }
 
-/// The groups one more replica would take on a node, or nothing where its requests cannot all be met.
-pub(crate) fn allocate(ask: &Ask, fleet: &Fleet, node: NodeIx) -> Option<TakenDevices> {
+/// The groups one more replica would take on a node; `None` if its requests cannot all be served.
+pub(crate) fn allocate(request: &PlacementRequest, table: &NodeTable, node: NodeIx) -> Option<TakenDevices> {
     let mut taken = TakenDevices::new();
-    if ask.terms.device_requests.is_empty() {
+    if request.reservation.device_requests.is_empty() {
         return Some(taken);
     }
-    let stocks = pool(fleet, node);
-    for (request, at) in ask.terms.device_requests.iter().zip(choose(ask, &stocks)?) {
-        if request.count > 0 {
-            *taken.entry(stocks[at].id.clone()).or_default() += request.count;
+    let groups = free_groups(table, node);
+    for (device_request, at) in request.reservation.device_requests.iter().zip(choose(request, &groups)?) {
+        if device_request.count > 0 {
+            *taken.entry(groups[at].id.clone()).or_default() += device_request.count;
         }
     }
     Some(taken)
 }
 
-/// How much the groups are liked that one more replica would take on a node: the weights that match, summed.
-pub(crate) fn liking(ask: &Ask, fleet: &Fleet, node: NodeIx) -> i64 {
-    let stocks = pool(fleet, node);
-    let chosen = choose(ask, &stocks).unwrap_or_default();
-    ask.rules.devices.iter().zip(chosen).map(|(rules, at)| rules.liking(stocks[at].group)).sum()
+/// The affinity of the groups one more replica would take on a node: the sum of the matching weights.
+pub(crate) fn affinity(request: &PlacementRequest, table: &NodeTable, node: NodeIx) -> i64 {
+    let groups = free_groups(table, node);
+    let chosen = choose(request, &groups).unwrap_or_default();
+    request.rules.devices.iter().zip(chosen).map(|(rules, at)| rules.affinity(groups[at].group)).sum()
 }
 
-/// How much groups can be liked at most: what [`liking`] is a share of.
-pub(crate) fn total_weight(ask: &Ask) -> i64 {
-    ask.rules.devices.iter().flat_map(|rules| &rules.affinities).map(|(_, _, weight)| weight.abs()).sum()
+/// The sum of all absolute weights, by which [`affinity`] is divided.
+pub(crate) fn total_weight(request: &PlacementRequest) -> i64 {
+    request.rules.devices.iter().flat_map(|rules| &rules.affinities).map(|(_, _, weight)| weight.abs()).sum()
 }
 
 impl DeviceRules {
-    fn liking(&self, group: &DeviceGroup) -> i64 {
+    fn affinity(&self, group: &DeviceGroup) -> i64 {
         let matching = self.affinities.iter().filter(|(name, rule, _)| rule.holds_for(group.attribute(name)));
         matching.map(|(_, _, weight)| weight).sum()
     }
 }
 
-/// A group for each request, by its place among the stocks.
-fn choose(ask: &Ask, stocks: &[Stock<'_>]) -> Option<Vec<usize>> {
-    let wishes: Vec<Wish> = wishes(ask, stocks).collect();
-    let mut free: Vec<u64> = stocks.iter().map(|stock| stock.free).collect();
-    let mut chosen = Vec::with_capacity(wishes.len());
-    let mut patience = SECOND_THOUGHTS;
-    deal(&wishes, &mut free, &mut chosen, &mut patience).then_some(chosen)
+/// The group of each request, as an index into `groups`; `None` if the requests cannot all be served.
+fn choose(request: &PlacementRequest, groups: &[FreeGroup<'_>]) -> Option<Vec<usize>> {
+    let matching: Vec<MatchingGroups> = matching_groups(request, groups).collect();
+    let mut free: Vec<u64> = groups.iter().map(|free_group| free_group.free).collect();
+    let mut chosen = Vec::with_capacity(matching.len());
+    let mut backtracks_left = MAX_BACKTRACKS;
+    assign_groups(&matching, &mut free, &mut chosen, &mut backtracks_left).then_some(chosen)
 }
 
-/// A group and what is left of it.
-struct Stock<'a> {
+/// A device group of a node and how many of its devices are free.
+struct FreeGroup<'a> {
     id: String,
     group: &'a DeviceGroup,
     free: u64,
 }
 
-/// A request and the groups that could serve it, were there enough, those liked most first.
-struct Wish {
+/// The count of a request and the groups that match it, whether or not enough is free, highest affinity first.
+struct MatchingGroups {
     count: u64,
     suitable: Vec<usize>,
 }
 
-/// The groups of a node in the order of their identities.
-fn pool(fleet: &Fleet, node: NodeIx) -> Vec<Stock<'_>> {
-    let stock = |(id, (group, count)): (String, (_, u64))| {
+/// The groups of a node in the order of their ids.
+fn free_groups(table: &NodeTable, node: NodeIx) -> Vec<FreeGroup<'_>> {
+    let free_group = |(id, (group, count)): (String, (_, u64))| {
         let key = (node, id);
-        let free = count.saturating_sub(fleet.devices.get(&key).copied().unwrap_or(0));
-        Stock { id: key.1, group, free }
+        let free = count.saturating_sub(table.devices.get(&key).copied().unwrap_or(0));
+        FreeGroup { id: key.1, group, free }
     };
-    fleet.node(node).allocatable_groups().into_iter().map(stock).collect()
+    table.node(node).allocatable_groups().into_iter().map(free_group).collect()
 }
 
-fn wishes<'a>(ask: &'a Ask, stocks: &'a [Stock<'_>]) -> impl Iterator<Item = Wish> + 'a {
-    let fits = |request: &DeviceRequest, rules: &[Rule], group: &DeviceGroup| {
-        request.names(group) && broken(request, rules, group).is_none()
+fn matching_groups<'a>(
+    request: &'a PlacementRequest,
+    groups: &'a [FreeGroup<'_>],
+) -> impl Iterator<Item = MatchingGroups> + 'a {
+    let fits = |device_request: &DeviceRequest, rules: &[Rule], group: &DeviceGroup| {
+        device_request.names(group) && broken_constraint(device_request, rules, group).is_none()
     };
-    ask.terms.device_requests.iter().zip(&ask.rules.devices).map(move |(request, rules)| {
-        let suitable = (0..stocks.len()).filter(|at| fits(request, &rules.constraints, stocks[*at].group));
+    request.reservation.device_requests.iter().zip(&request.rules.devices).map(move |(device_request, rules)| {
+        let suitable = (0..groups.len()).filter(|at| fits(device_request, &rules.constraints, groups[*at].group));
         let mut suitable: Vec<usize> = suitable.collect();
         if !rules.affinities.is_empty() {
-            suitable.sort_by_key(|at| Reverse(rules.liking(stocks[*at].group)));
+            suitable.sort_by_key(|at| Reverse(rules.affinity(groups[*at].group)));
         }
-        Wish { count: request.count, suitable }
+        MatchingGroups { count: device_request.count, suitable }
     })
 }
 
-/// The first constraint that does not hold of a group, by its place in the request.
-fn broken(request: &DeviceRequest, rules: &[Rule], group: &DeviceGroup) -> Option<usize> {
-    let mut asked = request.constraints.iter().zip(rules);
+/// Index of the first constraint of the request that the group does not satisfy.
+fn broken_constraint(device_request: &DeviceRequest, rules: &[Rule], group: &DeviceGroup) -> Option<usize> {
+    let mut asked = device_request.constraints.iter().zip(rules);
     asked.position(|(constraint, rule)| !rule.holds_for(group.attribute(&constraint.attribute)))
 }
 
-/// Gives each wish a group, the first that leaves enough for the wishes after it. Taking the first that fits and never
-/// looking back was refused: `gpu` would take the only `nvidia/gpu/a100` from under the request that names it.
-fn deal(wishes: &[Wish], free: &mut [u64], chosen: &mut Vec<usize>, patience: &mut u32) -> bool {
-    let Some((wish, rest)) = wishes.split_first() else { return true };
-    for &at in &wish.suitable {
-        if free[at] < wish.count {
+/// Assigns each request the first group that leaves enough for the requests after it, by backtracking. A greedy choice
+/// was refused: `gpu` would take the only `nvidia/gpu/a100` from a later request that names it.
+fn assign_groups(
+    requests: &[MatchingGroups],
+    free: &mut [u64],
+    chosen: &mut Vec<usize>,
+    backtracks_left: &mut u32,
+) -> bool {
+    let Some((device_request, rest)) = requests.split_first() else { return true };
+    for &at in &device_request.suitable {
+        if free[at] < device_request.count {
             continue;
         }
-        free[at] -= wish.count;
+        free[at] -= device_request.count;
         chosen.push(at);
-        if deal(rest, free, chosen, patience) {
+        if assign_groups(rest, free, chosen, backtracks_left) {
             return true;
         }
         chosen.pop();
-        free[at] += wish.count;
-        if *patience == 0 {
+        free[at] += device_request.count;
+        if *backtracks_left == 0 {
             return false;
         }
-        *patience -= 1;
+        *backtracks_left -= 1;
     }
     false
 }
 
-/// Why the requests of a replica cannot all be met: the first that no group could ever serve, else the first that the
-/// earlier ones leave too little for.
-fn unmet(ask: &Ask, stocks: &[Stock<'_>]) -> Refusal {
-    let whole: Vec<u64> = stocks.iter().map(|stock| stock.free).collect();
-    let mut free = whole.clone();
-    let mut crowded = None;
-    let asked = ask.terms.device_requests.iter().zip(&ask.rules.devices);
-    for ((request, rules), wish) in asked.zip(wishes(ask, stocks)) {
-        let best = |free: &[u64]| wish.suitable.iter().map(|at| free[*at]).max();
-        let Some(alone) = best(&whole) else {
-            return unlike(request, &rules.constraints, stocks);
+/// Why the requests of a replica cannot all be served: the first request that no group could serve alone, else the
+/// first for which the earlier requests leave too little.
+fn explain_unmet(request: &PlacementRequest, groups: &[FreeGroup<'_>]) -> Refusal {
+    let all_free: Vec<u64> = groups.iter().map(|free_group| free_group.free).collect();
+    let mut free = all_free.clone();
+    let mut first_shortfall = None;
+    let asked = request.reservation.device_requests.iter().zip(&request.rules.devices);
+    for ((device_request, rules), matching) in asked.zip(matching_groups(request, groups)) {
+        let best = |free: &[u64]| matching.suitable.iter().map(|at| free[*at]).max();
+        let Some(alone) = best(&all_free) else {
+            return no_matching_group(device_request, &rules.constraints, groups);
         };
-        if alone < wish.count {
-            return too_few(request, alone);
+        if alone < matching.count {
+            return too_few(device_request, alone);
         }
-        match wish.suitable.iter().find(|at| free[**at] >= wish.count) {
-            Some(at) => free[*at] -= wish.count,
-            None => crowded = crowded.or_else(|| Some(too_few(request, best(&free).unwrap_or(0)))),
+        match matching.suitable.iter().find(|at| free[**at] >= matching.count) {
+            Some(at) => free[*at] -= matching.count,
+            None => {
+                first_shortfall = first_shortfall.or_else(|| Some(too_few(device_request, best(&free).unwrap_or(0))));
+            }
         }
     }
-    crowded.expect("only asked where a request is not met")
+    first_shortfall.expect("explain is only called after check failed")
 }
 
-fn too_few(request: &DeviceRequest, free: u64) -> Refusal {
-    Refusal::Device { kind: request.to_string(), needed: request.count, free }
+fn too_few(device_request: &DeviceRequest, free: u64) -> Refusal {
+    Refusal::Device { kind: device_request.to_string(), needed: device_request.count, free }
 }
 
-/// Nothing of the node serves the request: it has none of the name, or what it has is not as asked for.
-fn unlike(request: &DeviceRequest, rules: &[Rule], stocks: &[Stock<'_>]) -> Refusal {
-    let named = stocks.iter().find(|stock| request.names(stock.group));
-    match named.and_then(|stock| broken(request, rules, stock.group)) {
+/// The refusal of a request that no group of the node matches, by name or by constraints.
+fn no_matching_group(device_request: &DeviceRequest, rules: &[Rule], groups: &[FreeGroup<'_>]) -> Refusal {
+    let named = groups.iter().find(|free_group| device_request.names(free_group.group));
+    match named.and_then(|free_group| broken_constraint(device_request, rules, free_group.group)) {
         Some(at) => Refusal::DeviceUnlike {
-            kind: request.id(),
-            needed: request.count,
-            constraint: request.constraints[at].to_string(),
+            kind: device_request.id(),
+            needed: device_request.count,
+            constraint: device_request.constraints[at].to_string(),
         },
-        None => too_few(request, 0),
+        None => too_few(device_request, 0),
     }
 }

@@ -1,29 +1,29 @@
-//! Scratch disk fits, on nodes that report any.
+//! The node has enough ephemeral disk, if it reports a disk size.
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::NoCapacityDisk, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.terms.disk_bytes == 0 { Scope::Idle } else { Scope::Node }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.reservation.disk_bytes == 0 { Scope::Idle } else { Scope::Node }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    free(site) >= ask.terms.disk_bytes
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    free(candidate) >= request.reservation.disk_bytes
 }
 
-fn free(site: &Site<'_>) -> u64 {
-    let seat = site.view.fleet.seat(site.ix);
-    match seat.limits.disk_bytes {
+fn free(candidate: &CandidateNode<'_>) -> u64 {
+    let stats = candidate.view.nodes.stats(candidate.ix);
+    match stats.limits.disk_bytes {
         u64::MAX => u64::MAX,
-        limit => limit.saturating_sub(seat.load.disk_bytes),
+        limit => limit.saturating_sub(stats.load.disk_bytes),
     }
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    Refusal::Disk { needed: ask.terms.disk_bytes, free: free(site) }
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    Refusal::Disk { needed: request.reservation.disk_bytes, free: free(candidate) }
 }

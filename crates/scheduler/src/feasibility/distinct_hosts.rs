@@ -1,24 +1,21 @@
-//! No two replicas of the service on one node. Slots count, not generations, as with the limit per node.
+//! No two replicas of the service on one node. Counts slots, not generations, like the limit per node.
 
-use longshore_model::{Reason, Refusal, service::DistinctHosts};
+use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::DistinctHosts, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    match ask.spec.placement.distinct_hosts {
-        DistinctHosts::Yes => Scope::Node,
-        DistinctHosts::No => Scope::Idle,
-    }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.spec.placement.distinct_hosts { Scope::Node } else { Scope::Idle }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.counts.present(site.ix) == 0
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    request.counts.present(candidate.ix) == 0
 }
 
-fn explain(_: &Ask, _: &Site<'_>) -> Refusal {
+fn explain(_: &PlacementRequest, _: &CandidateNode<'_>) -> Refusal {
     Refusal::DistinctHosts
 }

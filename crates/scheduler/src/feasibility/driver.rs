@@ -1,21 +1,21 @@
-//! A node must be able to start the kind of work: container, process or micro virtual machine.
+//! The node has the driver of the service: container, process or micro virtual machine.
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::DriverMissing, nature: Nature::Attribute, scope, check, explain };
 
-fn scope(_: &Ask) -> Scope {
+fn scope(_: &PlacementRequest) -> Scope {
     Scope::Class
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    site.node.drivers.contains(&ask.spec.driver)
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    candidate.node.drivers.contains(&request.spec.driver)
 }
 
-fn explain(ask: &Ask, _: &Site<'_>) -> Refusal {
-    Refusal::Driver { driver: ask.spec.driver.as_str().to_owned() }
+fn explain(request: &PlacementRequest, _: &CandidateNode<'_>) -> Refusal {
+    Refusal::Driver { driver: request.spec.driver.as_str().to_owned() }
 }

@@ -1,26 +1,31 @@
-//! A port published on the host is free on the node; TCP and UDP do not collide.
+//! Host-mode ports are free on the node; TCP and UDP ports do not conflict.
 
 use longshore_model::{Reason, Refusal, replica::HostPort};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::HostPortInUse, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.terms.host_ports.is_empty() { Scope::Idle } else { Scope::Node }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.reservation.host_ports.is_empty() { Scope::Idle } else { Scope::Node }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    taken(ask, site).is_none()
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    taken(request, candidate).is_none()
 }
 
-fn taken(ask: &Ask, site: &Site<'_>) -> Option<HostPort> {
-    ask.terms.host_ports.iter().copied().find(|port| site.view.fleet.ports.contains_key(&(site.ix, *port)))
+fn taken(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<HostPort> {
+    request
+        .reservation
+        .host_ports
+        .iter()
+        .copied()
+        .find(|port| candidate.view.nodes.ports.contains_key(&(candidate.ix, *port)))
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let port = taken(ask, site).expect("only asked where a port is taken");
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    let port = taken(request, candidate).expect("explain is only called after check failed");
     Refusal::HostPort { port }
 }

@@ -1,24 +1,24 @@
-//! A service pinned to hosts runs on those only, one replica on each.
+//! A service with pinned hosts runs only on those, one replica each.
 
 use longshore_model::{Reason, Refusal, Strategy};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::CannotSatisfyHostPlacement, nature: Nature::Attribute, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    match ask.spec.placement.strategy {
+fn scope(request: &PlacementRequest) -> Scope {
+    match request.spec.placement.strategy {
         Strategy::Hosts => Scope::Node,
-        Strategy::Spread | Strategy::Pack | Strategy::Global | Strategy::Binpack | Strategy::Hash => Scope::Idle,
+        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global | Strategy::Binpack | Strategy::Hash => Scope::Idle,
     }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    ask.spec.placement.hosts.contains(&site.node.name)
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    request.spec.placement.hosts.contains(&candidate.node.name)
 }
 
-fn explain(_: &Ask, _: &Site<'_>) -> Refusal {
+fn explain(_: &PlacementRequest, _: &CandidateNode<'_>) -> Refusal {
     Refusal::NotPinned
 }

@@ -1,22 +1,22 @@
-//! Memory is never overcommitted: what is used plus the newcomer, overhead included, fits the node.
+//! Memory is never overcommitted: the memory in use plus the new replica's, overhead included, fits the node.
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::NoCapacityMemory, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(_: &Ask) -> Scope {
+fn scope(_: &PlacementRequest) -> Scope {
     Scope::Node
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    site.view.fleet.seat(site.ix).room() >= ask.room
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    candidate.view.nodes.stats(candidate.ix).headroom() >= request.headroom_needed
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let free = site.view.fleet.seat(site.ix).room().saturating_sub(1);
-    Refusal::Memory { needed: ask.terms.memory_total(), free }
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    let free = candidate.view.nodes.stats(candidate.ix).headroom().saturating_sub(1);
+    Refusal::Memory { needed: request.reservation.memory_total(), free }
 }

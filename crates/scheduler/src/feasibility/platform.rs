@@ -1,27 +1,27 @@
-//! An image runs only on its operating system and processor; an empty part of a request is any.
+//! The node's operating system and architecture match a platform of the service; an empty part matches any.
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::PlatformUnsupported, nature: Nature::Attribute, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.spec.placement.platforms.is_empty() { Scope::Idle } else { Scope::Class }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.spec.placement.platforms.is_empty() { Scope::Idle } else { Scope::Class }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    let has = &site.node.platform;
-    ask.spec.placement.platforms.iter().any(|wanted| part(&wanted.os, &has.os) && part(&wanted.arch, &has.arch))
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    let has = &candidate.node.platform;
+    request.spec.placement.platforms.iter().any(|wanted| part(&wanted.os, &has.os) && part(&wanted.arch, &has.arch))
 }
 
-/// Both sides are in canonical spelling, so `x86_64` and `amd64` are one.
+/// Both sides use canonical names, so `x86_64` matches `amd64`.
 fn part(wanted: &str, has: &str) -> bool {
     wanted.is_empty() || wanted.eq_ignore_ascii_case(has)
 }
 
-fn explain(_: &Ask, site: &Site<'_>) -> Refusal {
-    Refusal::Platform { found: format!("{}/{}", site.node.platform.os, site.node.platform.arch) }
+fn explain(_: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    Refusal::Platform { found: format!("{}/{}", candidate.node.platform.os, candidate.node.platform.arch) }
 }

@@ -2,27 +2,27 @@
 
 use longshore_model::{Reason, Refusal};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::PluginMissing, nature: Nature::Attribute, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.spec.placement.plugins.is_empty() { Scope::Idle } else { Scope::Class }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.spec.placement.plugins.is_empty() { Scope::Idle } else { Scope::Class }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    missing(ask, site).is_none()
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    missing(request, candidate).is_none()
 }
 
-/// A plugin `volume/x` is there as `volume/x` or as `volume/x:latest`.
-fn missing<'a>(ask: &'a Ask, site: &Site<'_>) -> Option<&'a String> {
-    let installed = &site.node.plugins;
-    let wanted = ask.spec.placement.plugins.iter();
+/// The first plugin that is not installed. `volume/x` may be installed as `volume/x` or `volume/x:latest`.
+fn missing<'a>(request: &'a PlacementRequest, candidate: &CandidateNode<'_>) -> Option<&'a String> {
+    let installed = &candidate.node.plugins;
+    let wanted = request.spec.placement.plugins.iter();
     wanted.into_iter().find(|name| !installed.contains(*name) && !installed.contains(&format!("{name}:latest")))
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    Refusal::Plugin { plugin: missing(ask, site).cloned().unwrap_or_default() }
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    Refusal::Plugin { plugin: missing(request, candidate).cloned().unwrap_or_default() }
 }

@@ -1,31 +1,31 @@
-//! Nodes of a pool serve only the work that asks for that pool; `all` takes any node.
+//! A node runs only services that select its pool; the selector `all` matches every node.
 
-use longshore_model::{Reason, Refusal, service::PoolWanted};
+use longshore_model::{Reason, Refusal, service::PoolSelector};
 
-use super::{Filter, Nature, Scope, Site};
-use crate::ask::Ask;
+use super::{CandidateNode, Filter, Nature, Scope};
+use crate::request::PlacementRequest;
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::PoolUnavailable, nature: Nature::Attribute, scope, check, explain };
 
-/// The pool of nodes that were put in none.
+/// The pool of nodes without an explicit pool.
 const DEFAULT_POOL: &str = "default";
 
-fn scope(ask: &Ask) -> Scope {
-    match ask.spec.placement.pool {
-        PoolWanted::All => Scope::Idle,
-        PoolWanted::Default | PoolWanted::Named(_) => Scope::Class,
+fn scope(request: &PlacementRequest) -> Scope {
+    match request.spec.placement.pool {
+        PoolSelector::All => Scope::Idle,
+        PoolSelector::Default | PoolSelector::Named(_) => Scope::Class,
     }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    match &ask.spec.placement.pool {
-        PoolWanted::All => true,
-        PoolWanted::Default => site.node.pool.as_str() == DEFAULT_POOL,
-        PoolWanted::Named(pool) => site.node.pool == *pool,
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    match &request.spec.placement.pool {
+        PoolSelector::All => true,
+        PoolSelector::Default => candidate.node.pool.as_str() == DEFAULT_POOL,
+        PoolSelector::Named(pool) => candidate.node.pool == *pool,
     }
 }
 
-fn explain(_: &Ask, site: &Site<'_>) -> Refusal {
-    Refusal::Pool { pool: site.node.pool.to_string() }
+fn explain(_: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    Refusal::Pool { pool: candidate.node.pool.to_string() }
 }

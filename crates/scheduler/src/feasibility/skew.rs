@@ -1,88 +1,92 @@
-//! The branches of each spread level may differ by so many replicas at most. A branch that is full still counts, so the
-//! others wait for it: that is what hard means.
+//! `max_skew`: how many replicas the branches of one spread level may differ by. A full branch still counts, so the
+//! others wait for it: the rule is hard.
 //!
-//! The tree of `spread` keeps the rule while it fills, and this file says so afterwards; `pack`, `binpack` and `hash` have
-//! no tree and ask here before each placement. Without preferences the nodes themselves are the branches. Pinned hosts
-//! and nodes of a global service were chosen by name, so that no skew applies.
+//! The spread tree enforces the rule while it places, and this filter only explains it; `pack`, `binpack` and `hash`
+//! have no tree and check it before each placement. Without preferences each node is a branch. Pinned hosts and global
+//! services name their nodes, so no skew applies to them.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{Attribute, Node, Reason, Refusal, Strategy};
 
-use super::{Filter, Nature, Scope, Site, is_domain};
+use super::{CandidateNode, Filter, Nature, Scope, is_eligible};
 use crate::{
-    ask::Ask,
+    request::PlacementRequest,
     view::{View, classes},
 };
 
 pub(super) const FILTER: Filter = Filter { reason: Reason::MaxSkew, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    match (ask.spec.placement.strategy, ask.spec.placement.max_skew) {
+fn scope(request: &PlacementRequest) -> Scope {
+    match (request.spec.placement.strategy, request.spec.placement.max_skew) {
         (Strategy::Spread, Some(_)) => Scope::Tree,
-        (Strategy::Pack | Strategy::Binpack | Strategy::Hash, Some(_)) => Scope::Node,
-        (Strategy::Spread | Strategy::Pack | Strategy::Binpack | Strategy::Hash, None)
+        (Strategy::LeastLoaded | Strategy::Binpack | Strategy::Hash, Some(_)) => Scope::Node,
+        (Strategy::Spread | Strategy::LeastLoaded | Strategy::Binpack | Strategy::Hash, None)
         | (Strategy::Hosts | Strategy::Global, _) => Scope::Idle,
     }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    let limit = ask.spec.placement.max_skew.unwrap_or(u32::MAX);
-    would_be(ask, site) <= limit
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    let limit = request.spec.placement.max_skew.unwrap_or(u32::MAX);
+    skew_with_one_more(request, candidate) <= limit
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    Refusal::Skew { limit: ask.spec.placement.max_skew.unwrap_or(u32::MAX), would_be: would_be(ask, site) }
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    Refusal::Skew {
+        limit: request.spec.placement.max_skew.unwrap_or(u32::MAX),
+        would_be: skew_with_one_more(request, candidate),
+    }
 }
 
-/// The levels the skew is held on.
-pub(crate) fn levels(ask: &Ask) -> &[Attribute] {
-    match (ask.spec.placement.preferences.as_slice(), ask.spec.placement.max_skew) {
+/// The spread levels that the skew applies to.
+pub(crate) fn levels(request: &PlacementRequest) -> &[Attribute] {
+    match (request.spec.placement.preferences.as_slice(), request.spec.placement.max_skew) {
         ([], Some(_)) => &[Attribute::Hostname],
         (preferences, _) => preferences,
     }
 }
 
-/// The largest skew of any level with one more replica on the node.
-fn would_be(ask: &Ask, site: &Site<'_>) -> u32 {
-    let counts = ask.branches.get_or_init(|| Branches::count(ask, site.view));
-    let path = path(ask, site.node);
+/// The largest skew over all levels with one more replica on the node.
+fn skew_with_one_more(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> u32 {
+    let counts = request.branches.get_or_init(|| BranchCounts::count(request, candidate.view));
+    let path = branch_path(levels(request), candidate.node);
     (1..=path.len()).map(|depth| counts.with_one_more(&path[..depth])).max().unwrap_or(0)
 }
 
-fn path(ask: &Ask, node: &Node) -> Vec<String> {
-    levels(ask).iter().map(|level| classes::value(node, level).unwrap_or_default()).collect()
+/// The node's value at each spread level, outermost first; a missing value is empty. A prefix of it names a branch.
+pub(crate) fn branch_path(levels: &[Attribute], node: &Node) -> Vec<String> {
+    levels.iter().map(|level| classes::value(node, level).unwrap_or_default()).collect()
 }
 
-/// Slots of the service below each branch that has a node it could use, and below the others.
+/// Slots of the service per branch, apart for branches with and without an eligible node.
 #[derive(Debug, Default)]
-pub(crate) struct Branches {
+pub(crate) struct BranchCounts {
     usable: BTreeMap<Vec<String>, u32>,
     others: BTreeMap<Vec<String>, u32>,
 }
 
-impl Branches {
-    fn count(ask: &Ask, view: &View) -> Self {
+impl BranchCounts {
+    fn count(request: &PlacementRequest, view: &View) -> Self {
         let mut branches = Self::default();
-        for node in view.fleet.in_order().filter(|node| is_domain(ask, view, *node)) {
-            let path = path(ask, view.fleet.node(node));
+        for node in view.nodes.by_name_order().filter(|node| is_eligible(request, view, *node)) {
+            let path = branch_path(levels(request), view.nodes.node(node));
             for depth in 1..=path.len() {
                 branches.usable.entry(path[..depth].to_vec()).or_default();
             }
         }
-        for node in ask.counts.nodes() {
-            let path = path(ask, view.fleet.node(node));
+        for node in request.counts.nodes() {
+            let path = branch_path(levels(request), view.nodes.node(node));
             for depth in 1..=path.len() {
                 let branch = path[..depth].to_vec();
                 let counts =
                     if branches.usable.contains_key(&branch) { &mut branches.usable } else { &mut branches.others };
-                *counts.entry(branch).or_default() += ask.counts.get(node);
+                *counts.entry(branch).or_default() += request.counts.get(node);
             }
         }
         branches
     }
 
-    /// How far a branch would be above the lowest of its siblings.
+    /// How far the branch would be above its lowest eligible sibling with one more slot.
     fn with_one_more(&self, branch: &[String]) -> u32 {
         let here = self.usable.get(branch).or_else(|| self.others.get(branch)).copied().unwrap_or(0);
         let (_, parent) = branch.split_last().unwrap_or((&branch[0], &[]));

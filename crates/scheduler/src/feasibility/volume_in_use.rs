@@ -1,51 +1,52 @@
-//! Who holds a volume keeps others out: always where it is exclusive or belongs to another deployment, and in any
-//! case while another slot of the same service is leaving. Held means not observed stopped, so a draining holder still counts.
+//! A held volume blocks other replicas: always if it is exclusive or belongs to another deployment, and in any case
+//! while another slot of the same service is stopping. A volume is held until its holder is observed stopped.
 
-use longshore_model::{Reason, Refusal, VolumeKey, replica::Wanted, volume::Sharing};
+use longshore_model::{Reason, Refusal, VolumeKey, replica::DesiredState, volume::Sharing};
 
-use super::{Filter, Nature, Scope, Site};
+use super::{CandidateNode, Filter, Nature, Scope};
 use crate::{
-    ask::Ask,
+    request::PlacementRequest,
     view::{View, volumes::Holder},
 };
 
 pub(super) const FILTER: Filter =
     Filter { reason: Reason::VolumeInUse, nature: Nature::Capacity, scope, check, explain };
 
-fn scope(ask: &Ask) -> Scope {
-    if ask.terms.volumes.is_empty() { Scope::Idle } else { Scope::Node }
+fn scope(request: &PlacementRequest) -> Scope {
+    if request.reservation.volumes.is_empty() { Scope::Idle } else { Scope::Node }
 }
 
-fn check(ask: &Ask, site: &Site<'_>) -> bool {
-    held(ask, site).is_none()
+fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
+    held(request, candidate).is_none()
 }
 
-/// The first volume somebody else holds, and who.
-fn held(ask: &Ask, site: &Site<'_>) -> Option<(VolumeKey, String)> {
-    ask.terms.volumes.iter().find_map(|wanted| {
-        let volume = site.view.volumes.get(&wanted.key)?;
-        // A volume of another deployment allows one holder, so that not even two services of this one share it.
-        let foreign = volume.owner.as_ref().is_some_and(|owner| *owner != ask.key.deployment);
+/// The first volume that another replica holds, and its holder.
+fn held(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<(VolumeKey, String)> {
+    request.reservation.volumes.iter().find_map(|wanted| {
+        let volume = candidate.view.volumes.get(&wanted.key)?;
+        // A volume of another deployment allows one holder: two services of this deployment may not share it either.
+        let foreign = volume.owner.as_ref().is_some_and(|owner| *owner != request.key.deployment);
         let sharing = if foreign { Sharing::Exclusive } else { wanted.sharing };
-        let holders = volume.holders.iter().filter(|holder| keeps_out(ask, site.view, sharing, holder));
-        let first = holders.map(|holder| holder.slot.printed(&site.view.group(holder.group).key)).min()?;
+        let holders = volume.holders.iter().filter(|holder| blocks(request, candidate.view, sharing, holder));
+        let first = holders.map(|holder| holder.slot.replica_id(&candidate.view.group(holder.group).key)).min()?;
         Some((wanted.key.clone(), first))
     })
 }
 
-/// Whether a holder keeps the ask out. A generation of the very slot that asks does not: the reconciler gives a slot with
-/// a volume its next generation only once the last has stopped. A slot that is leaving does.
-fn keeps_out(ask: &Ask, view: &View, sharing: Sharing, holder: &Holder) -> bool {
+/// Whether a holder blocks the placement request. An older generation of the requesting slot does not: the reconciler
+/// creates a slot's next generation only after the last one stopped. A stopping slot of the same group does.
+fn blocks(request: &PlacementRequest, view: &View, sharing: Sharing, holder: &Holder) -> bool {
     let other = view.group(holder.group);
-    if holder.group == ask.group {
+    if holder.group == request.group {
         let slot = other.slot_at(&holder.slot).ok().map(|at| &other.slots[at]);
-        return slot.is_some_and(|slot| slot.wanted == Wanted::Stop);
+        return slot.is_some_and(|slot| slot.desired == DesiredState::Stop);
     }
-    let stranger = (&other.key.namespace, &other.key.deployment) != (&ask.key.namespace, &ask.key.deployment);
-    stranger || sharing == Sharing::Exclusive || holder.sharing == Sharing::Exclusive
+    let other_deployment =
+        (&other.key.namespace, &other.key.deployment) != (&request.key.namespace, &request.key.deployment);
+    other_deployment || sharing == Sharing::Exclusive || holder.sharing == Sharing::Exclusive
 }
 
-fn explain(ask: &Ask, site: &Site<'_>) -> Refusal {
-    let (volume, holder) = held(ask, site).expect("only asked where a volume is held");
+fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
+    let (volume, holder) = held(request, candidate).expect("explain is only called after check failed");
     Refusal::VolumeHeld { volume, holder }
 }

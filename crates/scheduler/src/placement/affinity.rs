@@ -1,30 +1,30 @@
-//! How much a service likes a node: the weights of the affinities that match and of the company there, summed.
+//! The affinity of a service to a node: the summed weights of matching affinities and of preferred companions there.
 
 use longshore_model::Node;
 
 use crate::{
-    ask::Ask,
+    request::PlacementRequest,
     view::{NodeIx, View},
 };
 
-/// Positive is liked, negative disliked, zero without affinities.
-pub(crate) fn liking(ask: &Ask, view: &View, node: NodeIx) -> i64 {
-    class_liking(ask, view.fleet.node(node)) + ask.company.liking(node, &ask.counts)
+/// The summed weights for a node; negative if the node is to be avoided, zero without affinities.
+pub(crate) fn weight(request: &PlacementRequest, view: &View, node: NodeIx) -> i64 {
+    class_weight(request, view.nodes.node(node)) + request.peers.preference(node, &request.counts)
 }
 
-/// The part of [`liking`] that nodes of one class share; all of it, unless it is personal.
-pub(crate) fn class_liking(ask: &Ask, node: &Node) -> i64 {
-    ask.rules.affinities.iter().filter(|(rule, _)| rule.holds(node)).map(|(_, weight)| weight).sum()
+/// The part of [`weight`] that all nodes of a class share: all of it, unless [`varies_within_class`].
+pub(crate) fn class_weight(request: &PlacementRequest, node: &Node) -> i64 {
+    request.rules.affinities.iter().filter(|(rule, _)| rule.holds(node)).map(|(_, weight)| weight).sum()
 }
 
-/// How much a node can be liked at most: what [`liking`] is a share of.
-pub(crate) fn total_weight(ask: &Ask) -> i64 {
-    let attributes: i64 = ask.rules.affinities.iter().map(|(_, weight)| weight.abs()).sum();
-    attributes + ask.company.total_weight()
+/// The sum of all absolute weights, by which [`weight`] is divided.
+pub(crate) fn total_weight(request: &PlacementRequest) -> i64 {
+    let attributes: i64 = request.rules.affinities.iter().map(|(_, weight)| weight.abs()).sum();
+    attributes + request.peers.total_weight()
 }
 
-/// Whether the liking differs between nodes of one class.
-pub(crate) fn is_personal(ask: &Ask) -> bool {
-    let unique = ask.spec.placement.affinities.iter().any(|affinity| affinity.matches.attribute.is_unique());
-    unique || ask.company.total_weight() > 0
+/// Whether the affinity may differ between nodes of one class.
+pub(crate) fn varies_within_class(request: &PlacementRequest) -> bool {
+    let unique = request.spec.placement.affinities.iter().any(|affinity| affinity.matches.attribute.is_unique());
+    unique || request.peers.total_weight() > 0
 }

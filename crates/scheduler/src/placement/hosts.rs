@@ -1,34 +1,34 @@
-//! Pinned hosts: at most one replica on each, by name, and none at all unless all fit.
+//! `hosts`: at most one replica on each pinned host, in name order, and none at all unless the whole batch fits.
 
 use super::Batch;
 use crate::view::NodeIx;
 
-/// Fills a batch from the pinned hosts that fit, or not at all.
+/// Places the whole batch on pinned hosts, or nothing.
 pub(super) fn fill(batch: &mut Batch<'_>) {
     let chosen = choose(batch);
-    if chosen.len() == batch.vacancies.len() {
+    if chosen.len() == batch.pending_slots.len() {
         for node in chosen {
             batch.place_on(node);
         }
     }
 }
 
-/// As many hosts as are wanted, if there are so many. Each choice counts for the next, as one may use up what another
-/// needs; nothing of that stays.
+/// Up to as many fitting hosts as there are pending slots. Each choice is counted while the next is checked, because it
+/// may use up what the next needs; the counts are restored before returning.
 fn choose(batch: &mut Batch<'_>) -> Vec<NodeIx> {
-    let hosts = batch.ask.spec.placement.hosts.iter();
-    let known = hosts.filter_map(|name| batch.view.fleet.by_name.get(name).copied());
-    // Faulty hosts are taken last; within both, names decide.
-    let (faulty, sound): (Vec<_>, Vec<_>) = known.partition(|node| batch.ask.faulty.contains(node));
-    let mut chosen = Vec::with_capacity(batch.vacancies.len());
-    for node in sound.into_iter().chain(faulty) {
-        if chosen.len() < batch.vacancies.len() && batch.ask.accepts(batch.view, node) {
-            batch.ask.counts.add(node);
+    let hosts = batch.request.spec.placement.hosts.iter();
+    let known = hosts.filter_map(|name| batch.view.nodes.by_name.get(name).copied());
+    // Faulty hosts come last; within both sets the name decides.
+    let (faulty, healthy): (Vec<_>, Vec<_>) = known.partition(|node| batch.request.faulty.contains(node));
+    let mut chosen = Vec::with_capacity(batch.pending_slots.len());
+    for node in healthy.into_iter().chain(faulty) {
+        if chosen.len() < batch.pending_slots.len() && batch.request.accepts(batch.view, node) {
+            batch.request.counts.add(node);
             chosen.push(node);
         }
     }
     for node in &chosen {
-        batch.ask.counts.remove_from(Some(*node));
+        batch.request.counts.remove_from(Some(*node));
     }
     chosen
 }

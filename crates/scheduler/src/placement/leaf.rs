@@ -1,7 +1,7 @@
-//! The nodes of one branch, best first.
+//! The nodes of one spread branch, best first.
 //!
-//! Two sources feed it: lanes, whose nodes have none of the service yet and come in order by themselves, and a heap of
-//! nodes that were looked at one by one (those that have some of the service, or a shortlist).
+//! Two sources feed it: sorted lanes of the node index, for nodes without a replica of the service, and a heap of nodes
+//! ranked one by one (those with a replica of the service, or a shortlist).
 //!
 //! ```text
 //! lanes ──▶ heads (one a lane) ─┐
@@ -9,17 +9,17 @@
 //! nodes that have some ──▶ heap ┘
 //! ```
 //!
-//! Owns: the order within a branch. Invariant: what [`Leaf::best`] shows fits now.
+//! Owns: the order within a branch. Invariant: the node that [`Leaf::best`] returns fits now.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{Batch, affinity, rank::NodeRank};
 use crate::{
-    lanes::Cursor,
-    view::{NodeIx, View, ladder::ClassLane},
+    node_index::{Cursor, Partition},
+    view::{NodeIx, View},
 };
 
-/// Which sorted sequences a strategy walks.
+/// Which sorted lanes of the node index a strategy walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     ByCpu,
@@ -27,22 +27,15 @@ pub(super) enum Order {
 }
 
 impl Order {
-    pub(super) fn lanes(self, view: &View) -> &[ClassLane] {
+    pub(super) fn partitions(self, view: &View) -> &[Partition] {
         match self {
-            Self::ByCpu => view.fleet.cpu_lanes(),
-            Self::ByCount => view.fleet.count_lanes(),
+            Self::ByCpu => view.nodes.cpu_partitions(),
+            Self::ByCount => view.nodes.count_partitions(),
         }
     }
 }
 
-/// Whether a slot got a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    One,
-    Nobody,
-}
-
-/// Nodes of one branch.
+/// The candidate nodes of one branch.
 #[derive(Debug, Default)]
 pub(super) struct Leaf {
     walks: Vec<Walk>,
@@ -50,80 +43,80 @@ pub(super) struct Leaf {
     heap: BinaryHeap<Reverse<NodeRank>>,
 }
 
-/// A walk along one lane.
+/// A position in one lane.
 #[derive(Debug)]
 struct Walk {
     order: Order,
-    lane: usize,
+    partition: usize,
     cursor: Cursor,
-    liking: i64,
+    affinity_weight: i64,
 }
 
 impl Leaf {
-    /// Adds the nodes of a lane that have none of the service and were not added one by one.
-    pub(super) fn add_lane(&mut self, batch: &Batch<'_>, order: Order, lane: usize) {
-        let class = order.lanes(batch.view)[lane].class;
-        let liking = affinity::class_liking(batch.ask, batch.view.fleet.classes.example(class));
-        self.walks.push(Walk { order, lane, cursor: Cursor::default(), liking });
+    /// Adds the nodes of a lane that have no replica of the service and were not added one by one.
+    pub(super) fn add_partition(&mut self, batch: &Batch<'_>, order: Order, partition: usize) {
+        let class = order.partitions(batch.view)[partition].class;
+        let affinity_weight = affinity::class_weight(batch.request, batch.view.nodes.classes.example(class));
+        self.walks.push(Walk { order, partition, cursor: Cursor::default(), affinity_weight });
         self.step(batch, self.walks.len() - 1);
     }
 
     /// Adds one node, if it fits.
     pub(super) fn add_node(&mut self, batch: &Batch<'_>, node: NodeIx) {
-        if batch.ask.fits(batch.view, node) {
-            let liking = affinity::liking(batch.ask, batch.view, node);
-            self.push(batch, node, liking);
+        if batch.request.fits(batch.view, node) {
+            let affinity_weight = affinity::weight(batch.request, batch.view, node);
+            self.push(batch, node, affinity_weight);
         }
     }
 
-    /// The best node left.
+    /// The best remaining node.
     pub(super) fn best(&self) -> Option<NodeRank> {
         let fresh = self.heads.peek().map(|Reverse((rank, _))| *rank);
         let known = self.heap.peek().map(|Reverse(rank)| *rank);
         fresh.into_iter().chain(known).min()
     }
 
-    /// Gives the best node to the next slot; the node comes back with its new rank if it can take another. Where a
-    /// placement elsewhere can have spoilt the best, it is asked again first and dropped if so: then nobody is placed,
-    /// and the branch has another best.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_>) -> Taken {
-        let Some(best) = self.best() else { return Taken::Nobody };
-        let spoilt = batch.ask.is_volatile() && !batch.ask.fits(batch.view, best.node);
-        if !spoilt {
+    /// Places the next slot on the best node and re-inserts the node with its new rank if it can take another. Returns
+    /// whether a slot was placed: if a placement elsewhere made the best node unfit, the node is dropped instead, and
+    /// the branch has another best node.
+    pub(super) fn place_next(&mut self, batch: &mut Batch<'_>) -> bool {
+        let Some(best) = self.best() else { return false };
+        let outdated = batch.request.needs_recheck() && !batch.request.fits(batch.view, best.node);
+        if !outdated {
             batch.place_on(best.node);
         }
-        let liking = if self.heads.peek().is_some_and(|Reverse((rank, _))| *rank == best) {
+        let affinity_weight = if self.heads.peek().is_some_and(|Reverse((rank, _))| *rank == best) {
             let walk = self.heads.pop().map_or(0, |Reverse((_, walk))| walk);
             self.step(batch, walk);
-            self.walks[walk].liking
+            self.walks[walk].affinity_weight
         } else {
             self.heap.pop();
-            affinity::liking(batch.ask, batch.view, best.node)
+            affinity::weight(batch.request, batch.view, best.node)
         };
-        if spoilt {
-            return Taken::Nobody;
+        if outdated {
+            return false;
         }
-        if batch.ask.fits(batch.view, best.node) {
-            self.push(batch, best.node, liking);
+        if batch.request.fits(batch.view, best.node) {
+            self.push(batch, best.node, affinity_weight);
         }
-        Taken::One
+        true
     }
 
-    fn push(&mut self, batch: &Batch<'_>, node: NodeIx, liking: i64) {
-        let seat = batch.view.fleet.seat(node);
-        let rank = NodeRank::new(batch.ask, seat, node, batch.ask.counts.get(node), liking);
+    fn push(&mut self, batch: &Batch<'_>, node: NodeIx, affinity_weight: i64) {
+        let stats = batch.view.nodes.stats(node);
+        let rank = NodeRank::new(batch.request, stats, node, batch.request.counts.get(node), affinity_weight);
         self.heap.push(Reverse(rank));
     }
 
-    /// Moves a walk on to its next fitting node. The lanes do not move during a batch, so a walk never goes back.
+    /// Advances a walk to its next fitting node. Lanes do not change during a batch, so a walk never goes back.
     fn step(&mut self, batch: &Batch<'_>, at: usize) {
         let walk = &mut self.walks[at];
-        let lane = &walk.order.lanes(batch.view)[walk.lane].lane;
-        while let Some(entry) = walk.cursor.next(lane, batch.ask.room) {
-            let known = batch.ask.counts.get(entry.node) > 0 || batch.ask.faulty.contains(&entry.node);
-            if !known && batch.ask.fits(batch.view, entry.node) {
-                let seat = batch.view.fleet.seat(entry.node);
-                let rank = NodeRank::new(batch.ask, seat, entry.node, 0, walk.liking);
+        let partition = &walk.order.partitions(batch.view)[walk.partition].nodes;
+        while let Some(entry) = walk.cursor.next(partition, batch.request.headroom_needed) {
+            let known = batch.request.counts.get(entry.node) > 0 || batch.request.faulty.contains(&entry.node);
+            if !known && batch.request.fits(batch.view, entry.node) {
+                let stats = batch.view.nodes.stats(entry.node);
+                let rank = NodeRank::new(batch.request, stats, entry.node, 0, walk.affinity_weight);
                 self.heads.push(Reverse((rank, at)));
                 return;
             }

@@ -1,38 +1,45 @@
-//! How two nodes compare for one service. The smaller rank wins; the name decides last, so no two are equal.
+//! Ranks of nodes for one service. The smaller rank wins; the name is the last key, so no two ranks are equal.
 //!
-//! Owns: the order of the strategies' table. Invariant: integers only.
+//! Owns: the ranking keys of each strategy. Invariant: integers only.
 
 use longshore_model::Strategy;
 use smallvec::SmallVec;
 
-use crate::{ask::Ask, view::NodeIx, view::fleet::Seat};
+use crate::{request::PlacementRequest, view::NodeIx, view::node_table::NodeStats};
 
-/// A node's rank within its leaf, most important first.
+/// A node's rank within its leaf, most important key first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeRank {
-    /// What the strategy compares, unused places zero.
-    terms: [i64; 4],
-    /// Position of the name among all names.
+    /// The strategy's ranking keys; unused ones are zero.
+    keys: [i64; 4],
+    /// Position of the node's name in name order.
     name: u32,
     pub(crate) node: NodeIx,
 }
 
 impl NodeRank {
-    /// Rank of a node that has `count` of the service, `liking` its affinity.
-    pub(crate) fn new(ask: &Ask, seat: &Seat, node: NodeIx, count: u32, liking: i64) -> Self {
-        let replicas = i64::from(seat.load.replicas);
-        let terms = match ask.spec.placement.strategy {
-            Strategy::Pack => [replicas, 0, 0, 0],
+    /// The rank of a node with `count` replicas of the service and affinity `affinity_weight`.
+    pub(crate) fn new(
+        request: &PlacementRequest,
+        stats: &NodeStats,
+        node: NodeIx,
+        count: u32,
+        affinity_weight: i64,
+    ) -> Self {
+        let replicas = i64::from(stats.load.replicas);
+        let keys = match request.spec.placement.strategy {
+            Strategy::LeastLoaded => [replicas, 0, 0, 0],
             Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Hash | Strategy::Binpack => {
-                let cpu = i64::try_from(seat.projected_cpu(ask.terms.cpu_millis)).unwrap_or(i64::MAX);
-                [i64::from(count), -liking, cpu, replicas]
+                let cpu = i64::try_from(stats.projected_cpu(request.reservation.cpu_millis)).unwrap_or(i64::MAX);
+                [i64::from(count), -affinity_weight, cpu, replicas]
             }
         };
-        Self { terms, name: seat.rank, node }
+        Self { keys, name: stats.rank, node }
     }
 }
 
-/// A node's rank in the whole tree: the service's count in each branch above it, outermost first, then the leaf.
+/// A node's rank in the whole tree: the service's replicas in each branch above it, outermost first, then the leaf
+/// rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TreeRank {
     pub(crate) branches: SmallVec<[u32; 3]>,

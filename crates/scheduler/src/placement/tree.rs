@@ -1,15 +1,15 @@
-//! The spread tree: replicas of a service are levelled between branches, level by level, like water.
+//! The spread tree: balances the replicas of a service between branches, level by level.
 //!
-//! Each preference is a level; a node without the label is in a branch of its own. The next replica always goes to
-//! the node with the smallest rank: fewest of the service in its branch of each level, then on the node, and so on.
-//! Because only the branches on the way to the chosen node change, each fork keeps its children in a heap and one
-//! placement costs levels × log branches, whatever the number of nodes.
+//! Each preference is a level; nodes without the label form their own branch. The next replica always goes to the node
+//! with the smallest rank: fewest replicas of the service in its branch of each level, then on the node, and so on.
+//! Only the branches on the path to the chosen node change, so each fork keeps its children in a heap and one placement
+//! costs levels × log branches, independent of the number of nodes.
 //!
 //! Filling one sibling to the level of the next and then going round robin was refused: from an uneven start it
 //! leaves nodes behind (nodes 0,0,0,0,3 and 8 more become 1,1,1,4,4 instead of 2,2,2,2,3).
 //!
-//! Owns: the levels. Invariant: no replica placed here could move from a fuller to an emptier branch that has room,
-//! among nodes not faulty, and leave both more level.
+//! Owns: the levels. Invariant: moving a replica placed here from a fuller branch to an emptier one with capacity never
+//! makes the two more even, among nodes that are not faulty.
 
 use std::{
     cmp::Reverse,
@@ -21,11 +21,11 @@ use smallvec::SmallVec;
 
 use super::{
     Batch, affinity,
-    leaf::{Leaf, Order, Taken},
+    leaf::{Leaf, Order},
     rank::TreeRank,
 };
 use crate::{
-    feasibility::{is_domain, skew},
+    feasibility::{is_eligible, skew},
     view::{NodeIx, classes},
 };
 
@@ -36,7 +36,7 @@ enum Branch {
     Leaf(Leaf),
 }
 
-/// Branches of one level, best first.
+/// The branches of one level, in a heap with the best on top.
 #[derive(Debug, Default)]
 struct Fork {
     children: Vec<Child>,
@@ -46,24 +46,25 @@ struct Fork {
 
 #[derive(Debug)]
 struct Child {
-    /// Slots of the service below, on nodes that take new work or not.
+    /// Slots of the service in this branch, also on nodes that take no new work.
     count: u32,
-    /// Whether the service could use a node below, if it had room.
+    /// Whether the branch has a node that the service could use if it had capacity.
     usable: bool,
     branch: Branch,
 }
 
-/// Fills a batch: first from the nodes not faulty for the service, then from the faulty ones.
+/// Places a batch: first on nodes that are not faulty for the service, then on faulty ones.
 pub(super) fn fill(batch: &mut Batch<'_>) {
     let mut left = usize::MAX;
-    while !batch.is_filled() && batch.vacancies.len() < left {
-        left = batch.vacancies.len();
-        fill_from(batch, Healthy::Only);
-        // Only a skew can allow after a placement what it forbade before; then the sound nodes are asked again first.
-        let skewed = batch.ask.spec.placement.max_skew.is_some();
-        let stuck = !skewed || batch.vacancies.len() == left;
-        if stuck && !batch.is_filled() && !batch.ask.faulty.is_empty() {
-            fill_from(batch, Healthy::Faulty);
+    while !batch.is_filled() && batch.pending_slots.len() < left {
+        left = batch.pending_slots.len();
+        fill_from(batch, NodeSet::Healthy);
+        // Only with a skew limit can a placement allow nodes refused before; then the healthy nodes are tried again
+        // first.
+        let skewed = batch.request.spec.placement.max_skew.is_some();
+        let stuck = !skewed || batch.pending_slots.len() == left;
+        if stuck && !batch.is_filled() && !batch.request.faulty.is_empty() {
+            fill_from(batch, NodeSet::Faulty);
         }
         if !skewed {
             return;
@@ -71,48 +72,50 @@ pub(super) fn fill(batch: &mut Batch<'_>) {
     }
 }
 
-/// How many to place before the tree is made anew. A tree of levels keeps the skew by itself, but a faulty node may let
-/// the others have the next one; without levels every placement may change who is let.
-fn at_once(batch: &Batch<'_>, which: Healthy) -> usize {
-    let levelled = batch.ask.spec.placement.strategy == Strategy::Spread && which == Healthy::Only;
-    if batch.ask.spec.placement.max_skew.is_none() || levelled { usize::MAX } else { 1 }
+/// How many slots to place before the tree is rebuilt. A spread tree enforces the skew itself, but a placement on a
+/// faulty node may allow healthy nodes again; a strategy without levels has to re-check every node after every
+/// placement.
+fn at_once(batch: &Batch<'_>, nodes: NodeSet) -> usize {
+    let levelled = batch.request.spec.placement.strategy == Strategy::Spread && nodes == NodeSet::Healthy;
+    if batch.request.spec.placement.max_skew.is_none() || levelled { usize::MAX } else { 1 }
 }
 
-/// Which nodes a tree is made of.
+/// Which nodes a tree is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Healthy {
-    Only,
+enum NodeSet {
+    /// Nodes that are not faulty for the service.
+    Healthy,
     Faulty,
 }
 
-fn fill_from(batch: &mut Batch<'_>, which: Healthy) {
+fn fill_from(batch: &mut Batch<'_>, nodes: NodeSet) {
     let mut root = Branch::new(levels(batch));
     root.seed(batch);
-    if batch.ask.spec.placement.max_skew.is_some() {
-        for node in batch.view.fleet.in_order().filter(|node| is_domain(batch.ask, batch.view, *node)) {
-            root.mark_usable(levels(batch), batch.view.fleet.node(node));
+    if batch.request.spec.placement.max_skew.is_some() {
+        for node in batch.view.nodes.by_name_order().filter(|node| is_eligible(batch.request, batch.view, *node)) {
+            root.mark_usable(levels(batch), batch.view.nodes.node(node));
         }
     }
-    match which {
-        Healthy::Faulty => {
-            for node in batch.ask.faulty.clone() {
+    match nodes {
+        NodeSet::Faulty => {
+            for node in batch.request.faulty.clone() {
                 root.add_node(batch, node);
             }
         }
-        Healthy::Only => root.add_healthy(batch),
+        NodeSet::Healthy => root.add_healthy(batch),
     }
     root.sort();
-    let enough = batch.vacancies.len().saturating_sub(at_once(batch, which));
-    while batch.vacancies.len() > enough && root.best().is_some() {
-        root.take(batch);
+    let enough = batch.pending_slots.len().saturating_sub(at_once(batch, nodes));
+    while batch.pending_slots.len() > enough && root.best().is_some() {
+        root.place_next(batch);
     }
 }
 
-/// Only `spread` looks at preferences.
+/// The levels of the tree; only `spread` uses preferences.
 fn levels<'a>(batch: &'a Batch<'_>) -> &'a [Attribute] {
-    match batch.ask.spec.placement.strategy {
-        Strategy::Spread => skew::levels(batch.ask),
-        Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => &[],
+    match batch.request.spec.placement.strategy {
+        Strategy::Spread => skew::levels(batch.request),
+        Strategy::LeastLoaded | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => &[],
     }
 }
 
@@ -121,14 +124,14 @@ impl Branch {
         if levels.is_empty() { Self::Leaf(Leaf::default()) } else { Self::Fork(Fork::default()) }
     }
 
-    /// Counts what the service already has into the branches.
+    /// Adds the service's existing slots to the branch counts.
     fn seed(&mut self, batch: &Batch<'_>) {
         if levels(batch).is_empty() {
             return;
         }
-        for node in batch.ask.counts.nodes() {
-            let known = batch.view.fleet.node(node);
-            self.descend(levels(batch), known, batch.ask.counts.get(node));
+        for node in batch.request.counts.nodes() {
+            let known = batch.view.nodes.node(node);
+            self.descend(levels(batch), known, batch.request.counts.get(node));
         }
     }
 
@@ -139,35 +142,35 @@ impl Branch {
             }
             return;
         }
-        let order = match batch.ask.spec.placement.strategy {
-            Strategy::Pack => Order::ByCount,
+        let order = match batch.request.spec.placement.strategy {
+            Strategy::LeastLoaded => Order::ByCount,
             Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => Order::ByCpu,
         };
-        for (at, lane) in order.lanes(batch.view).iter().enumerate() {
-            if !lane.lane.is_empty() && batch.ask.accepts_class(batch.view, lane.class) {
-                let example = batch.view.fleet.classes.example(lane.class);
-                self.descend(levels(batch), example, 0).add_lane(batch, order, at);
+        for (at, partition) in order.partitions(batch.view).iter().enumerate() {
+            if !partition.nodes.is_empty() && batch.request.accepts_class(batch.view, partition.class) {
+                let example = batch.view.nodes.classes.example(partition.class);
+                self.descend(levels(batch), example, 0).add_partition(batch, order, at);
             }
         }
-        for node in batch.ask.counts.nodes() {
+        for node in batch.request.counts.nodes() {
             self.add_node_if_healthy(batch, node);
         }
     }
 
     fn add_node_if_healthy(&mut self, batch: &Batch<'_>, node: NodeIx) {
-        if !batch.ask.faulty.contains(&node) {
+        if !batch.request.faulty.contains(&node) {
             self.add_node(batch, node);
         }
     }
 
     fn add_node(&mut self, batch: &Batch<'_>, node: NodeIx) {
-        if batch.ask.accepts(batch.view, node) {
-            let known = batch.view.fleet.node(node).clone();
+        if batch.request.accepts(batch.view, node) {
+            let known = batch.view.nodes.node(node).clone();
             self.descend(levels(batch), &known, 0).add_node(batch, node);
         }
     }
 
-    /// The leaf a node belongs to, made if it is the first; `count` is added on the way.
+    /// The leaf of a node, created if missing; `count` is added to every branch on the path.
     fn descend(&mut self, levels: &[Attribute], node: &Node, count: u32) -> &mut Leaf {
         match self {
             Self::Leaf(leaf) => leaf,
@@ -186,7 +189,7 @@ impl Branch {
         }
     }
 
-    /// Notes that the service could use a node in these branches.
+    /// Marks the branches on the path of a node that the service could use.
     fn mark_usable(&mut self, levels: &[Attribute], node: &Node) {
         self.descend(levels, node, 0);
         let mut branch = self;
@@ -198,7 +201,7 @@ impl Branch {
         }
     }
 
-    /// Puts the children of every fork in order.
+    /// Builds the heap of every fork.
     fn sort(&mut self) {
         if let Self::Fork(fork) = self {
             for child in &mut fork.children {
@@ -215,32 +218,33 @@ impl Branch {
         }
     }
 
-    fn take(&mut self, batch: &mut Batch<'_>) -> Taken {
+    /// Places the next slot on the best node; returns whether one was placed.
+    fn place_next(&mut self, batch: &mut Batch<'_>) -> bool {
         match self {
-            Self::Leaf(leaf) => leaf.take(batch),
+            Self::Leaf(leaf) => leaf.place_next(batch),
             Self::Fork(fork) => {
-                let Some(Reverse((_, at))) = fork.order.pop() else { return Taken::Nobody };
-                if fork.is_too_uneven(batch, at) {
-                    // The best branch is the lowest that has room, so the others are too high as well.
+                let Some(Reverse((_, at))) = fork.order.pop() else { return false };
+                if fork.exceeds_max_skew(batch, at) {
+                    // The best branch is the lowest one with capacity, so the others exceed the skew as well.
                     fork.order.clear();
-                    return Taken::Nobody;
+                    return false;
                 }
-                let taken = fork.children[at].branch.take(batch);
-                if taken == Taken::One {
+                let placed = fork.children[at].branch.place_next(batch);
+                if placed {
                     fork.children[at].count += 1;
                 }
                 let entry = fork.entry(at);
                 fork.order.extend(entry);
-                taken
+                placed
             }
         }
     }
 }
 
 impl Fork {
-    /// Whether one more in a branch would put it too far above the lowest.
-    fn is_too_uneven(&self, batch: &Batch<'_>, at: usize) -> bool {
-        let Some(limit) = batch.ask.spec.placement.max_skew else { return false };
+    /// Whether one more slot in a branch would put it more than `max_skew` above the lowest.
+    fn exceeds_max_skew(&self, batch: &Batch<'_>, at: usize) -> bool {
+        let Some(limit) = batch.request.spec.placement.max_skew else { return false };
         let lowest = self.children.iter().filter(|child| child.usable).map(|child| child.count).min();
         lowest.is_some_and(|lowest| (self.children[at].count + 1).saturating_sub(lowest) > limit)
     }
@@ -252,24 +256,24 @@ impl Fork {
     }
 }
 
-/// The nodes to look at one by one, where lanes cannot help: a volume has a home, a constraint names the node, the
-/// service must be near another, or what is compared differs from node to node.
+/// The nodes to rank one by one where the node index does not help: a volume has a home node, a constraint names the
+/// node, the service must be near another, or the rank differs between nodes of one class.
 fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
-    let (view, ask) = (&*batch.view, &*batch.ask);
-    let home = ask.terms.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home.as_ref());
+    let (view, request) = (&*batch.view, &*batch.request);
+    let home = request.reservation.volumes.iter().find_map(|held| view.volumes.get(&held.key)?.home.as_ref());
     if let Some(home) = home {
-        return Some(view.fleet.by_name.get(home).copied().into_iter().collect());
+        return Some(view.nodes.by_name.get(home).copied().into_iter().collect());
     }
-    let named = ask.spec.placement.constraints.iter().find(|constraint| {
+    let named = request.spec.placement.constraints.iter().find(|constraint| {
         matches!(constraint.attribute, Attribute::Id | Attribute::Hostname) && constraint.operator == Operator::Equal
     });
     if let Some(named) = named {
-        let matching = view.fleet.by_name.iter().filter(|(name, _)| name.as_str().eq_ignore_ascii_case(&named.value));
+        let matching = view.nodes.by_name.iter().filter(|(name, _)| name.as_str().eq_ignore_ascii_case(&named.value));
         return Some(matching.map(|(_, node)| *node).collect());
     }
-    if let Some(haunts) = ask.company.haunts() {
-        return Some(haunts.iter().copied().collect());
+    if let Some(peer_nodes) = request.peers.peer_nodes() {
+        return Some(peer_nodes.iter().copied().collect());
     }
-    let personal = affinity::is_personal(ask) || levels(batch).iter().any(Attribute::is_unique);
-    personal.then(|| view.fleet.in_order().collect())
+    let per_node = affinity::varies_within_class(request) || levels(batch).iter().any(Attribute::is_unique);
+    per_node.then(|| view.nodes.by_name_order().collect())
 }

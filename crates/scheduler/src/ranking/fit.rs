@@ -1,14 +1,15 @@
-//! How well a replica fits: the fuller the node would be, the better.
+//! The best-fit term: the fuller the node would be, the higher.
 //!
-//! Powers of ten are looked up in two tables and corrected for the rest, in fixed point, so that every machine gets the
-//! same value. The error is below a billionth; floats were refused because their last digit may differ by platform.
+//! Powers of ten are looked up in two tables and corrected for the remainder, in fixed point, so that every machine
+//! gets the same value. The error is below a billionth; floats were refused because their last digit may differ by
+//! platform.
 
 use super::ONE;
 
-/// Fixed point of powers: ten times this still fits.
+/// Fixed-point bits of powers: ten times `SCALE` still fits a `u64`.
 const SCALE_BITS: u32 = 58;
 const SCALE: u64 = 1 << SCALE_BITS;
-/// Fixed point of shares.
+/// Fixed-point bits of shares.
 const SHARE_BITS: u32 = 40;
 /// 10^(1/1024) and 10^(1/1048576), in `SCALE`.
 const COARSE_STEP: u64 = 4_622_067_607_535_221_078 >> 4;
@@ -45,22 +46,29 @@ fn power_of_ten(share: u64) -> u64 {
     looked_up + multiply(looked_up, multiply(rest << (SCALE_BITS - SHARE_BITS), LN_TEN))
 }
 
-/// What is left of a limit, as a share. More used than there is counts as nothing left.
-fn free_share(used: u64, limit: u64) -> u64 {
+/// The free part of a limit, as a share; zero if more is used than the limit.
+fn free_share(Utilization { used, limit }: Utilization) -> u64 {
     let free = limit.saturating_sub(used);
     if limit == 0 || free == 0 {
         return 0;
     }
-    // Two narrow divisions instead of a wide one: exact for limits below 2^44, which is 16 TiB in bytes.
+    // Two 64-bit divisions instead of a 128-bit one: exact for limits below 2^44, which is 16 TiB in bytes.
     let first_bits = free.leading_zeros().min(SHARE_BITS);
     let shifted = free << first_bits;
     let rest_bits = SHARE_BITS - first_bits;
     ((shifted / limit) << rest_bits) + ((shifted % limit) << rest_bits) / limit
 }
 
-/// The term, between 0 and [`ONE`], from (used with the newcomer, limit) of CPU and memory.
-pub(crate) fn best_fit(cpu: (u64, u64), memory: (u64, u64)) -> i64 {
-    let powers = power_of_ten(free_share(cpu.0, cpu.1)) + power_of_ten(free_share(memory.0, memory.1));
+/// Use of one resource on a node, the new replica included, and the node's limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Utilization {
+    pub(crate) used: u64,
+    pub(crate) limit: u64,
+}
+
+/// The term, between 0 and [`ONE`].
+pub(crate) fn best_fit(cpu: Utilization, memory: Utilization) -> i64 {
+    let powers = power_of_ten(free_share(cpu)) + power_of_ten(free_share(memory));
     let room = (20 * u128::from(SCALE)).saturating_sub(u128::from(powers)).min(18 * u128::from(SCALE));
     let billionths = (room * u128::from(ONE.unsigned_abs()) / 18) >> SCALE_BITS;
     i64::try_from(billionths).unwrap_or(ONE)
@@ -70,19 +78,24 @@ pub(crate) fn best_fit(cpu: (u64, u64), memory: (u64, u64)) -> i64 {
 mod tests {
     use super::*;
 
-    /// Eighteenths, as published for the fit function: full 18, empty 0, half 13.675.
+    fn fit(cpu: (u64, u64), memory: (u64, u64)) -> i64 {
+        let of = |(used, limit)| Utilization { used, limit };
+        best_fit(of(cpu), of(memory))
+    }
+
+    /// Nomad publishes the function in eighteenths: full 18, empty 0, half 13.675.
     #[test]
-    fn a_full_node_scores_one_an_empty_one_nothing_and_half_as_published() {
-        assert_eq!(best_fit((4000, 4000), (1 << 30, 1 << 30)), ONE);
-        assert_eq!(best_fit((0, 4000), (0, 1 << 30)), 0);
-        let half = best_fit((2000, 4000), (1 << 29, 1 << 30));
+    fn a_full_node_scores_one_an_empty_one_zero_and_a_half_full_one_as_published() {
+        assert_eq!(fit((4000, 4000), (1 << 30, 1 << 30)), ONE);
+        assert_eq!(fit((0, 4000), (0, 1 << 30)), 0);
+        let half = fit((2000, 4000), (1 << 29, 1 << 30));
         assert!((half * 18 - 13_675_444_679).abs() < 100, "{half}");
     }
 
     #[test]
     fn more_than_full_counts_as_full() {
-        assert_eq!(best_fit((9000, 4000), (1 << 30, 1 << 30)), ONE);
-        assert_eq!(best_fit((0, 0), (0, 0)), ONE);
+        assert_eq!(fit((9000, 4000), (1 << 30, 1 << 30)), ONE);
+        assert_eq!(fit((0, 0), (0, 0)), ONE);
     }
 
     #[test]
@@ -93,7 +106,7 @@ mod tests {
                 let amount = used * (total / 1000);
                 let share = 1.0 - amount as f64 / total as f64;
                 let exact = (20.0 - 2.0 * 10_f64.powf(share)).clamp(0.0, 18.0) / 18.0;
-                let ours = best_fit((amount, total), (amount, total));
+                let ours = fit((amount, total), (amount, total));
                 assert!((ours - (exact * 1e9) as i64).abs() <= 10, "{amount} of {total}: {ours} against {exact}");
             }
         }

@@ -1,10 +1,11 @@
-//! Shares of a service aimed at per value of an attribute.
+//! Spread targets: the shares of a service aimed at per value of an attribute.
 //!
-//! With percentages, a value is boosted by how far it is below its share; values not named share what is left over.
-//! Without, values are levelled against the emptiest and fullest that have any. Both are weighted against the other
-//! targets of the service. A node without the attribute, or with a value nobody wants, is boosted by −1.
+//! With percentages, a value is boosted by how far it is below its share; values not named share the remainder.
+//! Without, values are balanced between the fewest and the most replicas that any used value has. Both are weighted
+//! against the other targets of the service. A node without the attribute, or with a value of no share, is boosted by
+//! −1.
 //!
-//! Owns: the boost of a value. Invariant: only the counts matter, in no order.
+//! Owns: the boost of a value. Invariant: the boost depends only on the counts, not on the order of placements.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use longshore_model::service::SpreadTarget;
 
 use super::ONE;
 use crate::{
-    ask::Ask,
+    request::PlacementRequest,
     view::{NodeIx, View, classes},
 };
 
-/// All targets of a service, with what is placed so far.
+/// All spread targets of a service, with the replicas placed so far.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     targets: Vec<Target>,
@@ -29,8 +30,8 @@ struct Target {
     kind: Kind,
     values: Vec<Value>,
     by_name: BTreeMap<String, usize>,
-    /// The fewest and the most any value has, among those that have any. Kept, because a batch asks for them once for
-    /// each value and placement.
+    /// The fewest and the most replicas of any value that has some. Cached, because a batch reads them for every value
+    /// and placement.
     extremes: Option<(i64, i64)>,
 }
 
@@ -43,26 +44,26 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Value {
     used: u32,
-    /// Replicas wanted, in hundredths; `None` where nobody wants the value.
+    /// Desired replicas, in hundredths; `None` if the value has no share.
     desired: Option<i64>,
 }
 
-/// The values a node has for each target, as numbers; `None` where it has none.
-pub(crate) type Spot = Vec<Option<usize>>;
+/// A node's value for each target, as an index into that target's values; `None` if the node lacks the attribute.
+pub(crate) type TargetValues = Vec<Option<usize>>;
 
-/// Every value that is not named is this one.
+/// The entry that all values without a percentage of their own share.
 const OTHERS: &str = "*";
 
 impl Targets {
-    /// Reads the targets and counts what the service has.
-    pub(crate) fn new(ask: &Ask, view: &View) -> Self {
-        let targets = &ask.spec.placement.spread_targets;
+    /// Reads the targets of the request and counts the service's existing replicas.
+    pub(crate) fn new(request: &PlacementRequest, view: &View) -> Self {
+        let targets = &request.spec.placement.spread_targets;
         let weights: i64 = targets.iter().map(|target| i64::from(target.weight)).sum();
-        let count = i64::from(ask.spec.replicas);
+        let count = i64::from(request.spec.replicas);
         let mut made = Self { targets: targets.iter().map(|target| Target::new(target, weights, count)).collect() };
-        for node in ask.counts.nodes() {
-            let spot = made.spot(ask, view, node);
-            made.add(&spot, ask.counts.get(node));
+        for node in request.counts.nodes() {
+            let values = made.values(request, view, node);
+            made.add(&values, request.counts.get(node));
         }
         made
     }
@@ -71,27 +72,27 @@ impl Targets {
         self.targets.is_empty()
     }
 
-    /// Where a node stands.
-    pub(crate) fn spot(&mut self, ask: &Ask, view: &View, node: NodeIx) -> Spot {
-        let known = view.fleet.node(node);
-        let asked = &ask.spec.placement.spread_targets;
+    /// The target values of a node.
+    pub(crate) fn values(&mut self, request: &PlacementRequest, view: &View, node: NodeIx) -> TargetValues {
+        let known = view.nodes.node(node);
+        let asked = &request.spec.placement.spread_targets;
         let values = asked.iter().map(|target| classes::value(known, &target.over));
-        self.targets.iter_mut().zip(values).map(|(target, value)| Some(target.number(&value?))).collect()
+        self.targets.iter_mut().zip(values).map(|(target, value)| Some(target.value_index(&value?))).collect()
     }
 
-    /// So many more replicas at a spot.
-    pub(crate) fn add(&mut self, spot: &Spot, count: u32) {
-        for (target, value) in self.targets.iter_mut().zip(spot) {
+    /// Counts `count` more replicas on nodes with these values.
+    pub(crate) fn add(&mut self, values: &TargetValues, count: u32) {
+        for (target, value) in self.targets.iter_mut().zip(values) {
             if let Some(at) = value {
                 target.add(*at, count);
             }
         }
     }
 
-    /// What a spot is worth now. Targets that cancel each other out are worth nothing, though each was cut to billionths:
-    /// a term of nothing is none, and one too many would change the mean.
-    pub(crate) fn boost(&self, spot: &Spot) -> i64 {
-        let sum: i64 = self.targets.iter().zip(spot).map(|(target, value)| target.boost(*value)).sum();
+    /// The boost of nodes with these values. Targets that cancel out give exactly zero, although each was truncated to
+    /// billionths: a zero boost is no term, and an extra term would change the mean.
+    pub(crate) fn boost(&self, values: &TargetValues) -> i64 {
+        let sum: i64 = self.targets.iter().zip(values).map(|(target, value)| target.boost(*value)).sum();
         if sum.unsigned_abs() < self.targets.len() as u64 { 0 } else { sum }
     }
 }
@@ -124,7 +125,7 @@ impl Target {
         self.extremes = seen.clone().min().zip(seen.max());
     }
 
-    fn number(&mut self, name: &str) -> usize {
+    fn value_index(&mut self, name: &str) -> usize {
         match (self.by_name.get(name), self.kind) {
             (Some(at), _) => *at,
             (None, Kind::Percent) => self.by_name[OTHERS],
@@ -157,7 +158,7 @@ impl Target {
         }
     }
 
-    /// A fraction times the target's share of the weights, cut only once.
+    /// The fraction `boost / of` times the target's share of the weights, truncated once.
     fn weigh(&self, boost: i64, of: i64) -> i64 {
         let (weight, weights) = self.weight;
         let product = i128::from(boost) * i128::from(weight) * i128::from(ONE) / (i128::from(of) * i128::from(weights));
@@ -176,15 +177,15 @@ mod tests {
         let spec = SpreadTarget { over: Attribute::Label("dc".to_owned()), weight: 50, percent };
         let mut target = Target::new(&spec, 50, count);
         for (value, used) in used {
-            let at = target.number(value);
+            let at = target.value_index(value);
             target.add(at, *used);
         }
         target
     }
 
     fn boosts(target: &mut Target, values: &[&str]) -> Vec<i64> {
-        let spots: Vec<usize> = values.iter().map(|value| target.number(value)).collect();
-        spots.into_iter().map(|at| target.boost(Some(at))).collect()
+        let indexes: Vec<usize> = values.iter().map(|value| target.value_index(value)).collect();
+        indexes.into_iter().map(|at| target.boost(Some(at))).collect()
     }
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_nobody_wants_and_a_share_of_nothing_are_worth_minus_one() {
+    fn a_value_without_a_share_and_a_share_of_zero_are_boosted_by_minus_one() {
         let mut all = target(&[("dc1", 100)], 10, &[]);
         assert_eq!(boosts(&mut all, &["dc2"]), [-ONE]);
         let mut none = target(&[("dc1", 0), ("dc2", 100)], 10, &[]);
@@ -205,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_long_exceeded_weighs_against_the_value_without_bound() {
+    fn the_penalty_of_an_exceeded_share_has_no_lower_bound() {
         // 1 % of 8 is 0.08; the first replica beyond it is worth (0.08 − 1) / 0.08.
         let mut lopsided = target(&[("dc1", 99), ("dc2", 1)], 8, &[]);
         assert_eq!(boosts(&mut lopsided, &["dc2"]), [-11_500_000_000]);
     }
 
     #[test]
-    fn without_percentages_values_are_levelled() {
+    fn without_percentages_values_are_balanced() {
         assert_eq!(boosts(&mut target(&[], 10, &[]), &["dc1"]), [0]);
         assert_eq!(boosts(&mut target(&[], 10, &[("dc1", 2)]), &["dc1", "dc2"]), [-ONE, ONE]);
         assert_eq!(
@@ -223,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn two_targets_share_by_weight() {
+    fn two_targets_are_weighted_against_each_other() {
         let spec = |weight| SpreadTarget { over: Attribute::Label("dc".to_owned()), weight, percent: BTreeMap::new() };
         let (mut heavy, light) = (Target::new(&spec(75), 100, 4), Target::new(&spec(25), 100, 4));
-        let at = heavy.number("dc1");
+        let at = heavy.value_index("dc1");
         heavy.add(at, 1);
         assert_eq!(heavy.boost(Some(at)), -750_000_000);
         assert_eq!(light.weigh(1, 1), 250_000_000);

@@ -1,28 +1,28 @@
-//! How much of a machine one replica makes up.
+//! The share of a node's CPU and memory that one replica uses.
 //!
-//! Owns: where that figure comes from: measured, else declared, else assumed. Must not touch: what is done with it.
+//! Owns: the source of that share: measured, else declared, else assumed. Must not touch: how it is used.
 
 use longshore_model::{
     Node, ServiceSpec,
     rebalance::{Pressure, Share},
 };
 
-/// Assumed of a replica that declares no CPU: just above the relief a move must bring, so that one is considered at all.
+/// Assumed of a replica that declares no CPU: just above the least relief of a move, so that it can be moved at all.
 const ASSUMED_CPU: Share = Share(120_000);
 /// Assumed of a replica that declares no memory.
 const ASSUMED_MEMORY: Share = Share(60_000);
 
-/// What a driver measured of one replica.
+/// The use of one replica as measured by its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredUsage {
     /// Thousandths of a core in use.
     pub cpu_millis: u64,
     /// Memory in use.
     pub memory_bytes: u64,
 }
 
-/// A replica's part of a machine's physical cores and memory, by what its service declares: the limit, else the
-/// reservation, else what is assumed.
+/// A replica's share of a node's physical cores and memory, from what its service declares: the limit, else the
+/// reservation, else an assumed share.
 pub fn footprint(spec: &ServiceSpec, node: &Node) -> Pressure {
     let resources = &spec.resources;
     let cpu = resources.cpu_limit_millis.or(resources.cpu_reservation_millis);
@@ -33,15 +33,15 @@ pub fn footprint(spec: &ServiceSpec, node: &Node) -> Pressure {
     }
 }
 
-/// The same of a replica that was measured.
-pub(super) fn measured(usage: Measured, node: &Node) -> Pressure {
+/// The same share from measured use.
+pub(super) fn measured(usage: MeasuredUsage, node: &Node) -> Pressure {
     Pressure {
         cpu: share(usage.cpu_millis, node.capacity.cpu_millis),
         memory: share(usage.memory_bytes, node.capacity.memory_bytes),
     }
 }
 
-/// A part of what there is; anything at all of nothing is the whole.
+/// `part / whole`; the whole if `whole` is zero.
 fn share(part: u64, whole: u64) -> Share {
     let millionths = (u128::from(part) * 1_000_000).checked_div(u128::from(whole));
     millionths.map_or(Share::WHOLE, |millionths| Share(i64::try_from(millionths).unwrap_or(i64::MAX)))
@@ -52,7 +52,7 @@ mod tests {
     use longshore_model::{service::Resources, units::GIB};
 
     use super::*;
-    use crate::rebalance::stories::node;
+    use crate::rebalance::tests::node;
 
     #[test]
     fn a_declared_limit_is_a_share_of_the_physical_machine() {
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_a_little_more_than_the_relief_floor_is_assumed() {
+    fn without_limits_slightly_more_than_the_relief_floor_is_assumed() {
         let expected = Pressure { cpu: Share(120_000), memory: Share(60_000) };
         assert_eq!(footprint(&ServiceSpec::default(), &node("a")), expected);
     }
 
     #[test]
-    fn a_machine_without_cores_is_filled_by_anything() {
+    fn any_replica_uses_the_whole_of_a_node_without_capacity() {
         assert_eq!(share(1, 0), Share::WHOLE);
-        assert_eq!(measured(Measured { cpu_millis: 400, memory_bytes: GIB }, &node("a")).cpu, Share(100_000));
+        assert_eq!(measured(MeasuredUsage { cpu_millis: 400, memory_bytes: GIB }, &node("a")).cpu, Share(100_000));
     }
 }

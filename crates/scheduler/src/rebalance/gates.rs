@@ -1,7 +1,7 @@
-//! Every check a move has to pass, one function each, with the reason it gives.
+//! The checks a move must pass, one function each, with the skip reason each returns.
 //!
-//! Owns: the numbers and the order: what is cheap to know and passes by itself comes first.
-//! Must not touch: which of several moves is best. Invariant: every gate looks at smoothed pressures only.
+//! Owns: the thresholds and the order: cheap checks that time alone resolves come first.
+//! Must not touch: which of several moves is best. Invariant: every gate uses smoothed pressures only.
 
 use std::time::Duration;
 
@@ -10,136 +10,145 @@ use longshore_model::{
     rebalance::{Pressure, Share},
 };
 
-use super::spread;
+use super::branch_counts;
 use crate::{
-    ask::Ask,
     feasibility::{
-        Site,
+        CandidateNode,
         gates::{self, Gate},
     },
+    request::PlacementRequest,
     view::{
         NodeIx, View,
         groups::{Replica, Slot},
     },
 };
 
-/// Composite pressure from which a node is hot.
+/// Composite pressure at or above which a node is hot.
 pub(super) const TRIGGER: Share = Share(850_000);
-/// Cycles in a row a node must be hot: one tick is no trend.
+/// Consecutive cycles a node must be hot before it is relieved: one sample is not a trend.
 pub(super) const CONSECUTIVE: u32 = 2;
-/// How far the hottest and the coolest node must be apart: a cluster that is busy all over is not helped by moves.
+/// The least difference between the hottest and the coolest node: moves do not help an evenly busy cluster.
 const GAP: Share = Share(250_000);
-/// By how much a move must relieve its source.
+/// The least relief of a move for its source.
 const RELIEF: Share = Share(100_000);
-/// What the destination must stay below, so that the hot spot is not merely moved.
+/// The composite pressure the destination must stay below, so that the move does not create another hot node.
 const DESTINATION_CAP: Share = Share(750_000);
-/// How long a replica stays where it was placed or moved to.
+/// How long a replica stays after it was placed or moved.
 pub(super) const REPLICA_COOLDOWN: Duration = Duration::from_mins(10);
-/// How long a node that took a replica in takes no other: its pressure does not show the first one yet.
+/// How long a node that received a replica receives no other: its pressure does not show the first one yet.
 const NODE_COOLDOWN: Duration = Duration::from_mins(2);
 
-/// A node before a move and after it.
+/// The pressure of a node before and after a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct PressureChange {
     pub(super) before: Pressure,
     pub(super) after: Pressure,
 }
 
-impl Change {
-    /// A node that a replica leaves.
+impl PressureChange {
+    /// The change of the source, which loses the replica.
     pub(super) fn without(before: Pressure, footprint: Pressure) -> Self {
         let less = |whole: Share, part: Share| whole.minus(part).max(Share::NONE);
         let after = Pressure { cpu: less(before.cpu, footprint.cpu), memory: less(before.memory, footprint.memory) };
         Self { before, after }
     }
 
-    /// A node that a replica comes to.
+    /// The change of the destination, which gains the replica.
     pub(super) fn with(before: Pressure, footprint: Pressure) -> Self {
         let after = Pressure { cpu: before.cpu.plus(footprint.cpu), memory: before.memory.plus(footprint.memory) };
         Self { before, after }
     }
 }
 
-/// Whether the cluster is out of balance rather than busy.
+/// Whether the cluster is imbalanced rather than evenly busy.
 pub(super) fn is_imbalanced(hottest: Pressure, coolest: Pressure) -> bool {
     hottest.composite().minus(coolest.composite()) >= GAP
 }
 
-/// A replica that was placed or moved not long ago stays.
+/// Refuses a replica that was placed or moved recently.
 pub(super) fn replica_cooldown(slot: &Slot, replica: &Replica, now: Time) -> Option<SkipReason> {
     let settled = slot.moved_at.max(Some(replica.placed_at))?;
     (now.since(settled) < REPLICA_COOLDOWN).then_some(SkipReason::CooldownReplica)
 }
 
-/// A node that took one in not long ago takes no other.
+/// Refuses a destination that received a replica recently.
 fn node_cooldown(view: &View, dst: NodeIx, now: Time) -> Option<SkipReason> {
-    let received = view.fleet.received[dst.at()]?;
+    let received = view.nodes.last_received[dst.at()]?;
     (now.since(received) < NODE_COOLDOWN).then_some(SkipReason::CooldownNode)
 }
 
-/// No dimension of the destination goes beyond what there is, and the filters that count what is left let it in.
-fn resource_limits(view: &View, ask: &Ask, dst: NodeIx, change: Change) -> Option<SkipReason> {
+/// Refuses a destination whose CPU or memory would exceed the node, or that a gate or a capacity filter refuses.
+fn resource_limits(view: &View, request: &PlacementRequest, dst: NodeIx, change: PressureChange) -> Option<SkipReason> {
     let fits = change.after.cpu <= Share::WHOLE && change.after.memory <= Share::WHOLE;
-    let let_in = matches!(gates::check(view, ask, 1), Gate::Open) && passes(view, ask, dst, Kind::Room);
-    (!fits || !let_in).then_some(SkipReason::ResourceLimits)
+    let allowed =
+        matches!(gates::check(view, request, 1), Gate::Open) && passes(view, request, dst, FilterKind::Capacity);
+    (!fits || !allowed).then_some(SkipReason::ResourceLimits)
 }
 
-/// The replica could have been placed there by its own strategy.
-fn anti_affinity(view: &View, ask: &Ask, src: NodeIx, dst: NodeIx) -> Option<SkipReason> {
-    let allowed = passes(view, ask, dst, Kind::Rule) && keeps_spread(view, ask, src, dst);
+/// Refuses a destination that the service's strategy and rules would not allow.
+fn anti_affinity(view: &View, request: &PlacementRequest, src: NodeIx, dst: NodeIx) -> Option<SkipReason> {
+    let allowed = passes(view, request, dst, FilterKind::Rule) && keeps_spread(view, request, src, dst);
     (!allowed).then_some(SkipReason::AntiAffinity)
 }
 
-/// A service that is spread gets no second replica on a node, and no branch more than the one that is left.
-fn keeps_spread(view: &View, ask: &Ask, src: NodeIx, dst: NodeIx) -> bool {
-    match ask.spec.placement.strategy {
+/// Whether the move respects the strategy: a spread service gets no second replica on a node, and the destination's
+/// branch must not end up fuller than the source's.
+fn keeps_spread(view: &View, request: &PlacementRequest, src: NodeIx, dst: NodeIx) -> bool {
+    match request.spec.placement.strategy {
         Strategy::Spread => {
-            let (from, to) = spread::first_difference(view, ask, src, dst);
-            ask.counts.get(dst) == 0 && to <= from
+            let (from, to) = branch_counts::at_first_difference(view, request, src, dst);
+            request.counts.get(dst) == 0 && to <= from
         }
         Strategy::Global => false,
-        Strategy::Pack | Strategy::Hosts | Strategy::Binpack | Strategy::Hash => true,
+        Strategy::LeastLoaded | Strategy::Hosts | Strategy::Binpack | Strategy::Hash => true,
     }
 }
 
-/// The destination does not become hot itself.
-pub(super) fn destination_cap(change: Change) -> Option<SkipReason> {
+/// Refuses a destination that would become hot.
+pub(super) fn destination_cap(change: PressureChange) -> Option<SkipReason> {
     (change.after.composite() >= DESTINATION_CAP).then_some(SkipReason::DstCap)
 }
 
-/// The source is noticeably better off.
-fn relief_floor(change: Change) -> Option<SkipReason> {
+/// Refuses a move that relieves the source too little.
+fn relief_floor(change: PressureChange) -> Option<SkipReason> {
     let relief = change.before.composite().minus(change.after.composite());
     (relief < RELIEF).then_some(SkipReason::ReliefFloor)
 }
 
-/// A move that is considered. The ask does not count the replica on its source.
-pub(super) struct Considered<'a> {
-    pub(super) ask: &'a Ask,
-    pub(super) src: (NodeIx, Change),
-    pub(super) dst: (NodeIx, Change),
+/// One end of a move: the node and how the move changes its pressure.
+#[derive(Clone, Copy)]
+pub(super) struct MoveEnd {
+    pub(super) node: NodeIx,
+    pub(super) change: PressureChange,
 }
 
-/// The first gate that refuses a destination.
-pub(super) fn refuses(view: &View, considered: &Considered<'_>, now: Time) -> Option<SkipReason> {
-    let Considered { ask, src, dst } = considered;
-    node_cooldown(view, dst.0, now)
-        .or_else(|| resource_limits(view, ask, dst.0, dst.1))
-        .or_else(|| anti_affinity(view, ask, src.0, dst.0))
-        .or_else(|| destination_cap(dst.1))
-        .or_else(|| relief_floor(src.1))
+/// A move to be checked. The counts of the placement request exclude the replica on its source.
+pub(super) struct ProposedMove<'a> {
+    pub(super) request: &'a PlacementRequest,
+    pub(super) src: MoveEnd,
+    pub(super) dst: MoveEnd,
 }
 
-/// What a placement filter looks at.
+/// The reason of the first gate that refuses the move.
+pub(super) fn refusal(view: &View, proposed: &ProposedMove<'_>, now: Time) -> Option<SkipReason> {
+    let ProposedMove { request, src, dst } = proposed;
+    node_cooldown(view, dst.node, now)
+        .or_else(|| resource_limits(view, request, dst.node, dst.change))
+        .or_else(|| anti_affinity(view, request, src.node, dst.node))
+        .or_else(|| destination_cap(dst.change))
+        .or_else(|| relief_floor(src.change))
+}
+
+/// Which skip reason a placement filter maps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// What is left on the node.
-    Room,
-    /// What the node is, and who else is there.
+enum FilterKind {
+    /// Checks the free capacity of the node.
+    Capacity,
+    /// Checks attributes of the node and the replicas already on it.
     Rule,
 }
 
-const fn kind(reason: Reason) -> Kind {
+const fn kind(reason: Reason) -> FilterKind {
     match reason {
         Reason::QuotaExceeded
         | Reason::HostPortInUse
@@ -147,7 +156,7 @@ const fn kind(reason: Reason) -> Kind {
         | Reason::NoCapacityDisk
         | Reason::NoCapacityDevice
         | Reason::IpamExhausted
-        | Reason::BatchIncomplete => Kind::Room,
+        | Reason::BatchIncomplete => FilterKind::Capacity,
         Reason::SecretsMissing
         | Reason::VolumeConstraintsInvalid
         | Reason::DependencyNotReady
@@ -165,12 +174,12 @@ const fn kind(reason: Reason) -> Kind {
         | Reason::DistinctHosts
         | Reason::DistinctProperty
         | Reason::AffinityUnsatisfied
-        | Reason::MaxSkew => Kind::Rule,
+        | Reason::MaxSkew => FilterKind::Rule,
     }
 }
 
-/// Whether every placement filter of a kind lets the replica onto a node.
-fn passes(view: &View, ask: &Ask, node: NodeIx, which: Kind) -> bool {
-    let site = Site::of_node(view, node);
-    ask.filters().filter(|filter| kind(filter.reason) == which).all(|filter| (filter.check)(ask, &site))
+/// Whether every placement filter of a kind accepts the node.
+fn passes(view: &View, request: &PlacementRequest, node: NodeIx, which: FilterKind) -> bool {
+    let candidate = CandidateNode::of_node(view, node);
+    request.filters().filter(|filter| kind(filter.reason) == which).all(|filter| (filter.check)(request, &candidate))
 }

@@ -1,46 +1,46 @@
 //! Which of several possible moves is the best.
 //!
-//! Owns: the score and the order of ties: the cheapest move that buys the most relief, to the coolest node, then by name.
+//! Owns: the score and the tie-breaks: the most relief, then the coolest destination, then the names.
 
 use std::cmp::Reverse;
 
 use longshore_model::{
-    NodeName,
-    rebalance::{MoveCause, Pressure, Share, Weighed},
+    NodeName, ReplicaKey,
+    rebalance::{MoveCause, Pressure, RebalanceScore, Share},
 };
 
-use super::{gates::Change, skips::Subject};
+use super::gates::PressureChange;
 
-/// What any move costs, so that a replica that makes up next to nothing is not worth one.
+/// The cost of any move, so that moving a replica with almost no load is not worth it.
 pub(super) const MOVE_COST: Share = Share(10_000);
 
-/// A move that every gate lets through. The least is the best.
+/// A move that passed every gate. The smallest is the best.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pair {
+pub(super) struct RankedMove {
     score: Reverse<Share>,
     dst_before: Share,
     printed: String,
     pub(super) dst: NodeName,
-    pub(super) subject: Subject,
+    pub(super) replica: ReplicaKey,
 }
 
-impl Pair {
-    pub(super) fn new(subject: Subject, dst: NodeName, relief: Share, dst_before: Share) -> Self {
-        let printed = subject.slot.printed(&subject.group);
-        Self { score: Reverse(relief.minus(MOVE_COST)), dst_before, printed, dst, subject }
+impl RankedMove {
+    pub(super) fn new(replica: ReplicaKey, dst: NodeName, relief: Share, dst_before: Share) -> Self {
+        let printed = replica.slot.replica_id(&replica.group);
+        Self { score: Reverse(relief.minus(MOVE_COST)), dst_before, printed, dst, replica }
     }
 }
 
-/// What moving a replica off a hot node would do.
+/// The score of moving a replica with this footprint off a hot node.
 pub(super) fn weigh(
     src: &NodeName,
-    source: Change,
+    source: PressureChange,
     footprint: Pressure,
-    destination: Option<(&NodeName, Change)>,
-) -> Weighed {
+    destination: Option<(&NodeName, PressureChange)>,
+) -> RebalanceScore {
     let dominant = source.before.dominant();
     let relief = footprint.of(dominant);
-    Weighed {
+    RebalanceScore {
         cause: MoveCause::Pressure,
         src: src.clone(),
         dst: destination.map(|(dst, _)| dst.clone()),

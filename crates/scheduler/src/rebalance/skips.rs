@@ -1,68 +1,58 @@
-//! Why replicas stayed on a hot node, told once.
+//! Why replicas stayed on a hot node, reported once per reason.
 //!
-//! Owns: what was told already, and how often it has been seen since.
-//! Invariant: a generation is told of at most once for each reason and node, however long the trouble lasts.
+//! Owns: how often each skip occurred.
+//! Invariant: only the first skip of a generation for a reason and node has a count of one, however long the node is
+//! hot.
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Generation, GroupKey, NodeName, SkipReason, SlotKey, rebalance::Weighed};
+use longshore_model::{NodeName, ReplicaKey, SkipReason, rebalance::RebalanceScore};
 
 use crate::view::View;
 
-/// One generation of one slot.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot.
-    pub slot: SlotKey,
-    /// The generation.
-    pub generation: Generation,
-}
-
-/// A replica that was left on a hot node, or that there was none to move.
+/// A replica that was not moved off a hot node, or a hot node without a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// Who; nobody where nothing may be moved.
-    pub subject: Option<Subject>,
-    /// Why.
+    /// The replica; `None` if no replica of the node may be moved.
+    pub replica: Option<ReplicaKey>,
+    /// Why it stays.
     pub reason: SkipReason,
-    /// What was weighed.
-    pub weighed: Weighed,
-    /// How often it was seen by now; more than once is no news.
+    /// The pressures and the score that were considered.
+    pub weighed: RebalanceScore,
+    /// How often this skip has occurred; only the first is reported.
     pub count: u32,
 }
 
-/// What was told.
+/// Counts of skips by node, replica and reason.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
-    counts: BTreeMap<(NodeName, Option<Subject>, SkipReason), u32>,
+pub(super) struct SkipCounts {
+    counts: BTreeMap<(NodeName, Option<ReplicaKey>, SkipReason), u32>,
 }
 
-impl Told {
+impl SkipCounts {
     pub(super) const fn new() -> Self {
         Self { counts: BTreeMap::new() }
     }
 
-    /// Counts a skip; says how often it has been seen.
-    pub(super) fn count(&mut self, node: &NodeName, subject: Option<&Subject>, reason: SkipReason) -> u32 {
-        let seen = self.counts.entry((node.clone(), subject.cloned(), reason)).or_default();
+    /// Counts a skip; returns how often it has occurred.
+    pub(super) fn count(&mut self, node: &NodeName, replica: Option<&ReplicaKey>, reason: SkipReason) -> u32 {
+        let seen = self.counts.entry((node.clone(), replica.cloned(), reason)).or_default();
         *seen = seen.saturating_add(1);
         *seen
     }
 
-    /// Forgets what is about nodes and generations that are gone.
+    /// Drops the counts of nodes and generations that no longer exist.
     pub(super) fn forget_gone(&mut self, view: &View) {
-        self.counts.retain(|(node, subject, _), _| {
-            view.fleet.by_name.contains_key(node) && subject.as_ref().is_none_or(|subject| exists(view, subject))
+        self.counts.retain(|(node, replica, _), _| {
+            view.nodes.by_name.contains_key(node) && replica.as_ref().is_none_or(|replica| exists(view, replica))
         });
     }
 }
 
-/// Whether a generation is still there.
-pub(super) fn exists(view: &View, subject: &Subject) -> bool {
-    let Some(&group) = view.group_ids.get(&subject.group) else { return false };
+/// Whether the view still has this generation.
+pub(super) fn exists(view: &View, key: &ReplicaKey) -> bool {
+    let Some(&group) = view.group_ids.get(&key.group) else { return false };
     let known = view.group(group);
-    let slot = known.slot_at(&subject.slot).ok().map(|at| &known.slots[at]);
-    slot.is_some_and(|slot| slot.replicas.iter().any(|replica| replica.generation == subject.generation))
+    let slot = known.slot_at(&key.slot).ok().map(|at| &known.slots[at]);
+    slot.is_some_and(|slot| slot.replicas.iter().any(|replica| replica.generation == key.generation))
 }

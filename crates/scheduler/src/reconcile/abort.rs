@@ -1,12 +1,13 @@
-//! The plan that aborts a rollout begins nothing for it.
+//! A plan that aborts a rollout starts nothing for that rollout.
 //!
-//! Groups have their turns before it is known that one of them breaks the rollout of all. What the others began in the same
-//! plan would be stopped again at once, and what made room for it would be gone for nothing.
+//! Groups are decided before it is known that one of them fails the rollout of the whole deployment. What the other
+//! groups started in the same plan would be stopped again at once, and what was stopped to free capacity for it would
+//! be lost.
 //!
-//! Whether something that failed starts again is for the manifest to say that comes into force, so the plan starts nothing of
-//! the deployment again either; its groups are asked once more when the plan is in force.
+//! The revision that becomes current decides whether a failed replica is restarted, so the plan restarts nothing of the
+//! deployment either; its groups are decided again after the plan is applied.
 //!
-//! Owns: taking that out again. Must not touch: what ends, and what is replaced as it was.
+//! Owns: removing those items. Must not touch: stops, and replacements made from the previous spec.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +18,17 @@ use longshore_model::{
 
 use crate::view::View;
 
-/// Takes what would be begun for a rollout out of the plan that aborts it.
-pub(super) fn begin_nothing(view: &View, groups: &mut Vec<GroupPlan>, deployments: &[DeploymentPlan]) {
+/// Removes from a plan what it would start for the rollouts it aborts.
+pub(super) fn drop_started_steps(view: &View, groups: &mut Vec<GroupPlan>, deployments: &[DeploymentPlan]) {
     for part in deployments.iter().filter(|part| matches!(part.change, RolloutChange::Abort(_))) {
-        let Some(known) = view.rollouts.get(&(part.namespace.clone(), part.deployment.clone())) else { continue };
+        let Some(record) = view.rollouts.get(&(part.namespace.clone(), part.deployment.clone())) else { continue };
         let of_it = |group: &&mut GroupPlan| {
             (&group.group.namespace, &group.group.deployment) == (&part.namespace, &part.deployment)
         };
         for group in groups.iter_mut().filter(of_it) {
-            let made = group.terms.revision;
+            let made = group.reservation.revision;
             let begun: BTreeSet<SlotKey> =
-                group.items.iter().filter_map(|item| begun(item, made, known.rollout.to)).cloned().collect();
+                group.items.iter().filter_map(|item| begun(item, made, record.rollout.to)).cloned().collect();
             let starts_again = |item: &PlanItem| matches!(item, PlanItem::Restart { .. });
             group.items.retain(|item| !starts_again(item) && !concerns(item).is_some_and(|slot| begun.contains(slot)));
         }
@@ -35,19 +36,19 @@ pub(super) fn begin_nothing(view: &View, groups: &mut Vec<GroupPlan>, deployment
     groups.retain(|group| !group.items.is_empty());
 }
 
-/// The slot for which an item begins a step to a revision, or makes something of it.
+/// The slot whose step to revision `to` an item begins, or whose replica it creates from that revision.
 fn begun(item: &PlanItem, made: RevisionNumber, to: RevisionNumber) -> Option<&SlotKey> {
     match item {
         PlanItem::Step { slot, outcome: StepOutcome::UnderWay, .. } => Some(slot),
         PlanItem::Place(placed) => {
-            let revision = placed.terms.as_ref().map_or(made, |terms| terms.revision);
+            let revision = placed.reservation.as_ref().map_or(made, |reservation| reservation.revision);
             (revision == to).then_some(&placed.slot)
         }
         _ => None,
     }
 }
 
-/// The slot an item gives or takes a generation, or begins a step for.
+/// The slot that an item places, stops, or begins a step for.
 fn concerns(item: &PlanItem) -> Option<&SlotKey> {
     match item {
         PlanItem::Place(placed) => Some(&placed.slot),

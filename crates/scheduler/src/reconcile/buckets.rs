@@ -2,62 +2,63 @@
 //!
 //! ```text
 //! ended for good ─▶ ignored
-//! node is down   ─▶ disconnecting (not given up yet) ─▶ expiring (its time is over)     else lost
+//! node is down   ─▶ disconnecting (may reconnect) ─▶ expiring (its time is over)     else lost
 //! may not stay   ─▶ migrating
 //! failed, moves  ─▶ reschedule_now | reschedule_later
 //! came back      ─▶ reconnecting
 //! anything else  ─▶ untainted
 //! ```
 //!
-//! Owns: the names and the order of the questions; the first that is answered with yes decides.
-//! Must not touch: what follows from a bucket; [`super::slots`], [`super::handover`] and [`super::restart`] decide that.
-//! Invariant: every generation that shall run is in exactly one bucket.
+//! Owns: the names and the order of the conditions; the first that holds decides.
+//! Must not touch: what follows from a bucket; [`super::slots`], [`super::generation_cutover`] and [`super::restart`]
+//! decide that.
+//! Invariant: every desired generation is in exactly one bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    Generation, GroupKey, Health, Intent, ReplicaState, RuntimeCode, SlotKey, Time, replica::Wanted,
+    Generation, GroupKey, Health, Intent, ReplicaState, RuntimeCode, SlotKey, Time, replica::DesiredState,
     service::RestartCondition,
 };
 
 use super::{
-    absence, handover, jobs,
+    generation_cutover, jobs, node_loss,
     reschedule::{self, Next},
     restart,
 };
 use crate::{
-    ask::{Ask, Counts},
+    request::{Counts, PlacementRequest},
     view::{
         View,
         groups::{Replica, Slot},
     },
 };
 
-/// What a replica is to whoever decides about its group.
+/// How a pass classifies a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bucket {
-    /// It is where it should be.
+    /// It stays where it is.
     Untainted,
     /// It has to leave a node that is alive.
     Migrating,
-    /// It is gone with its node.
+    /// Its node is lost, and it is replaced.
     Lost,
-    /// Its node is out of sight, and it is not given up yet.
+    /// Its node is down, but the replica may reconnect or its replacement is held back.
     Disconnecting,
-    /// It came back from a node that was out of sight.
+    /// It reconnected after its node was down.
     Reconnecting,
-    /// It has ended for good; nobody does anything about it.
+    /// It has ended for good; nothing is done about it.
     Ignored,
-    /// The time its service gave it to come back is over.
+    /// The time its service grants for reconnecting (`lost_after`) is over.
     Expiring,
-    /// It used up its restarts and moves now.
+    /// Its restarts are exhausted and it moves to another node now.
     RescheduleNow,
-    /// It used up its restarts and moves after a pause.
+    /// Its restarts are exhausted and it moves to another node after a delay.
     RescheduleLater,
 }
 
 impl Bucket {
-    /// The word in JSON and tables.
+    /// The name in JSON and tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Untainted => "untainted",
@@ -73,74 +74,76 @@ impl Bucket {
     }
 }
 
-/// Sorts every generation of a group that shall run.
+/// Sorts every desired generation of a group into its bucket.
 pub fn buckets(view: &mut View, group: &GroupKey, now: Time) -> BTreeMap<Bucket, Vec<(SlotKey, Generation)>> {
     view.advance(now);
-    view.fleet.refresh();
+    view.nodes.refresh();
     let mut sorted: BTreeMap<Bucket, Vec<(SlotKey, Generation)>> = BTreeMap::new();
     let Some(&ix) = view.group_ids.get(group) else { return sorted };
-    let ask = Ask::new(view, ix, now, Counts::default());
-    for slot in view.group(ix).wanted_slots() {
-        for replica in slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
-            let bucket = of(view, &ask, (slot, replica), &BTreeSet::new(), now);
+    let request = PlacementRequest::new(view, ix, now, Counts::default());
+    for slot in view.group(ix).desired_slots() {
+        for replica in slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run) {
+            let bucket = of(view, &request, slot, replica, &BTreeSet::new(), now);
             sorted.entry(bucket).or_default().push((slot.key.clone(), replica.generation));
         }
     }
     sorted
 }
 
-/// The bucket of one generation. Slots whose generation this very turn gives up are named beside.
+/// The bucket of one generation. `given_up` names the slots that the current turn gives up.
 pub(crate) fn of(
     view: &View,
-    ask: &Ask,
-    (slot, replica): (&Slot, &Replica),
+    request: &PlacementRequest,
+    slot: &Slot,
+    replica: &Replica,
     given_up: &BTreeSet<&SlotKey>,
     now: Time,
 ) -> Bucket {
-    let group = view.group(ask.group);
-    if jobs::is_job(ask.spec.kind) && jobs::has_ended(group, replica) {
+    let group = view.group(request.group);
+    if request.spec.kind.is_job() && jobs::has_ended(group, replica) {
         return Bucket::Ignored;
     }
     if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
-        // With a node that leaves for good the record of its failures leaves too.
-        let goes = handover::is_leaving_with_its_node(view, ask, replica);
+        // When its node is removed for good, the record of its failures goes too, so it may move.
+        let goes = generation_cutover::is_leaving_with_its_node(view, request, replica);
         return if goes { Bucket::Migrating } else { Bucket::Ignored };
     }
-    let node = view.fleet.node(replica.node);
+    let node = view.nodes.node(replica.node);
     if node.health == Health::Down || node.intent == Intent::Removed {
-        return away(view, ask, replica, now);
+        return away(view, request, replica, now);
     }
-    // A job is left to end where it runs: moving it would be to run it twice.
-    if !jobs::is_job(ask.spec.kind) && handover::must_leave(view, ask, replica) {
+    // A job finishes where it runs: moving it would run it twice.
+    if !request.spec.kind.is_job() && generation_cutover::must_leave(view, request, replica) {
         return Bucket::Migrating;
     }
-    if let Some(at) = moves_at(view, ask, slot, replica) {
+    if let Some(at) = moves_at(view, request, slot, replica) {
         return if at <= now { Bucket::RescheduleNow } else { Bucket::RescheduleLater };
     }
-    let came_back = replica.rival.is_some_and(|rival| slot.newest >= rival) || replica.state == ReplicaState::Lost;
+    let came_back = replica.replaced_by.is_some_and(|replaced_by| slot.newest >= replaced_by)
+        || replica.state == ReplicaState::Lost;
     if came_back { Bucket::Reconnecting } else { Bucket::Untainted }
 }
 
-/// One whose node is down.
-fn away(view: &View, ask: &Ask, replica: &Replica, now: Time) -> Bucket {
-    let waited_for = absence::is_waited_for(view, &ask.spec, replica, now);
-    if waited_for || absence::is_held(view, &ask.spec, replica, now) {
+/// The bucket of a replica whose node is down or removed.
+fn away(view: &View, request: &PlacementRequest, replica: &Replica, now: Time) -> Bucket {
+    let waited_for = node_loss::may_reconnect(view, &request.spec, replica, now);
+    if waited_for || node_loss::is_replacement_held(view, &request.spec, replica, now) {
         Bucket::Disconnecting
-    } else if ask.spec.disconnect.lost_after.is_some() {
+    } else if request.spec.disconnect.lost_after.is_some() {
         Bucket::Expiring
     } else {
         Bucket::Lost
     }
 }
 
-/// When one that used up its restarts goes to another node.
-fn moves_at(view: &View, ask: &Ask, slot: &Slot, replica: &Replica) -> Option<Time> {
+/// When a replica with exhausted restarts moves to another node.
+fn moves_at(view: &View, request: &PlacementRequest, slot: &Slot, replica: &Replica) -> Option<Time> {
     let ended = matches!(replica.state, ReplicaState::Failed | ReplicaState::Degraded);
-    let never = ask.spec.restart.condition == RestartCondition::None;
-    if !ended || !(never || restart::is_exhausted(&ask.spec, replica)) {
+    let never = request.spec.restart.condition == RestartCondition::None;
+    if !ended || !(never || restart::is_exhausted(&request.spec, replica)) {
         return None;
     }
-    match reschedule::next(view.group(ask.group), slot, replica) {
+    match reschedule::next(view.group(request.group), slot, replica) {
         Next::At(at, _) => Some(at),
         Next::Never => None,
     }

@@ -1,46 +1,36 @@
-//! Work that ends: how much of it runs at once, when it runs again, and when it is no longer shown.
+//! Jobs: how many replicas run at once, when they run again, and when their records are collected.
 //!
 //! ```text
 //! open ──▶ placed ──▶ completed, or given up ──an hour──▶ collected
-//!            │ another spec: stop              │ another spec: the next generation,
-//!            └───────────▶ then run again ◀────┘ once what was given up has stopped
+//!            │ spec changed: stop              │ spec changed: next generation,
+//!            └───────────▶ then run again ◀────┘ once a given-up one has stopped
 //! ```
 //!
-//! A replica of a job is never run beside another generation of itself, and what has ended is not run again unless the
-//! spec changed.
+//! A job's replica never runs beside another generation of its slot, and an ended one is not run again unless the spec
+//! changed.
 //!
-//! Owns: those rules. Must not touch: restarts, which jobs have like anybody, and the choice of nodes.
+//! Owns: those rules. Must not touch: restarts, which jobs have like any service, and the choice of nodes.
 
 use std::collections::BTreeSet;
 
-use longshore_model::{
-    PlanItem, ReplicaState, RuntimeCode, ServiceKind, SlotKey, replica::Wanted, service::RestartCondition,
-};
+use longshore_model::{PlanItem, ReplicaState, RuntimeCode, SlotKey, replica::DesiredState, service::RestartCondition};
 
-use super::{Pass, slots};
+use super::{GroupPass, slots};
 use crate::{
-    ask::Ask,
-    placement::Vacancy,
+    placement::PendingSlot,
+    request::PlacementRequest,
     view::{
         GroupIx, NodeIx, View,
         groups::{Group, Replica, Slot, is_live},
     },
 };
 
-/// Whether work of a kind ends.
-pub(crate) const fn is_job(kind: ServiceKind) -> bool {
-    match kind {
-        ServiceKind::Batch | ServiceKind::Sysbatch => true,
-        ServiceKind::Service | ServiceKind::System => false,
-    }
-}
-
-/// Whether a job's generation has ended, well or for good.
+/// Whether a job's generation has completed or failed for good.
 pub(super) fn has_ended(group: &Group, replica: &Replica) -> bool {
     let for_good = replica.code == Some(RuntimeCode::RestartExhausted)
         || (group.spec.restart.condition == RestartCondition::None && group.spec.reschedule.is_none());
     match replica.state {
-        ReplicaState::Completed => is_job(replica.terms.kind),
+        ReplicaState::Completed => replica.reservation.kind.is_job(),
         ReplicaState::Failed => for_good,
         ReplicaState::Pending
         | ReplicaState::Pulling
@@ -53,16 +43,20 @@ pub(super) fn has_ended(group: &Group, replica: &Replica) -> bool {
     }
 }
 
-/// Collects what ended long enough ago; gives back which slots go.
-pub(super) fn collect(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) -> BTreeSet<SlotKey> {
-    let known = pass.view.group(ask.group);
+/// Collects what ended at least `gc_finished` ago. Returns the collected slots.
+pub(super) fn collect(
+    pass: &mut GroupPass<'_>,
+    request: &PlacementRequest,
+    closed: &BTreeSet<SlotKey>,
+) -> BTreeSet<SlotKey> {
+    let group = pass.view.group(request.group);
     let keep = pass.view.config.gc_finished;
     let mut gone = BTreeSet::new();
     let mut items = Vec::new();
     let mut wake_at = None;
-    for slot in known.wanted_slots().filter(|slot| !closed.contains(&slot.key)) {
-        let Some(replica) = slot.current().filter(|replica| has_ended(known, replica)) else { continue };
-        if slots::is_outdated(ask, replica) || replica.generation != slot.newest {
+    for slot in group.desired_slots().filter(|slot| !closed.contains(&slot.key)) {
+        let Some(replica) = slot.current().filter(|replica| has_ended(group, replica)) else { continue };
+        if slots::is_outdated(request, replica) || replica.generation != slot.newest {
             continue;
         }
         let at = replica.since.after(keep);
@@ -80,119 +74,125 @@ pub(super) fn collect(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>
     gone
 }
 
-/// Stops what still runs on another spec, an older generation that was kept beside the last included: its slot runs again once
-/// all of it has stopped. What was given up may run on, as for its check, and is stopped too.
-pub(super) fn stop_outdated(pass: &mut Pass<'_>, ask: &Ask, closed: &BTreeSet<SlotKey>) {
-    let known = pass.view.group(ask.group);
-    let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
+/// Stops every running generation of an outdated spec, including an older one kept beside the last: the slot runs
+/// again once all have stopped. A given-up generation may still be running, e.g. with a failed health check, and is
+/// stopped too.
+pub(super) fn stop_outdated(pass: &mut GroupPass<'_>, request: &PlacementRequest, closed: &BTreeSet<SlotKey>) {
+    let group = pass.view.group(request.group);
+    let slots = group.desired_slots().filter(|slot| !closed.contains(&slot.key));
     let outdated = slots.flat_map(|slot| {
-        let running = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
-        let stops = running.filter(|it| slots::is_outdated(ask, it) && it.state != ReplicaState::Completed);
+        let running = slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run);
+        let stops = running.filter(|it| slots::is_outdated(request, it) && it.state != ReplicaState::Completed);
         stops.map(|replica| (slot.key.clone(), replica.generation))
     });
     for (slot, generation) in outdated.collect::<Vec<_>>() {
-        pass.view.suppose_stopping(ask.group, &slot, generation);
+        pass.view.assume_stopping(request.group, &slot, generation);
         pass.items.push(PlanItem::Stop { slot, generation });
     }
 }
 
-/// Slots whose work has ended well on another spec and that run again, each with the node it was on.
-pub(super) fn reruns(view: &View, ask: &Ask, closed: &BTreeSet<SlotKey>) -> Vec<(Vacancy, NodeIx)> {
-    let known = view.group(ask.group);
-    let slots = known.wanted_slots().filter(|slot| !closed.contains(&slot.key));
+/// Slots that completed with an outdated spec and run again, each with the node it was on.
+pub(super) fn reruns(
+    view: &View,
+    request: &PlacementRequest,
+    closed: &BTreeSet<SlotKey>,
+) -> Vec<(PendingSlot, NodeIx)> {
+    let group = view.group(request.group);
+    let slots = group.desired_slots().filter(|slot| !closed.contains(&slot.key));
     let ended = slots.filter_map(|slot| {
         let replica = slot.current()?;
-        let ended = replica.state == ReplicaState::Completed && has_ended(known, replica);
-        let again = slots::is_outdated(ask, replica) && ended && is_alone(view, slot, replica);
+        let ended = replica.state == ReplicaState::Completed && has_ended(group, replica);
+        let again = slots::is_outdated(request, replica) && ended && is_alone(view, slot, replica);
         again.then(|| (slots::next_generation(slot), replica.node))
     });
     ended.collect()
 }
 
-/// Whether nothing of a slot is at work beside one of its generations, as far as anybody can see.
+/// Whether no other generation of the slot is at work on a reachable node.
 fn is_alone(view: &View, slot: &Slot, replica: &Replica) -> bool {
     let others = slot.replicas.iter().filter(|other| other.generation != replica.generation);
-    let mut seen = others.filter(|other| !view.fleet.is_down(other.node));
+    let mut seen = others.filter(|other| !view.nodes.is_down(other.node));
     seen.all(|other| matches!(other.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
-/// How many more replicas of a group may be at work: as many as there are, unless it is a job of which only some may be at once.
-/// One that failed and is to be started again is not at work until it is.
-pub(super) fn turns_left(group: &Group) -> usize {
-    let Some(most) = group.spec.max_concurrent.filter(|_| is_job(group.spec.kind)) else { return usize::MAX };
-    let rests = |replica: &Replica| has_ended(group, replica) || replica.state == ReplicaState::Failed;
-    let works = |slot: &Slot| slot.current().is_none_or(|replica| !rests(replica)) || an_older_works(slot);
-    let at_work = group.wanted_slots().filter(|slot| works(slot)).count();
-    (most as usize).saturating_sub(at_work)
+/// How many more replicas of a group may start: unlimited, unless it is a job with `max_concurrent`. A failed one
+/// waiting for its restart is not counted as at work.
+pub(super) fn starts_left(group: &Group) -> usize {
+    let Some(limit) = group.spec.max_concurrent.filter(|_| group.spec.kind.is_job()) else { return usize::MAX };
+    let backs_off = |replica: &Replica| has_ended(group, replica) || replica.state == ReplicaState::Failed;
+    let works = |slot: &Slot| slot.current().is_none_or(|replica| !backs_off(replica)) || has_older_at_work(slot);
+    let at_work = group.desired_slots().filter(|slot| works(slot)).count();
+    (limit as usize).saturating_sub(at_work)
 }
 
-/// Whether a generation that came back from a lost node is at work, whatever became of the one that replaced it.
-pub(super) fn an_older_works(slot: &Slot) -> bool {
+/// Whether an older generation, reconnected after a node loss, is at work.
+pub(super) fn has_older_at_work(slot: &Slot) -> bool {
     let current = slot.current().map(|replica| replica.generation);
     let older = slot.replicas.iter().filter(|replica| Some(replica.generation) != current && is_live(replica));
     older.into_iter().any(|replica| !matches!(replica.state, ReplicaState::Completed | ReplicaState::Failed))
 }
 
-/// As many vacancies as may be under way beside what is. One whose last generation is out of sight goes first: it may be at work
-/// still, so its turn is its own, and those that failed and rest do not hold it. What has no turn yet and no generation to show
-/// is closed: its place is opened again when its turn comes.
-pub(super) fn in_turn<T>(
-    pass: &mut Pass<'_>,
-    ask: &Ask,
-    mut vacancies: Vec<T>,
+/// Limits pending slots to what `max_concurrent` allows beside the slots under way. A slot whose last generation is on
+/// a lost node comes first: it may still be at work, so it already holds its share, and failed slots waiting for a
+/// restart do not block it. A slot over the limit without any generation is closed, and opened again when the limit
+/// allows.
+pub(super) fn limit_concurrency<T>(
+    pass: &mut GroupPass<'_>,
+    request: &PlacementRequest,
+    mut pending_slots: Vec<T>,
     closed: &BTreeSet<SlotKey>,
-    vacancy: impl Fn(&T) -> &Vacancy,
+    pending: impl Fn(&T) -> &PendingSlot,
 ) -> Vec<T> {
-    let Some(most) = ask.spec.max_concurrent.filter(|_| is_job(ask.spec.kind)) else { return vacancies };
-    let known = pass.view.group(ask.group);
-    let asking: BTreeSet<SlotKey> = vacancies.iter().map(|it| vacancy(it).slot.clone()).collect();
+    let Some(limit) = request.spec.max_concurrent.filter(|_| request.spec.kind.is_job()) else { return pending_slots };
+    let group = pass.view.group(request.group);
+    let requested: BTreeSet<SlotKey> = pending_slots.iter().map(|it| pending(it).slot.clone()).collect();
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(slots::given_up).collect();
     let under_way = |slot: &&Slot| {
-        let ended = |replica| has_ended(known, replica) || given_up.contains(&slot.key);
-        let unfinished = slot.current().is_none_or(|replica| !ended(replica)) || an_older_works(slot);
-        !closed.contains(&slot.key) && !asking.contains(&slot.key) && unfinished
+        let ended = |replica| has_ended(group, replica) || given_up.contains(&slot.key);
+        let unfinished = slot.current().is_none_or(|replica| !ended(replica)) || has_older_at_work(slot);
+        !closed.contains(&slot.key) && !requested.contains(&slot.key) && unfinished
     };
-    let busy = known.wanted_slots().filter(under_way).count();
-    let rests =
-        |slot: &&Slot| slot.current().is_some_and(|it| it.state == ReplicaState::Failed) && !an_older_works(slot);
-    let resting = known.wanted_slots().filter(under_way).filter(rests).count();
+    let busy = group.desired_slots().filter(under_way).count();
+    let backs_off =
+        |slot: &&Slot| slot.current().is_some_and(|it| it.state == ReplicaState::Failed) && !has_older_at_work(slot);
+    let backing_off = group.desired_slots().filter(under_way).filter(backs_off).count();
     let may_work = |key: &SlotKey| {
-        let current = known.slot_at(key).ok().and_then(|at| known.slots[at].current());
-        current.is_some_and(|replica| replica.state != ReplicaState::Failed && !has_ended(known, replica))
+        let current = group.slot_at(key).ok().and_then(|at| group.slots[at].current());
+        current.is_some_and(|replica| replica.state != ReplicaState::Failed && !has_ended(group, replica))
     };
-    vacancies.sort_by_cached_key(|it| !may_work(&vacancy(it).slot));
-    let lost = vacancies.iter().filter(|it| may_work(&vacancy(it).slot)).count();
-    let most = most as usize;
-    // A lost one counts as at work already where it is asked who may start again, so the limit holds.
-    let turns = lost.min(most.saturating_sub(busy - resting)).max(most.saturating_sub(busy));
-    let later = vacancies.split_off(turns.min(vacancies.len()));
-    let idle = later.iter().map(|it| &vacancy(it).slot).filter(|key| {
-        let slot = known.slot_at(key).ok().map(|at| &known.slots[at]);
+    pending_slots.sort_by_cached_key(|it| !may_work(&pending(it).slot));
+    let lost = pending_slots.iter().filter(|it| may_work(&pending(it).slot)).count();
+    let limit = limit as usize;
+    // A lost one is counted as at work by `starts_left`, so the limit still holds.
+    let allowed = lost.min(limit.saturating_sub(busy - backing_off)).max(limit.saturating_sub(busy));
+    let later = pending_slots.split_off(allowed.min(pending_slots.len()));
+    let idle = later.iter().map(|it| &pending(it).slot).filter(|key| {
+        let slot = group.slot_at(key).ok().map(|at| &group.slots[at]);
         slot.is_some_and(|slot| slot.current().is_none())
     });
     let idle: Vec<SlotKey> = idle.cloned().collect();
     pass.items.extend(idle.into_iter().map(PlanItem::Close));
-    vacancies
+    pending_slots
 }
 
-/// Brings a job with a count forward.
-pub(super) fn decide(pass: &mut Pass<'_>, group: GroupIx, ask: &mut Ask) {
+/// Decides a job with a count.
+pub(super) fn decide(pass: &mut GroupPass<'_>, group: GroupIx, request: &mut PlacementRequest) {
     pass.view.waiting.remove(&group);
     let surplus = super::scale::close_surplus(pass, group);
-    let mut closed = collect(pass, ask, &surplus);
+    let mut closed = collect(pass, request, &surplus);
     closed.extend(surplus.iter().cloned());
-    super::handover::settle(pass, ask);
-    stop_outdated(pass, ask, &closed);
+    super::generation_cutover::stop_superseded(pass, request);
+    stop_outdated(pass, request, &closed);
     super::restart::restart_ended(pass, group);
-    let mut vacancies = slots::needs(pass, ask, &closed).vacancies;
-    for (vacancy, node) in reruns(pass.view, ask, &closed) {
-        ask.counts.remove_from(Some(node));
-        vacancies.push(vacancy);
+    let mut pending_slots = slots::needs(pass, request, &closed).pending_slots;
+    for (pending, node) in reruns(pass.view, request, &closed) {
+        request.counts.remove_from(Some(node));
+        pending_slots.push(pending);
     }
-    vacancies.sort_by(|a, b| a.slot.cmp(&b.slot));
-    // What is collected is done: it leaves no gap.
-    vacancies.extend(super::scale::missing(pass, group, &surplus));
-    let vacancies = in_turn(pass, ask, vacancies, &closed, |vacancy| vacancy);
-    pass.place(ask, vacancies);
-    super::rollout::note_standing(pass, ask, &closed);
+    pending_slots.sort_by(|a, b| a.slot.cmp(&b.slot));
+    // A collected slot is done: it is not replaced.
+    pending_slots.extend(super::scale::missing(pass, group, &surplus));
+    let pending_slots = limit_concurrency(pass, request, pending_slots, &closed, |pending| pending);
+    pass.place(request, pending_slots);
+    super::rollout::record_progress(pass, request, &closed);
 }

@@ -1,15 +1,15 @@
-//! Replicas that used up their restarts and go to another node.
+//! Replicas whose restarts are exhausted and that move to another node.
 //!
 //! ```text
-//! failure that exhausts ──pause──▶ Reschedule: stop here, stamp, next generation elsewhere
-//!                        no move left ─▶ given up
+//! exhausting failure ──delay──▶ Reschedule: stop here, record the move, next generation elsewhere
+//!                     no move left ─▶ given up
 //! ```
 //!
-//! The pause is the policy's delay at first. It doubles, adds up as Fibonacci's numbers do, or stays, up to the longest
-//! allowed; whoever ran for longer than that after the last move starts from the first delay again.
+//! The delay starts at the policy's `delay`. It stays constant, doubles or grows as the Fibonacci series, up to
+//! `max_delay`; a replica that ran for longer than `max_delay` after its last move starts from the first delay again.
 //!
 //! Owns: whether a replica may move again, and when. Must not touch: which node it gets; the nodes it left are only
-//! handed on as last choices.
+//! passed on as last choices.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,24 +20,24 @@ use longshore_model::{
 };
 
 use crate::{
-    ask::Ask,
-    placement::Vacancy,
+    placement::PendingSlot,
+    request::PlacementRequest,
     view::{
         NodeIx, View,
         groups::{Group, Replica, Slot},
     },
 };
 
-/// The move a replica may make.
+/// The next move of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// None any more, or none at all.
+    /// It does not move (again).
     Never,
-    /// At that instant, having waited so long.
+    /// It moves at that time, after that delay.
     At(Time, Duration),
 }
 
-/// When an exhausted replica moves. What belongs to a node, by its kind or by its data, has nowhere to go.
+/// When a replica with exhausted restarts moves. A global or stateful one is bound to its node and never does.
 pub(super) fn next(group: &Group, slot: &Slot, replica: &Replica) -> Next {
     match &group.spec.reschedule {
         Some(policy) if !group.spec.kind.is_per_node() && !group.spec.is_stateful() => {
@@ -66,7 +66,7 @@ fn next_delay(policy: &Reschedule, moves: &[Rescheduled], failed_at: Time) -> Du
         DelayFunction::Constant => policy.delay,
         DelayFunction::Exponential => last.delay.saturating_mul(2),
         DelayFunction::Fibonacci => match moves {
-            // The series began anew with the last move.
+            // The series was reset at the last move.
             [.., before, last] if before.delay > last.delay => policy.delay,
             [.., before, last] => before.delay.saturating_add(last.delay),
             [_] | [] => policy.delay,
@@ -78,26 +78,26 @@ fn next_delay(policy: &Reschedule, moves: &[Rescheduled], failed_at: Time) -> Du
     grown.min(policy.max_delay)
 }
 
-/// Nodes a slot has left after using up its restarts, in this pass or before.
-fn left_behind(view: &View, ask: &Ask, vacancy: &Vacancy) -> BTreeSet<NodeIx> {
-    let before = view.group(ask.group).reschedules.get(&vacancy.slot).into_iter().flatten();
-    let before = before.filter_map(|made| view.fleet.by_name.get(&made.from).copied());
-    before.chain(view.failing_and_supposed_to_stop(ask.group, &vacancy.slot)).collect()
+/// Nodes a slot has left after exhausting its restarts, in this pass or before.
+fn left_behind(view: &View, request: &PlacementRequest, pending: &PendingSlot) -> BTreeSet<NodeIx> {
+    let before = view.group(request.group).reschedules.get(&pending.slot).into_iter().flatten();
+    let before = before.filter_map(|made| view.nodes.by_name.get(&made.from).copied());
+    before.chain(view.failed_nodes_stopped_by_pass(request.group, &pending.slot)).collect()
 }
 
-/// Tells vacancies that come from nodes they left from all others; each of the first with those nodes.
+/// Splits pending slots into those that left no node, and those that did, each with the nodes it left.
 pub(super) fn split(
     view: &View,
-    ask: &Ask,
-    vacancies: Vec<Vacancy>,
-) -> (Vec<Vacancy>, Vec<(Vacancy, BTreeSet<NodeIx>)>) {
-    if ask.spec.reschedule.is_none() {
-        return (vacancies, Vec::new());
+    request: &PlacementRequest,
+    pending_slots: Vec<PendingSlot>,
+) -> (Vec<PendingSlot>, Vec<(PendingSlot, BTreeSet<NodeIx>)>) {
+    if request.spec.reschedule.is_none() {
+        return (pending_slots, Vec::new());
     }
     let (mut others, mut movers) = (Vec::new(), Vec::new());
-    for vacancy in vacancies {
-        let left = left_behind(view, ask, &vacancy);
-        if left.is_empty() { others.push(vacancy) } else { movers.push((vacancy, left)) }
+    for pending in pending_slots {
+        let left = left_behind(view, request, &pending);
+        if left.is_empty() { others.push(pending) } else { movers.push((pending, left)) }
     }
     (others, movers)
 }
@@ -114,7 +114,7 @@ mod tests {
         Reschedule { delay: 5 * SECOND, max_delay: 60 * SECOND, delay_function, ..Reschedule::default() }
     }
 
-    /// Delays of moves made one after the other, each failing a second after it was made.
+    /// Delays of successive moves, each failing one second after it was made.
     fn delays(policy: &Reschedule, count: usize) -> Vec<u64> {
         let mut moves: Vec<Rescheduled> = Vec::new();
         let mut failed_at = Time::default();
@@ -127,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn pauses_stay_double_or_add_up_to_the_longest_allowed() {
+    fn delays_are_constant_exponential_or_fibonacci_up_to_the_maximum() {
         assert_eq!(delays(&policy(DelayFunction::Constant), 4), [5, 5, 5, 5]);
         assert_eq!(delays(&policy(DelayFunction::Exponential), 6), [5, 10, 20, 40, 60, 60]);
         assert_eq!(delays(&policy(DelayFunction::Fibonacci), 8), [5, 5, 10, 15, 25, 40, 60, 60]);
     }
 
     #[test]
-    fn so_many_moves_within_the_interval_and_no_more() {
+    fn moves_within_the_interval_are_limited() {
         let limited = Reschedule { attempts: Some(3), ..policy(DelayFunction::Constant) };
         assert_eq!(delays(&limited, 10).len(), 3);
     }
 
     #[test]
-    fn moves_older_than_the_interval_are_forgiven() {
+    fn moves_older_than_the_interval_do_not_count() {
         let limited = Reschedule { attempts: Some(1), interval: 60 * SECOND, ..policy(DelayFunction::Constant) };
         let moves = [Rescheduled { at: Time::default(), from: NodeName::from("a"), delay: 5 * SECOND }];
         assert_eq!(next_move(&limited, &moves, Time(59_000)), Next::Never);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ran_for_longer_than_the_longest_pause_starts_from_the_first_again() {
+    fn a_run_longer_than_the_maximum_delay_resets_the_delay() {
         let policy = policy(DelayFunction::Exponential);
         let moves = [Rescheduled { at: Time::default(), from: NodeName::from("a"), delay: 60 * SECOND }];
         assert_eq!(next_move(&policy, &moves, Time(30_000)), Next::At(Time(90_000), 60 * SECOND));

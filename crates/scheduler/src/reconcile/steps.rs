@@ -1,8 +1,8 @@
-//! Which slots change next, and how: the new generation first where both fit, the old one gone first where they do not.
+//! Which slots step next, and how: start-first where both generations fit, else stop-first.
 //!
-//! Owns: parallelism, delay, canaries, order and its fall-back. Must not touch: whether a step has succeeded.
-//! Invariant: no more slots than `parallelism` are short because of a rollout, and none where the new generation goes
-//! first; nothing that serves is stopped unless its successor would fit.
+//! Owns: parallelism, delay, canaries, order and its fallback. Must not touch: whether a step has succeeded.
+//! Invariant: at most `parallelism` slots are short because of a rollout, and none with start-first order; a running
+//! replica is stopped only if its successor would fit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,33 +11,33 @@ use std::{
 
 use longshore_model::{
     Explanation, PlanItem, ReplicaState, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
-    replica::Wanted,
+    replica::DesiredState,
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder},
 };
 
 use super::{
-    Pass, attempt, global,
-    rollout::{self, Part},
+    GroupPass, global, place_batch,
+    rollout::{self, GroupRollout},
     scale, slots,
 };
 use crate::{
-    ask::Ask,
     explain,
     feasibility::gates::{self, Gate, dependencies},
     placement,
+    request::PlacementRequest,
     view::{
         NodeIx, View,
-        fleet::takes_work,
         groups::{Group, Replica, Slot},
+        node_table::takes_work,
     },
 };
 
-/// How long room for two generations at once is waited for, once in a rollout.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a rollout waits for room for two generations of a slot, once, before it falls back to stop-first.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(30);
 
-/// Whether two generations of a slot cannot be alive together: they would fight for a port or a volume, or do the same
-/// work twice.
+/// Whether two generations of a slot must not be alive together: they would conflict over a port or a volume, or do
+/// the same work twice.
 pub(super) fn blocks_successor(spec: &ServiceSpec) -> bool {
     if spec.kind.is_job() {
         return true;
@@ -46,64 +46,71 @@ pub(super) fn blocks_successor(spec: &ServiceSpec) -> bool {
     spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
 }
 
-/// Lets as many of the outdated slots step as may be under way at once, by index.
-pub(super) fn take(
-    pass: &mut Pass<'_>,
-    ask: &mut Ask,
+/// Begins the steps of as many outdated slots as may be under way at once, by index.
+pub(super) fn take_steps(
+    pass: &mut GroupPass<'_>,
+    request: &mut PlacementRequest,
     outdated: &[SlotKey],
     leaving: &BTreeSet<SlotKey>,
     closed: &BTreeSet<SlotKey>,
 ) {
-    let Some(part) = Part::of(pass.view, ask).filter(Part::may_step) else { return };
-    // What too many failures mean for the others is settled at the end of the pass.
-    if rollout::is_broken(pass, ask, &part, closed) {
+    let Some(part) = GroupRollout::of(pass.view, request).filter(GroupRollout::may_step) else { return };
+    // What too many failures mean for the rollout is decided at the end of the pass.
+    if rollout::has_too_many_failures(pass, request, &part, closed) {
         return;
     }
-    // What comes first changes first. The way back waits for nobody.
-    if !part.goes_back() && dependencies::unmet(pass.view, &ask.key, &ask.spec).is_some() {
-        pass.view.waiting.insert(ask.group);
+    // Dependencies change first. A rollback does not wait for them.
+    if !part.is_rolling_back() && dependencies::unmet(pass.view, &request.key, &request.spec).is_some() {
+        pass.view.waiting.insert(request.group);
         return;
     }
-    let ahead = pass.view.group(ask.group).wanted_slots().filter(|slot| !closed.contains(&slot.key));
-    let ahead: Vec<SlotKey> = ahead.filter(|slot| is_ahead(&part, ask, slot)).map(|slot| slot.key.clone()).collect();
-    for slot in due(pass, ask, &part, (outdated, leaving), closed) {
-        step(pass, ask, &part, &slot);
+    let ahead = pass.view.group(request.group).desired_slots().filter(|slot| !closed.contains(&slot.key));
+    let ahead: Vec<SlotKey> =
+        ahead.filter(|slot| stepped_in_earlier_rollout(&part, request, slot)).map(|slot| slot.key.clone()).collect();
+    for slot in due(pass, request, &part, outdated, leaving, closed) {
+        step(pass, request, &part, &slot);
     }
     pass.items.extend(ahead.iter().map(|slot| part.step(slot, StepOutcome::UnderWay)));
 }
 
-/// Whether a slot went ahead in an earlier rollout to the same end, and its step in this one has not begun. Where some go ahead of the
-/// others it is one of them: or whoever changes the count while they are waited for would send another ahead each time.
-fn is_ahead(part: &Part, ask: &Ask, slot: &Slot) -> bool {
-    let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(ask, replica));
+/// Whether a slot was changed as a canary by an earlier rollout to the same spec, and its step in this one has not
+/// begun. It counts as a canary of this rollout: otherwise each change of the count while canaries are held would
+/// change one more.
+fn stepped_in_earlier_rollout(part: &GroupRollout, request: &PlacementRequest, slot: &Slot) -> bool {
+    let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(request, replica));
     part.canary.is_some() && part.outcome(slot).is_none() && is_there && !is_added(slot)
 }
 
-/// The slots whose turn it is.
+/// The slots that step now.
 fn due(
-    pass: &mut Pass<'_>,
-    ask: &Ask,
-    part: &Part,
-    (outdated, leaving): (&[SlotKey], &BTreeSet<SlotKey>),
+    pass: &mut GroupPass<'_>,
+    request: &PlacementRequest,
+    part: &GroupRollout,
+    outdated: &[SlotKey],
+    leaving: &BTreeSet<SlotKey>,
     closed: &BTreeSet<SlotKey>,
 ) -> Vec<SlotKey> {
-    let known = pass.view.group(ask.group);
-    let staying: Vec<&Slot> = known.wanted_slots().filter(|slot| !closed.contains(&slot.key)).collect();
-    let has_gone = |slot: &Slot| part.outcome(slot).is_some() && !is_added(slot) || is_ahead(part, ask, slot);
+    let group = pass.view.group(request.group);
+    let staying: Vec<&Slot> = group.desired_slots().filter(|slot| !closed.contains(&slot.key)).collect();
+    let has_gone = |slot: &Slot| {
+        part.outcome(slot).is_some() && !is_added(slot) || stepped_in_earlier_rollout(part, request, slot)
+    };
     let begun = staying.iter().filter(|slot| has_gone(slot)).count();
     let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
-    let mut due: BTreeMap<SlotKey, Turn> = BTreeMap::new();
-    for slot in outdated.iter().filter_map(|key| known.slot_at(key).ok().map(|at| &known.slots[at])) {
+    let mut due: BTreeMap<SlotKey, StepTurn> = BTreeMap::new();
+    for slot in outdated.iter().filter_map(|key| group.slot_at(key).ok().map(|at| &group.slots[at])) {
         let has_begun = part.outcome(slot).is_some();
-        let Some(turn) = turn(pass, ask, part, leaving, slot).filter(|_| has_begun || canaries > 0) else { continue };
+        let Some(turn) = turn(pass, request, part, leaving, slot).filter(|_| has_begun || canaries > 0) else {
+            continue;
+        };
         canaries = canaries.saturating_sub(usize::from(!has_begun));
         due.insert(slot.key.clone(), turn);
     }
-    // Those that jump are under way from now on; whoever has to wait for a turn waits for them too.
+    // Immediate steps are under way from now on; those in order are limited by them too.
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
-        Some(Turn::Jumps) => true,
-        Some(Turn::Waits) => false,
-        None => holds_up(pass, part, slot),
+        Some(StepTurn::Immediate) => true,
+        Some(StepTurn::InOrder) => false,
+        None => counts_as_under_way(pass, part, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -113,68 +120,82 @@ fn due(
     let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
     let free = if pause_ends.is_some() { 0 } else { free };
     let waiting: BTreeSet<SlotKey> =
-        due.iter().filter(|(_, turn)| **turn == Turn::Waits).skip(free).map(|(slot, _)| slot.clone()).collect();
+        due.iter().filter(|(_, turn)| **turn == StepTurn::InOrder).skip(free).map(|(slot, _)| slot.clone()).collect();
     if let Some(at) = pause_ends.filter(|_| !waiting.is_empty()) {
         pass.wake(at);
     }
     due.into_keys().filter(|slot| !waiting.contains(slot)).collect()
 }
 
-/// How a slot comes to its turn.
+/// When a slot steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// At once, as nothing is lost by it.
-    Jumps,
-    /// When no more are under way than may be.
-    Waits,
+enum StepTurn {
+    /// At once, outside the limit: nothing is lost by it.
+    Immediate,
+    /// When fewer than `parallelism` slots are under way.
+    InOrder,
 }
 
-/// How a slot that is outdated comes to its turn; not at all for as long as it is in the middle of something else.
-fn turn(pass: &Pass<'_>, ask: &Ask, part: &Part, leaving: &BTreeSet<SlotKey>, slot: &Slot) -> Option<Turn> {
+/// When an outdated slot steps; `None` while another change of it is under way.
+fn turn(
+    pass: &GroupPass<'_>,
+    request: &PlacementRequest,
+    part: &GroupRollout,
+    leaving: &BTreeSet<SlotKey>,
+    slot: &Slot,
+) -> Option<StepTurn> {
     let replica = slot.current()?;
-    // Its data keeps it on its node: stopped there while the node takes no new work, it could not start again.
-    if ask.spec.is_stateful() && !takes_work(pass.view.fleet.node(replica.node)) {
+    // A stateful replica stays on its node: stopped while the node takes no new work, it could not start again.
+    if request.spec.is_stateful() && !takes_work(pass.view.nodes.node(replica.node)) {
         return None;
     }
-    // Where the old one must go first, one that serves waits for its turn whatever else is true of it: neither a drain nor
-    // a change that leads nowhere is a reason to be short of more.
+    // With stop-first order a running slot waits for its turn whatever else holds: neither a drain nor a change
+    // without progress is a reason for more slots to be short.
     let would_be_missed =
-        serves(slot) && (old_goes_first(ask, part) || has_waited_for_room(pass.view.group(ask.group), pass.now));
-    let hurries = part.outcome(slot).is_some() || leaving.contains(&slot.key) || jumps(pass, part, ask, slot, replica);
+        serves(slot) && (stops_first(request, part) || has_waited_for_room(pass.view.group(request.group), pass.now));
+    let hurries = part.outcome(slot).is_some()
+        || leaving.contains(&slot.key)
+        || skips_the_queue(pass, part, request, slot, replica);
     match (hurries, would_be_missed) {
-        (true, false) => Some(Turn::Jumps),
-        (true, true) => Some(Turn::Waits),
+        (true, false) => Some(StepTurn::Immediate),
+        (true, true) => Some(StepTurn::InOrder),
         (false, _) => {
-            // What has ended well serves nobody and is as good a canary as any.
+            // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !holds_up(pass, part, slot)).then_some(Turn::Waits)
+            (stands && !counts_as_under_way(pass, part, slot)).then_some(StepTurn::InOrder)
         }
     }
 }
 
-/// Whether a slot changes at once and takes nobody's turn: it serves nobody, or is in the middle of a change that leads
-/// nowhere. While canaries are held back that is true only of what has failed.
-fn jumps(pass: &Pass<'_>, part: &Part, ask: &Ask, slot: &Slot, replica: &Replica) -> bool {
+/// Whether a slot steps at once, outside the limit: it is not running, or is in a change that makes no progress. While
+/// canaries are held this holds only for a slot that has failed.
+fn skips_the_queue(
+    pass: &GroupPass<'_>,
+    part: &GroupRollout,
+    request: &PlacementRequest,
+    slot: &Slot,
+    replica: &Replica,
+) -> bool {
     let troubled = replica.failures > 0
         || matches!(replica.state, ReplicaState::Failed | ReplicaState::Degraded)
         || replica.code.is_some_and(|code| code != RuntimeCode::Pulling);
-    let held = pass.view.group(ask.group).rolling.held.as_ref();
-    let made = (&replica.terms.spec_hash, replica.terms.kind);
-    // A slot that only moves, as it was, is let move.
-    let moves = held.is_some_and(|held| made == (&held.spec.spec_hash, held.spec.kind));
+    let previous = pass.view.group(request.group).rollout_position.previous.as_ref();
+    let made = (&replica.reservation.spec_hash, replica.reservation.kind);
+    // A slot that only moves, with the previous spec, may finish its move.
+    let moves = previous.is_some_and(|previous| made == (&previous.spec.spec_hash, previous.spec.kind));
     let idle = !serves(slot);
     let unsettled = !is_settled(pass, slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
 }
 
-/// When the pause after the last step ends.
-fn pause_ends(part: &Part, slots: &[&Slot]) -> Option<Time> {
+/// When the delay after the last ended step is over.
+fn pause_ends(part: &GroupRollout, slots: &[&Slot]) -> Option<Time> {
     let ended = slots.iter().filter(|slot| part.outcome(slot).is_some_and(|it| it != StepOutcome::UnderWay));
     let last = ended.filter_map(|slot| slot.step).map(|step| step.at).max()?;
     Some(last.after(part.policy.delay)).filter(|_| !part.policy.delay.is_zero())
 }
 
-/// How a slot's step in a rollout goes, if it has begun.
+/// The outcome of a slot's step in a rollout; `None` before it begins.
 pub(super) fn outcome_in(rollout: &Rollout, slot: &Slot) -> Option<StepOutcome> {
     slot.step.filter(|step| step.rollout == rollout.number).map(|step| step.outcome)
 }
@@ -183,14 +204,14 @@ pub(super) fn is_added(slot: &Slot) -> bool {
     slot.step.is_some_and(|step| step.kind == StepKind::Added)
 }
 
-/// Whether any generation of a slot does the service's work.
+/// Whether any desired generation of a slot is running.
 pub(super) fn serves(slot: &Slot) -> bool {
-    slot.replicas.iter().any(|replica| replica.wanted == Wanted::Run && replica.state == ReplicaState::Running)
+    slot.replicas.iter().any(|replica| replica.desired == DesiredState::Run && replica.state == ReplicaState::Running)
 }
 
-/// Whether a slot is in the middle of a change, so that others wait. One that was made for the rollout takes nothing away
-/// from what was there, and one that failed for good holds nobody up.
-fn holds_up(pass: &Pass<'_>, part: &Part, slot: &Slot) -> bool {
+/// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
+/// that failed for good is not waited for.
+fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -206,8 +227,8 @@ fn holds_up(pass: &Pass<'_>, part: &Part, slot: &Slot) -> bool {
     under_way || !is_settled(pass, slot)
 }
 
-/// Whether a slot runs one generation and no change is under way. One that failed for good holds nobody up.
-fn is_settled(pass: &Pass<'_>, slot: &Slot) -> bool {
+/// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
+fn is_settled(pass: &GroupPass<'_>, slot: &Slot) -> bool {
     let restarted =
         pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
     let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
@@ -224,94 +245,101 @@ fn is_settled(pass: &Pass<'_>, slot: &Slot) -> bool {
     };
     let current = slot.current().map(|replica| replica.generation);
     let others = slot.replicas.iter().filter(|replica| Some(replica.generation) != current);
-    // One that is out of sight holds nobody up either.
-    let alone = others.filter(|replica| !pass.view.fleet.is_down(replica.node)).count() == 0;
+    // A generation on a node that is down is not waited for either.
+    let alone = others.filter(|replica| !pass.view.nodes.is_down(replica.node)).count() == 0;
     !restarted && alone && slot.current().is_some_and(settled)
 }
 
-/// One slot changes, if there is a way for it to.
-fn step(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) {
-    let known = pass.view.group(ask.group);
-    let Ok(at) = known.slot_at(key) else { return };
-    let slot = known.slots[at].clone();
+/// Begins the step of one slot, if possible.
+fn step(pass: &mut GroupPass<'_>, request: &mut PlacementRequest, part: &GroupRollout, key: &SlotKey) {
+    let group = pass.view.group(request.group);
+    let Ok(at) = group.slot_at(key) else { return };
+    let slot = group.slots[at].clone();
     let Some(node) = slot.current().map(|replica| replica.node) else { return };
-    if old_goes_first(ask, part) {
-        if would_fit(pass.view, ask, &slot, Elsewhere::Too) {
+    if stops_first(request, part) {
+        if would_fit(pass.view, request, &slot, SearchNodes::All) {
             stop_first(pass, part, &slot);
         } else {
-            pass.view.waiting.insert(ask.group);
+            pass.view.waiting.insert(request.group);
         }
         return;
     }
-    if start_first(pass, ask, part, &slot, node) {
+    if start_first(pass, request, part, &slot, node) {
         return;
     }
-    // Room may appear without anything happening to the group.
-    pass.view.waiting.insert(ask.group);
-    if has_waited_for_room(pass.view.group(ask.group), pass.now) || !serves(&slot) {
-        if would_fit(pass.view, ask, &slot, Elsewhere::Not) {
+    // Capacity may be freed without an event of this group.
+    pass.view.waiting.insert(request.group);
+    if has_waited_for_room(pass.view.group(request.group), pass.now) || !serves(&slot) {
+        if would_fit(pass.view, request, &slot, SearchNodes::OwnOnly) {
             stop_first(pass, part, &slot);
         }
         return;
     }
-    note_no_room(pass, ask);
+    note_no_room(pass, request);
 }
 
-/// Notes that there is no room for old and new at once, and asks to be woken when that was waited for long enough.
-pub(super) fn note_no_room(pass: &mut Pass<'_>, ask: &Ask) {
-    let since = pass.view.group(ask.group).rolling.no_room_since;
+/// Records that there is no room for both generations, and requests a turn when the wait is over.
+pub(super) fn note_no_room(pass: &mut GroupPass<'_>, request: &PlacementRequest) {
+    let since = pass.view.group(request.group).rollout_position.no_room_since;
     if since.is_none() && !pass.items.iter().any(|item| matches!(item, PlanItem::NoRoom { .. })) {
         pass.items.push(PlanItem::NoRoom { since: pass.now });
     }
-    let over = since.unwrap_or(pass.now).after(ROOM_PATIENCE);
+    let over = since.unwrap_or(pass.now).after(NO_ROOM_WAIT);
     if over > pass.now {
         pass.wake(over);
     }
 }
 
-/// Whether room for two generations at once was waited for long enough in this rollout.
-pub(super) fn has_waited_for_room(known: &Group, now: Time) -> bool {
-    known.rolling.no_room_since.is_some_and(|since| since.after(ROOM_PATIENCE) <= now)
+/// Whether this rollout has waited long enough for room for two generations.
+pub(super) fn has_waited_for_room(group: &Group, now: Time) -> bool {
+    group.rollout_position.no_room_since.is_some_and(|since| since.after(NO_ROOM_WAIT) <= now)
 }
 
-/// Whether the last generation goes before the next comes, room or not.
-pub(super) fn old_goes_first(ask: &Ask, part: &Part) -> bool {
-    part.policy.order == Some(UpdateOrder::StopFirst) || blocks_successor(&ask.spec)
+/// Whether the old generation is stopped before the next is placed, whatever room there is.
+pub(super) fn stops_first(request: &PlacementRequest, part: &GroupRollout) -> bool {
+    part.policy.order == Some(UpdateOrder::StopFirst) || blocks_successor(&request.spec)
 }
 
-/// Whether a slot changes on its own node or not at all: its data is there, or it is that node's replica.
+/// Whether a slot can change on its own node only: it is stateful or global.
 fn keeps_its_node(spec: &ServiceSpec) -> bool {
     spec.is_stateful() || spec.kind.is_per_node()
 }
 
-/// Places the next generation beside the last: on its node, else on another, unless it is bound to its own.
-fn start_first(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, slot: &Slot, node: NodeIx) -> bool {
-    super::suppose_told(pass.view, ask.group, &pass.items);
-    if !matches!(gates::check(pass.view, ask, 1), Gate::Open) {
+/// Places the next generation beside the last: on the same node, else on another, unless the slot is bound to its
+/// node.
+fn start_first(
+    pass: &mut GroupPass<'_>,
+    request: &mut PlacementRequest,
+    part: &GroupRollout,
+    slot: &Slot,
+    node: NodeIx,
+) -> bool {
+    super::assume_stops(pass.view, request.group, &pass.items);
+    if !matches!(gates::check(pass.view, request, 1), Gate::Open) {
         return false;
     }
-    ask.counts.remove_from(Some(node));
-    let placed = match placement::place_at(pass.view, ask, slots::next_generation(slot), node) {
+    request.counts.remove_from(Some(node));
+    let placed = match placement::place_at(pass.view, request, slots::next_generation(slot), node) {
         Ok(placed) => Some(placed),
-        Err(_) if keeps_its_node(&ask.spec) => None,
-        Err(vacancy) => attempt::attempt(pass.view, ask, vec![vacancy]).placed.pop(),
+        Err(_) if keeps_its_node(&request.spec) => None,
+        Err(pending) => place_batch::place_batch(pass.view, request, vec![pending]).placed.pop(),
     };
     let Some(placed) = placed else {
-        ask.counts.add(node);
+        request.counts.add(node);
         return false;
     };
-    if pass.view.fleet.node(node).name != placed.node {
-        // Until the new one has proved itself the old one may be the one that stays.
-        ask.counts.add_beside(node);
+    if pass.view.nodes.node(node).name != placed.node {
+        // Until the new one is ready the old one may be the one that is kept.
+        request.counts.add_overlap(node);
     }
     pass.items.push(PlanItem::Place(placed));
     pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
     true
 }
 
-/// Stops what the slot has; its next generation comes once that is gone.
-fn stop_first(pass: &mut Pass<'_>, part: &Part, slot: &Slot) {
-    let wanted = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run);
+/// Stops the slot's generations; the next one is placed once they have stopped.
+fn stop_first(pass: &mut GroupPass<'_>, part: &GroupRollout, slot: &Slot) {
+    let wanted = slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run);
     let stops = wanted.map(|replica| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
     pass.items.retain(|item| match item {
         PlanItem::Restart { slot: other, .. } | PlanItem::GiveUp { slot: other, .. } => *other != slot.key,
@@ -321,115 +349,130 @@ fn stop_first(pass: &mut Pass<'_>, part: &Part, slot: &Slot) {
     pass.items.push(part.step(&slot.key, StepOutcome::UnderWay));
 }
 
-/// Slots whose turn it is to change and that no node takes as they shall become, each with the reason. The view may be left
-/// with what others were given on the way.
-pub(crate) fn hindered(view: &mut View, ask: &mut Ask, now: Time) -> Vec<(Vec<SlotKey>, Explanation)> {
-    let Some(part) = Part::of(view, ask).filter(Part::may_step) else { return Vec::new() };
-    let closed = scale::surplus(view, view.group(ask.group), now);
-    let mut pass = Pass::new(view, now);
-    let (outdated, leaving) = if ask.spec.kind.is_per_node() {
-        (global::outdated(&pass, ask, &closed), BTreeSet::new())
+/// Slots whose step is due and that no node takes with the new spec, each with the reason. Reservations for other
+/// slots may be left in the view.
+pub(crate) fn blocked_steps(
+    view: &mut View,
+    request: &mut PlacementRequest,
+    now: Time,
+) -> Vec<(Vec<SlotKey>, Explanation)> {
+    let Some(part) = GroupRollout::of(view, request).filter(GroupRollout::may_step) else { return Vec::new() };
+    let closed = scale::surplus(view, view.group(request.group), now);
+    let mut pass = GroupPass::new(view, now);
+    let (outdated, leaving) = if request.spec.kind.is_per_node() {
+        (global::outdated(&pass, request, &closed), BTreeSet::new())
     } else {
-        let needs = slots::needs(&mut pass, ask, &closed);
+        let needs = slots::needs(&mut pass, request, &closed);
         (needs.outdated, needs.leaving)
     };
-    if outdated.is_empty() || rollout::is_broken(&pass, ask, &part, &closed) {
+    if outdated.is_empty() || rollout::has_too_many_failures(&pass, request, &part, &closed) {
         return Vec::new();
     }
-    let due = due(&mut pass, ask, &part, (&outdated, &leaving), &closed);
-    let unmet = dependencies::unmet(pass.view, &ask.key, &ask.spec).filter(|_| !part.goes_back());
+    let due = due(&mut pass, request, &part, &outdated, &leaving, &closed);
+    let unmet = dependencies::unmet(pass.view, &request.key, &request.spec).filter(|_| !part.is_rolling_back());
     if let Some(refusal) = unmet {
         return vec![(due, explain::gated(pass.view, refusal))];
     }
-    // One that already leaves its node is explained as any other that has to move.
+    // One that leaves its node anyway is explained like any slot that has to move.
     let due = due.into_iter().filter(|slot| !leaving.contains(slot));
-    due.filter_map(|slot| Some((vec![slot.clone()], hindrance(&mut pass, ask, &part, &slot)?))).collect()
+    due.filter_map(|slot| Some((vec![slot.clone()], why_blocked(&mut pass, request, &part, &slot)?))).collect()
 }
 
-/// Why a slot cannot change now, if it cannot.
-fn hindrance(pass: &mut Pass<'_>, ask: &mut Ask, part: &Part, key: &SlotKey) -> Option<Explanation> {
-    let known = pass.view.group(ask.group);
-    let slot = known.slots[known.slot_at(key).ok()?].clone();
+/// Why a slot cannot step now; `None` where it can.
+fn why_blocked(
+    pass: &mut GroupPass<'_>,
+    request: &mut PlacementRequest,
+    part: &GroupRollout,
+    key: &SlotKey,
+) -> Option<Explanation> {
+    let group = pass.view.group(request.group);
+    let slot = group.slots[group.slot_at(key).ok()?].clone();
     let node = slot.current()?.node;
-    if old_goes_first(ask, part) {
-        return without_its_last(pass.view, ask, &slot, Elsewhere::Too);
+    if stops_first(request, part) {
+        return why_no_fit_without_current(pass.view, request, &slot, SearchNodes::All);
     }
-    if start_first(pass, ask, part, &slot, node) {
+    if start_first(pass, request, part, &slot, node) {
         return None;
     }
-    let since = pass.view.group(ask.group).rolling.no_room_since;
-    if since.is_some_and(|since| since.after(ROOM_PATIENCE) <= pass.now) || !serves(&slot) {
-        return without_its_last(pass.view, ask, &slot, Elsewhere::Not);
+    let since = pass.view.group(request.group).rollout_position.no_room_since;
+    if since.is_some_and(|since| since.after(NO_ROOM_WAIT) <= pass.now) || !serves(&slot) {
+        return why_no_fit_without_current(pass.view, request, &slot, SearchNodes::OwnOnly);
     }
-    ask.counts.remove_from(Some(node));
-    let why = nowhere(pass.view, ask);
-    ask.counts.add(node);
+    request.counts.remove_from(Some(node));
+    let why = nowhere(pass.view, request);
+    request.counts.add(node);
     Some(why)
 }
 
-fn nowhere(view: &View, ask: &Ask) -> Explanation {
-    match gates::check(view, ask, 1) {
+fn nowhere(view: &View, request: &PlacementRequest) -> Explanation {
+    match gates::check(view, request, 1) {
         Gate::Shut(refusal) | Gate::Partly { refusal, .. } => explain::gated(view, refusal),
-        Gate::Open => explain::nowhere(view, ask),
+        Gate::Open => explain::nowhere(view, request),
     }
 }
 
-/// Where room is looked for.
+/// On which nodes a fit is searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Elsewhere {
-    Too,
-    Not,
+enum SearchNodes {
+    All,
+    OwnOnly,
 }
 
-/// Whether the next generation of a slot would have a node if its last one were gone.
-fn would_fit(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> bool {
-    with_last_gone(view, ask, slot, |view, ask, node| fits(view, ask, node, elsewhere)).unwrap_or(false)
+/// Whether the next generation of a slot would fit if its current ones were removed.
+fn would_fit(view: &mut View, request: &mut PlacementRequest, slot: &Slot, search: SearchNodes) -> bool {
+    with_current_removed(view, request, slot, |view, request, node| fits(view, request, node, search)).unwrap_or(false)
 }
 
-/// Whether a replica that waits would have a node if what a slot has were gone: that slot's own node where each has its own, else
-/// any.
-pub(super) fn makes_room(view: &mut View, ask: &mut Ask, slot: &Slot) -> bool {
-    would_fit(view, ask, slot, Elsewhere::Too)
+/// Whether a pending replica would fit if a slot's generations were removed: on that slot's node for a global service,
+/// else on any node.
+pub(super) fn makes_room(view: &mut View, request: &mut PlacementRequest, slot: &Slot) -> bool {
+    would_fit(view, request, slot, SearchNodes::All)
 }
 
-/// Why the next generation of a slot would have no node if its last one were gone.
-fn without_its_last(view: &mut View, ask: &mut Ask, slot: &Slot, elsewhere: Elsewhere) -> Option<Explanation> {
-    let why = |view: &View, ask: &Ask, node: NodeIx| {
-        (!fits(view, ask, node, elsewhere)).then(|| match gates::check(view, ask, 1) {
-            Gate::Open if elsewhere == Elsewhere::Not => explain::at_node(view, ask, node),
-            Gate::Open | Gate::Shut(_) | Gate::Partly { .. } => nowhere(view, ask),
+/// Why the next generation of a slot would not fit even if its current ones were removed.
+fn why_no_fit_without_current(
+    view: &mut View,
+    request: &mut PlacementRequest,
+    slot: &Slot,
+    search: SearchNodes,
+) -> Option<Explanation> {
+    let why = |view: &View, request: &PlacementRequest, node: NodeIx| {
+        (!fits(view, request, node, search)).then(|| match gates::check(view, request, 1) {
+            Gate::Open if search == SearchNodes::OwnOnly => explain::at_node(view, request, node),
+            Gate::Open | Gate::Shut(_) | Gate::Partly { .. } => nowhere(view, request),
         })
     };
-    with_last_gone(view, ask, slot, why).flatten()
+    with_current_removed(view, request, slot, why).flatten()
 }
 
-/// Looks at the cluster as if what a slot has were gone.
-fn with_last_gone<T>(
+/// Calls `look` on the cluster with a slot's desired generations removed.
+fn with_current_removed<T>(
     view: &mut View,
-    ask: &mut Ask,
+    request: &mut PlacementRequest,
     slot: &Slot,
-    look: impl FnOnce(&View, &Ask, NodeIx) -> T,
+    look: impl FnOnce(&View, &PlacementRequest, NodeIx) -> T,
 ) -> Option<T> {
     let node = slot.current().map(|replica| replica.node)?;
-    let gone: Vec<Replica> = slot.replicas.iter().filter(|replica| replica.wanted == Wanted::Run).cloned().collect();
+    let gone: Vec<Replica> =
+        slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run).cloned().collect();
     for replica in &gone {
         view.save_load(replica.node);
-        view.set_aside(ask.group, &slot.key, replica);
+        view.set_aside(request.group, &slot.key, replica);
     }
-    ask.counts.remove_from(Some(node));
-    let seen = look(view, ask, node);
-    ask.counts.add(node);
+    request.counts.remove_from(Some(node));
+    let seen = look(view, request, node);
+    request.counts.add(node);
     for replica in gone.iter().rev() {
-        view.restore(ask.group, &slot.key, replica);
+        view.restore(request.group, &slot.key, replica);
     }
     Some(seen)
 }
 
-fn fits(view: &View, ask: &Ask, node: NodeIx, elsewhere: Elsewhere) -> bool {
-    let open = matches!(gates::check(view, ask, 1), Gate::Open);
-    open && (ask.accepts(view, node) || elsewhere == Elsewhere::Too && fits_somewhere(view, ask))
+fn fits(view: &View, request: &PlacementRequest, node: NodeIx, search: SearchNodes) -> bool {
+    let open = matches!(gates::check(view, request, 1), Gate::Open);
+    open && (request.accepts(view, node) || search == SearchNodes::All && fits_somewhere(view, request))
 }
 
-fn fits_somewhere(view: &View, ask: &Ask) -> bool {
-    !keeps_its_node(&ask.spec) && view.fleet.in_order().any(|node| ask.accepts(view, node))
+fn fits_somewhere(view: &View, request: &PlacementRequest) -> bool {
+    !keeps_its_node(&request.spec) && view.nodes.by_name_order().any(|node| request.accepts(view, node))
 }

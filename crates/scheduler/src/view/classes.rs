@@ -1,11 +1,11 @@
-//! Computed node classes: nodes no service can tell apart are judged once.
+//! Computed node classes: nodes that no service can tell apart are evaluated once.
 //!
-//! A class is made of the fixed attributes (pool, platform, drivers, plugins, role) and of those labels that some
-//! service asks about. Labels nobody asks about do not split classes, so a label of its own on each machine costs
-//! nothing until a service names it. Attributes unique by nature (name, address) are never part of a class.
+//! A class consists of the fixed attributes (pool, platform, drivers, plugins, role) and of those labels that some
+//! service refers to. Other labels do not split classes, so a unique label on each machine costs nothing until a
+//! service refers to it. Attributes that are unique by nature (name, address) are never part of a class.
 //!
-//! Owns: the interest in labels and the classes it makes.
-//! Must not touch: verdicts, which the feasibility room reaches and caches per group.
+//! Owns: the labels referred to and the classes they produce.
+//! Must not touch: filter results, which `feasibility` computes and caches per group.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use std::{
 
 use longshore_model::{Attribute, Driver, Node, PlacementSpec, Platform, PoolName, Role};
 
-/// Dense number of a class.
+/// Dense index of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassIx(pub(crate) u32);
 
@@ -24,7 +24,7 @@ impl ClassIx {
     }
 }
 
-/// What the members of a class have in common.
+/// The attribute values the members of a class share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Signature {
     pool: PoolName,
@@ -35,31 +35,32 @@ struct Signature {
     values: Vec<Option<String>>,
 }
 
-/// All classes, and the labels that make them.
+/// All classes, and the labels that produce them.
 #[derive(Debug, Default)]
 pub(crate) struct Classes {
-    /// How many groups ask about each attribute.
+    /// How many groups refer to each attribute.
     interest: BTreeMap<Attribute, u32>,
     by_signature: BTreeMap<Signature, ClassIx>,
-    /// A member of each class, whose asked-about attributes stand for all.
+    /// One member of each class, whose attribute values stand for all.
     examples: Vec<Arc<Node>>,
 }
 
 impl Classes {
-    /// Notes what a spec asks about; says whether that splits classes anew.
-    pub(crate) fn add_interest(&mut self, placement: &PlacementSpec) -> Split {
-        let mut split = Split::Same;
+    /// Adds the attributes a spec refers to. Returns whether one of them is new, so that classes must be computed
+    /// again.
+    pub(crate) fn add_interest(&mut self, placement: &PlacementSpec) -> bool {
+        let mut splits = false;
         for attribute in attributes(placement) {
             let count = self.interest.entry(attribute.clone()).or_default();
             if *count == 0 {
-                split = Split::Anew;
+                splits = true;
             }
             *count += 1;
         }
-        split
+        splits
     }
 
-    /// Takes the interest of a spec back. Classes stay finer than needed until the next rebuild.
+    /// Removes the attributes a spec refers to. Classes stay finer than needed until the next rebuild.
     pub(crate) fn drop_interest(&mut self, placement: &PlacementSpec) {
         for attribute in attributes(placement) {
             if let Some(count) = self.interest.get_mut(attribute) {
@@ -68,7 +69,7 @@ impl Classes {
         }
     }
 
-    /// Forgets all classes, and the labels nobody asks about any more.
+    /// Removes all classes, and the labels no group refers to.
     pub(crate) fn reset(&mut self) {
         self.interest.retain(|_, count| *count > 0);
         self.by_signature.clear();
@@ -96,14 +97,7 @@ impl Classes {
     }
 }
 
-/// Whether new interest changes which nodes are alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Split {
-    Same,
-    Anew,
-}
-
-/// Labels a placement asks about. Fixed attributes are in every class, unique ones in none.
+/// Labels a placement refers to. Fixed attributes are in every class, unique ones in none.
 fn attributes(placement: &PlacementSpec) -> impl Iterator<Item = &Attribute> {
     let constraints = placement.constraints.iter().map(|constraint| &constraint.attribute);
     let affinities = placement.affinities.iter().map(|affinity| &affinity.matches.attribute);
@@ -117,7 +111,7 @@ fn attributes(placement: &PlacementSpec) -> impl Iterator<Item = &Attribute> {
         .filter(|attribute| matches!(attribute, Attribute::Label(_) | Attribute::EngineLabel(_)))
 }
 
-/// What a node has for an attribute; `None` where it has nothing.
+/// A node's value of an attribute; `None` where it has none.
 pub(crate) fn value(node: &Node, attribute: &Attribute) -> Option<String> {
     match attribute {
         Attribute::Id | Attribute::Hostname => Some(node.name.as_str().to_owned()),

@@ -1,46 +1,40 @@
-//! Services that look at where others of their deployment are: who watches whom, where the watched are, and who is
-//! decided first.
+//! Near and away rules between services of a deployment: which groups name which, where the named ones run, and in
+//! which order groups are decided.
 //!
-//! Owns: the index of watchers. Must not touch: verdicts, which `feasibility/companions.rs` gives.
-//! Invariant: a waiting group is tried again whenever a service it names comes or goes.
+//! Owns: the index of watchers. Must not touch: the filter, which is `feasibility/companions.rs`.
+//! Invariant: a waiting group is tried again whenever a service it names gains or loses a replica.
 
 use std::{
     cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
 };
 
-use longshore_model::{GroupKey, ServiceName, ServiceSpec, replica::Wanted};
+use longshore_model::{GroupKey, ServiceName, ServiceSpec, replica::DesiredState};
 
 use super::{GroupIx, NodeIx, View, occupancy};
 
-/// The services a spec wants to be near or away from.
-fn named(spec: &ServiceSpec) -> impl Iterator<Item = &ServiceName> {
+/// The services a spec names in near and away rules.
+fn companion_names(spec: &ServiceSpec) -> impl Iterator<Item = &ServiceName> {
     spec.placement.near.iter().chain(&spec.placement.away_from).map(|companion| &companion.service)
 }
 
 impl View {
-    /// Begins to tell a group when the services it names come or go.
+    /// Registers a group as watcher of the services it names.
     pub(super) fn watch(&mut self, watcher: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in named(spec) {
-            self.watchers.entry(key.beside(service)).or_default().insert(watcher);
+        for service in companion_names(spec) {
+            self.watchers.entry(key.sibling(service)).or_default().insert(watcher);
         }
     }
 
-    /// Ends it.
+    /// Removes the registration.
     pub(super) fn unwatch(&mut self, watcher: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in named(spec) {
-            let other = key.beside(service);
-            if let Some(watchers) = self.watchers.get_mut(&other) {
-                watchers.remove(&watcher);
-                if watchers.is_empty() {
-                    self.watchers.remove(&other);
-                }
-            }
+        for service in companion_names(spec) {
+            remove_edge(&mut self.watchers, &key.sibling(service), watcher);
         }
     }
 
-    /// A replica of the group came or went: who waits for that is tried again.
-    pub(super) fn tell_watchers(&mut self, key: &GroupKey) {
+    /// Marks the waiting watchers of a group dirty, after a replica of it was added or removed.
+    pub(super) fn mark_watchers_dirty(&mut self, key: &GroupKey) {
         if self.watchers.is_empty() {
             return;
         }
@@ -48,37 +42,38 @@ impl View {
         self.dirty.extend(watchers.filter(|watcher| self.waiting.contains(watcher)));
     }
 
-    /// Whether any group looks at where this one is, or waits for it.
+    /// Whether any group names this one in a rule or depends on it.
     pub(crate) fn is_watched(&self, key: &GroupKey) -> bool {
         self.watchers.contains_key(key) || self.dependents.contains_key(key)
     }
 
-    /// Nodes that have a wanted replica of the group, by what this pass has decided so far.
-    pub(crate) fn whereabouts(&self, key: &GroupKey) -> BTreeSet<NodeIx> {
+    /// Nodes with a desired replica of the group, including the placements of this pass.
+    pub(crate) fn nodes_running(&self, key: &GroupKey) -> BTreeSet<NodeIx> {
         let Some(&ix) = self.group_ids.get(key) else { return BTreeSet::new() };
         let group = self.group(ix);
-        if group.wanted == Wanted::Stop {
+        if group.desired == DesiredState::Stop {
             return BTreeSet::new();
         }
         let decided: BTreeMap<_, _> = self.journal.decided(ix).collect();
-        let staying = group.wanted_slots().filter(|slot| !decided.contains_key(&slot.key));
+        let staying = group.desired_slots().filter(|slot| !decided.contains_key(&slot.key));
         let staying = staying.filter_map(|slot| slot.current());
         let staying = staying.filter(|replica| occupancy::occupies(group.spec.kind, replica.state)).map(|it| it.node);
         staying.chain(decided.values().copied()).collect()
     }
 
-    /// Moves each group of an ordered list behind the groups it names. Who is named comes forward with the most important
-    /// that needs it, so that nobody is held up by what matters less. A circle has no right order: there the first of the
+    /// Moves each group of an ordered list behind the groups it names. A named group inherits the priority of the most
+    /// important group that needs it, so that no group is delayed by a less important one. In a cycle the first of the
     /// list goes first.
     ///
-    /// Groups that are not due are ordered too and left out in the end: the order must not depend on who is due.
-    pub(super) fn behind_companions(&self, due: Vec<GroupIx>) -> Vec<GroupIx> {
+    /// Groups that are not due are ordered too and removed at the end: the order must not depend on which groups are
+    /// due.
+    pub(super) fn order_after_companions(&self, due: Vec<GroupIx>) -> Vec<GroupIx> {
         if self.watchers.is_empty() {
             return due;
         }
         let wanted: BTreeSet<GroupIx> = due.iter().copied().collect();
         let all = closure(due, |group| self.named_groups(group));
-        let mut all: Vec<_> = all.into_iter().map(|ix| (self.most_important_in_need(ix), ix)).collect();
+        let mut all: Vec<_> = all.into_iter().map(|ix| (self.priority_donor(ix), ix)).collect();
         all.sort_by(|a, b| self.order(a.0, b.0).then_with(|| self.order(a.1, b.1)));
         let all: Vec<GroupIx> = all.into_iter().map(|(_, ix)| ix).collect();
         let places: BTreeMap<GroupIx, usize> = all.iter().enumerate().map(|(place, ix)| (*ix, place)).collect();
@@ -88,19 +83,20 @@ impl View {
         order.filter(|ix| wanted.contains(ix)).collect()
     }
 
-    /// Whether a group is decided before another, in whatever pass.
+    /// Whether a group is decided before another, in every pass.
     pub(crate) fn precedes(&self, group: GroupIx, other: GroupIx) -> bool {
-        match (self.needs(group, other), self.needs(other, group)) {
+        match (self.names(group, other), self.names(other, group)) {
             (true, false) => return false,
             (false, true) => return true,
             (true, true) | (false, false) => {}
         }
-        let by_need = self.order(self.most_important_in_need(group), self.most_important_in_need(other));
+        let by_need = self.order(self.priority_donor(group), self.priority_donor(other));
         by_need.then_with(|| self.order(group, other)) == Ordering::Less
     }
 
-    /// The most important group that needs a group, itself included. What is needed matters as much as who needs it.
-    pub(crate) fn most_important_in_need(&self, group: GroupIx) -> GroupIx {
+    /// The most important group that needs a group, itself included: a group inherits the priority of those that need
+    /// it.
+    pub(crate) fn priority_donor(&self, group: GroupIx) -> GroupIx {
         if self.watchers.is_empty() {
             return group;
         }
@@ -108,18 +104,19 @@ impl View {
         needing.into_iter().min_by(|a, b| self.order(*a, *b)).unwrap_or(group)
     }
 
-    /// Whether a group names another, or one that does, and so on.
-    fn needs(&self, group: GroupIx, other: GroupIx) -> bool {
-        let company = || closure(self.named_groups(group), |group| self.named_groups(group));
-        !self.watchers.is_empty() && company().contains(&other)
+    /// Whether a group names another, directly or through others.
+    fn names(&self, group: GroupIx, other: GroupIx) -> bool {
+        let named = || closure(self.named_groups(group), |group| self.named_groups(group));
+        !self.watchers.is_empty() && named().contains(&other)
     }
 
     fn named_groups(&self, group: GroupIx) -> Vec<GroupIx> {
         let group = self.group(group);
-        if group.wanted == Wanted::Stop {
+        if group.desired == DesiredState::Stop {
             return Vec::new();
         }
-        let others = named(&group.spec).map(|service| group.key.beside(service)).filter(|other| *other != group.key);
+        let others =
+            companion_names(&group.spec).map(|service| group.key.sibling(service)).filter(|other| *other != group.key);
         others.filter_map(|other| self.group_ids.get(&other).copied()).collect()
     }
 
@@ -128,7 +125,17 @@ impl View {
     }
 }
 
-/// Groups, and all that can be reached from them.
+/// Removes a group from the groups listed for another, and that list once it is empty.
+pub(super) fn remove_edge(index: &mut BTreeMap<GroupKey, BTreeSet<GroupIx>>, other: &GroupKey, group: GroupIx) {
+    if let Some(groups) = index.get_mut(other) {
+        groups.remove(&group);
+        if groups.is_empty() {
+            index.remove(other);
+        }
+    }
+}
+
+/// Groups, and all that are reachable from them.
 fn closure(start: Vec<GroupIx>, next: impl Fn(GroupIx) -> Vec<GroupIx>) -> Vec<GroupIx> {
     let mut found: BTreeSet<GroupIx> = start.iter().copied().collect();
     let mut open = start;
@@ -138,7 +145,7 @@ fn closure(start: Vec<GroupIx>, next: impl Fn(GroupIx) -> Vec<GroupIx>) -> Vec<G
     found.into_iter().collect()
 }
 
-/// Places of a list, each taken after those it waits for, and these before anybody else.
+/// Yields list positions, each after those it waits for and without unrelated ones in between.
 struct Queue {
     waits_for: Vec<BTreeSet<usize>>,
     waited_for_by: Vec<Vec<usize>>,
@@ -167,8 +174,8 @@ impl Queue {
         Some(next)
     }
 
-    /// Who is to be taken next so that a place can be: itself, or the first of all it waits for that waits for nobody, or
-    /// else the first of a circle that waits for nobody else.
+    /// The position to take next in order to reach `place`: itself, or the first of all it waits for that waits for
+    /// none, or else the first of a cycle that waits for none outside.
     fn first_towards(&self, place: usize) -> usize {
         let mut needed = self.waited_for(place);
         needed.insert(place);
@@ -182,7 +189,7 @@ impl Queue {
         free.or_else(circle).unwrap_or(place)
     }
 
-    /// All that a place waits for, in the end.
+    /// Everything a position waits for, directly or through others.
     fn waited_for(&self, place: usize) -> BTreeSet<usize> {
         let mut found = self.waits_for[place].clone();
         let mut open: Vec<usize> = found.iter().copied().collect();
@@ -203,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn those_waited_for_go_first_and_nobody_else_comes_in_between() {
+    fn positions_waited_for_come_first_with_no_others_in_between() {
         assert_eq!(order(&[&[], &[], &[]]), [0, 1, 2]);
         assert_eq!(order(&[&[2], &[], &[]]), [2, 0, 1]);
         assert_eq!(order(&[&[1], &[2], &[]]), [2, 1, 0]);
     }
 
     #[test]
-    fn the_first_of_a_circle_goes_first_and_who_waits_for_it_goes_after() {
+    fn a_cycle_starts_with_its_first_position() {
         assert_eq!(order(&[&[1], &[0]]), [0, 1]);
         assert_eq!(order(&[&[1], &[2], &[1]]), [1, 0, 2]);
         assert_eq!(order(&[&[2], &[3], &[1], &[2], &[]]), [1, 2, 0, 3, 4]);

@@ -1,35 +1,29 @@
-//! Services that wait for others of their deployment: who is asked again when one of those changes.
+//! The index of dependents: which groups are decided again when a service they depend on changes.
 //!
-//! Owns: the index of dependents. Must not touch: when a dependency is met, which `feasibility/gates/dependencies.rs` says.
+//! Owns: that index. Must not touch: when a dependency is met, which `feasibility/gates/dependencies.rs` decides.
 //! Invariant: a group is decided again after every change of a service it depends on.
 
 use longshore_model::{Event, GroupKey, ServiceSpec};
 
-use super::{GroupIx, View};
+use super::{GroupIx, View, companions::remove_edge};
 
 impl View {
-    /// Begins to ask a group again when the services it depends on change.
-    pub(super) fn depend(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
+    /// Registers a group as dependent of the services in its `depends_on`.
+    pub(super) fn add_dependent(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
         for service in spec.depends_on.keys() {
-            self.dependents.entry(key.beside(service)).or_default().insert(dependent);
+            self.dependents.entry(key.sibling(service)).or_default().insert(dependent);
         }
     }
 
-    /// Ends it.
-    pub(super) fn depend_no_longer(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
+    /// Removes the registration.
+    pub(super) fn remove_dependent(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
         for service in spec.depends_on.keys() {
-            let other = key.beside(service);
-            if let Some(dependents) = self.dependents.get_mut(&other) {
-                dependents.remove(&dependent);
-                if dependents.is_empty() {
-                    self.dependents.remove(&other);
-                }
-            }
+            remove_edge(&mut self.dependents, &key.sibling(service), dependent);
         }
     }
 
-    /// Something happened: who depends on the group it happened to is asked again.
-    pub(super) fn tell_dependents(&mut self, event: &Event) {
+    /// Marks the dependents of the group an event is about dirty.
+    pub(super) fn mark_dependents_dirty(&mut self, event: &Event) {
         if self.dependents.is_empty() {
             return;
         }
@@ -38,11 +32,11 @@ impl View {
     }
 }
 
-/// The group whose standing as a dependency an event may change.
+/// The group whose state as a dependency an event may change.
 fn changed(event: &Event) -> Option<&GroupKey> {
     match event {
         Event::GroupChanged { group, .. }
-        | Event::GroupUnwanted(group)
+        | Event::GroupRemoved(group)
         | Event::GroupGone(group)
         | Event::SlotClosing { group, .. }
         | Event::SlotGone { group, .. }

@@ -1,7 +1,7 @@
 //! How each event changes the view.
 //!
-//! Owns: the mapping from events to indexes, and what each event makes dirty.
-//! Invariant: an event about something unknown changes nothing; taking an event twice changes nothing more.
+//! Owns: the mapping from events to indexes, and which groups each event makes dirty.
+//! Invariant: an event about something unknown changes nothing; applying an event twice has no further effect.
 
 use std::{net::Ipv6Addr, sync::Arc};
 
@@ -9,29 +9,28 @@ use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
     ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
-    rebalance::{EveningOut, Move},
-    replica::{Collected, Details, Rescheduled, Wanted},
-    rollout::{Rolling, Step},
+    rebalance::{Move, SpreadRebalance},
+    replica::{Collected, DesiredState, Details, Rescheduled},
+    rollout::{RolloutPosition, Step},
 };
 
 use super::{
-    GroupIx, RoomAppeared, View,
-    classes::Split,
+    GroupIx, View,
     groups::{Group, Replica, is_live},
     occupancy,
-    rollouts::Standing,
+    rollouts::GroupProgress,
 };
 use crate::{address, feasibility::constraints::Rules};
 
 impl View {
-    /// Takes one change in. The cost is that of what changed, never of the cluster, save for a node that joins or
-    /// leaves: that reorders the lanes once before the next plan.
+    /// Applies one event. The cost depends on what changed, never on the cluster size, except for a node that joins or
+    /// leaves: then the node indexes are rebuilt before the next plan.
     pub fn apply(&mut self, event: &Event) {
-        self.take_in(event);
-        self.tell_dependents(event);
+        self.update_indexes(event);
+        self.mark_dependents_dirty(event);
     }
 
-    fn take_in(&mut self, event: &Event) {
+    fn update_indexes(&mut self, event: &Event) {
         match event {
             Event::Configured(config) => self.configure(config),
             Event::NodeChanged(node) => self.node_changed(node),
@@ -39,12 +38,12 @@ impl View {
             Event::NodeRemoved { node, at } => _ = self.removed.insert(node.clone(), *at),
             Event::NodeForgotten(node) => _ = self.removed.remove(node),
             Event::EvacuationChanged(evacuation) => self.evacuation = evacuation.clone(),
-            Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rolling } => {
+            Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rollout_position } => {
                 self.group_changed(group, *revision, spec, *next_index);
-                self.in_group(group, |known| known.restart_epoch = *restart_epoch);
-                self.group_rolls(group, rolling);
+                self.in_group(group, |record| record.restart_epoch = *restart_epoch);
+                self.group_rolls(group, rollout_position);
             }
-            Event::GroupRolls { group, rolling } => self.group_rolls(group, rolling),
+            Event::GroupRolloutChanged { group, rollout_position } => self.group_rolls(group, rollout_position),
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(namespace, deployment, rollout);
             }
@@ -52,13 +51,13 @@ impl View {
                 self.rollouts.remove(&(namespace.clone(), deployment.clone()));
             }
             Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
-            Event::GroupUnwanted(group) => self.group_unwanted(group),
+            Event::GroupRemoved(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
-            Event::SlotClosing { group, slot } => self.in_group(group, |known| {
-                if let Some(slot) = known.slot_mut(slot) {
-                    slot.wanted = Wanted::Stop;
+            Event::SlotClosing { group, slot } => self.in_group(group, |record| {
+                if let Some(slot) = record.slot_mut(slot) {
+                    slot.desired = DesiredState::Stop;
                 }
             }),
             Event::SlotGone { group, slot } => self.slot_gone(group, slot),
@@ -66,105 +65,107 @@ impl View {
                 self.placed(group, slot, *generation, assignment);
             }
             Event::Rebalanced(made) => self.rebalanced(made),
-            Event::EvenOutAsked(group) => self.in_group(group, |known| known.evening_out = EveningOut::Asked),
-            Event::EvenedOut(group) => self.in_group(group, |known| known.evening_out = EveningOut::Idle),
+            Event::EvenOutRequested(group) => self.set_spread_rebalance(group, SpreadRebalance::Requested),
+            Event::EvenOutDone(group) => self.set_spread_rebalance(group, SpreadRebalance::Idle),
             Event::Stopping { group, slot, generation } => self.stopping(group, slot, *generation),
             Event::Restarting { group, slot, generation, attempt } => {
                 self.restarting(group, slot, *generation, *attempt);
             }
             Event::Rescheduled { group, slot, moves } => self.rescheduled(group, slot, moves),
-            Event::Collected { group, collected } => self.in_group(group, |known| known.collected = collected.clone()),
+            Event::Collected { group, collected } => {
+                self.in_group(group, |record| record.collected = collected.clone());
+            }
             Event::Observed { .. } => self.observed(event),
             Event::Released { group, slot, generation, .. } => self.released(group, slot, *generation),
             Event::FailureCounted { group, node, at } => self.failure_counted(group, node, *at),
-            Event::AddressResting { node, address, since } => self.address_resting(node, *address, *since),
-            Event::VolumeMade(volume) => {
-                self.volumes.settle(&volume.key, &volume.owner, &volume.home);
-                self.room_appeared = RoomAppeared::Yes;
+            Event::AddressCoolingDown { node, address, since } => self.address_resting(node, *address, *since),
+            Event::VolumeCreated(volume) => {
+                self.volumes.set_home(&volume.key, &volume.owner, &volume.home);
+                self.capacity_freed = true;
             }
             Event::VolumeGone(key) => {
-                self.volumes.unsettle(key);
-                self.room_appeared = RoomAppeared::Yes;
+                self.volumes.clear_home(key);
+                self.capacity_freed = true;
             }
             Event::SecretSet { namespace, name, version } => {
                 self.secrets.insert((namespace.clone(), name.clone()), *version);
-                self.room_appeared = RoomAppeared::Yes;
+                self.capacity_freed = true;
             }
             Event::SecretGone { namespace, name } => {
                 self.secrets.remove(&(namespace.clone(), name.clone()));
             }
-            // Who may ask has no say in where anything runs.
+            // Access rules do not influence placement.
             Event::AccessChanged => {}
             Event::QuotaSet { namespace, quota } => {
                 self.quotas.insert(namespace.clone(), *quota);
                 self.quotas.retain(|_, quota| *quota != Quota::default());
-                self.room_appeared = RoomAppeared::Yes;
+                self.capacity_freed = true;
             }
         }
     }
 
     fn slot_stepped(&mut self, group: &GroupKey, slot: &SlotKey, step: Step) {
-        self.in_group(group, |known| {
-            if let Some(slot) = known.slot_mut(slot) {
+        self.in_group(group, |record| {
+            if let Some(slot) = record.slot_mut(slot) {
                 slot.step = Some(step);
             }
         });
     }
 
     fn rescheduled(&mut self, group: &GroupKey, slot: &SlotKey, moves: &[Rescheduled]) {
-        self.in_group(group, |known| {
+        self.in_group(group, |record| {
             if moves.is_empty() {
-                known.reschedules.remove(slot);
+                record.reschedules.remove(slot);
             } else {
-                known.reschedules.insert(slot.clone(), moves.to_vec());
+                record.reschedules.insert(slot.clone(), moves.to_vec());
             }
         });
     }
 
     fn failure_counted(&mut self, group: &GroupKey, node: &NodeName, at: Time) {
-        if let (Some(&ix), Some(&node)) = (self.group_ids.get(group), self.fleet.by_name.get(node)) {
+        if let (Some(&ix), Some(&node)) = (self.group_ids.get(group), self.nodes.by_name.get(node)) {
             self.group_mut(ix).failures.entry(node).or_default().push(at);
         }
     }
 
     fn address_resting(&mut self, node: &NodeName, address: Ipv6Addr, since: Time) {
-        if let Some(&ix) = self.fleet.by_name.get(node) {
+        if let Some(&ix) = self.nodes.by_name.get(node) {
             let host = address::host(address);
-            self.fleet.addresses[ix.at()].mark(host);
-            self.resting.insert((since, ix, host));
+            self.nodes.addresses[ix.at()].mark_taken(host);
+            self.cooling_addresses.insert((since, ix, host));
         }
     }
 
     fn configure(&mut self, config: &longshore_model::ClusterConfig) {
         self.config = config.clone();
-        self.fleet.lay_out_again();
-        let nodes: Vec<Arc<Node>> = self.fleet.in_order().map(|ix| Arc::clone(self.fleet.node(ix))).collect();
+        self.nodes.invalidate_layout();
+        let nodes: Vec<Arc<Node>> = self.nodes.by_name_order().map(|ix| Arc::clone(self.nodes.node(ix))).collect();
         for node in &nodes {
-            self.fleet.put(node, config);
+            self.nodes.put(node, config);
         }
         self.dirty.extend(self.group_ids.values());
     }
 
     fn node_changed(&mut self, node: &Arc<Node>) {
         self.removed.remove(&node.name);
-        let ix = self.fleet.put(node, &self.config);
-        self.dirty.extend(self.fleet.tenants[ix.at()].keys());
+        let ix = self.nodes.put(node, &self.config);
+        self.dirty.extend(self.nodes.groups_on[ix.at()].keys());
         self.dirty.extend(&self.per_node);
-        self.room_appeared = RoomAppeared::Yes;
+        self.capacity_freed = true;
     }
 
     fn node_gone(&mut self, name: &NodeName) {
-        let Some(&ix) = self.fleet.by_name.get(name) else { return };
-        let tenants: Vec<GroupIx> = self.fleet.tenants[ix.at()].keys().copied().collect();
+        let Some(&ix) = self.nodes.by_name.get(name) else { return };
+        let tenants: Vec<GroupIx> = self.nodes.groups_on[ix.at()].keys().copied().collect();
         for group in tenants {
             self.release_all(group, |_, replica| replica.node == ix);
         }
-        self.fleet.forget(name);
-        self.resting.retain(|(_, node, _)| *node != ix);
-        self.dirty.extend(self.fleet.tenants[ix.at()].keys());
+        self.nodes.forget(name);
+        self.cooling_addresses.retain(|(_, node, _)| *node != ix);
+        self.dirty.extend(self.nodes.groups_on[ix.at()].keys());
         self.dirty.extend(&self.per_node);
-        // No room came of it, but what was said of those that wait was said of this node too.
-        self.room_appeared = RoomAppeared::Yes;
+        // No capacity was freed, but the reasons recorded for waiting slots counted this node too.
+        self.capacity_freed = true;
         for group in self.groups.iter_mut().flatten() {
             group.failures.remove(&ix);
             group.collected.nodes.remove(name);
@@ -178,19 +179,19 @@ impl View {
         spec: &Arc<ServiceSpec>,
         next_index: SlotIndex,
     ) {
-        if self.fleet.classes.add_interest(&spec.placement) == Split::Anew {
-            self.fleet.lay_out_again();
+        if self.nodes.classes.add_interest(&spec.placement) {
+            self.nodes.invalidate_layout();
         }
-        let known = self.group_ids.get(key).copied();
-        let ix = known.unwrap_or_else(|| self.add_group(key, spec));
+        let existing = self.group_ids.get(key).copied();
+        let ix = existing.unwrap_or_else(|| self.add_group(key, spec));
         let old = Arc::clone(&self.group(ix).spec);
-        if known.is_some() {
-            self.fleet.classes.drop_interest(&old.placement);
+        if existing.is_some() {
+            self.nodes.classes.drop_interest(&old.placement);
         }
         self.unwatch(ix, key, &old);
         self.watch(ix, key, spec);
-        self.depend_no_longer(ix, key, &old);
-        self.depend(ix, key, spec);
+        self.remove_dependent(ix, key, &old);
+        self.add_dependent(ix, key, spec);
         let group = self.group_mut(ix);
         if group.spec.spec_hash != spec.spec_hash {
             group.failures.clear();
@@ -200,7 +201,7 @@ impl View {
         }
         group.spec = Arc::clone(spec);
         group.revision = revision;
-        group.wanted = Wanted::Run;
+        group.desired = DesiredState::Run;
         group.next_index = group.next_index.max(next_index.0);
         if spec.kind.is_per_node() {
             self.per_node.insert(ix);
@@ -208,22 +209,26 @@ impl View {
             self.per_node.remove(&ix);
         }
         self.dirty.insert(ix);
-        self.stand(key, ix, Standing::Working);
+        self.set_group_progress(key, ix, GroupProgress::Working);
     }
 
-    fn group_rolls(&mut self, key: &GroupKey, rolling: &Rolling) {
+    fn set_spread_rebalance(&mut self, group: &GroupKey, state: SpreadRebalance) {
+        self.in_group(group, |record| record.spread_rebalance = state);
+    }
+
+    fn group_rolls(&mut self, key: &GroupKey, rollout_position: &RolloutPosition) {
         let Some(&ix) = self.group_ids.get(key) else { return };
-        let (old, new) = (self.group(ix).rolling.held.clone(), &rolling.held);
+        let (old, new) = (self.group(ix).rollout_position.previous.clone(), &rollout_position.previous);
         if old != *new {
-            // What a slot may have to be made of again must be told apart by the node classes too.
-            if new.as_ref().is_some_and(|held| self.fleet.classes.add_interest(&held.spec.placement) == Split::Anew) {
-                self.fleet.lay_out_again();
+            // Slots may be created from the previous spec again, so node classes must distinguish its labels too.
+            if new.as_ref().is_some_and(|previous| self.nodes.classes.add_interest(&previous.spec.placement)) {
+                self.nodes.invalidate_layout();
             }
-            if let Some(held) = old {
-                self.fleet.classes.drop_interest(&held.spec.placement);
+            if let Some(previous) = old {
+                self.nodes.classes.drop_interest(&previous.spec.placement);
             }
         }
-        self.in_group(key, |known| known.rolling = rolling.clone());
+        self.in_group(key, |group| group.rollout_position = rollout_position.clone());
     }
 
     fn add_group(&mut self, key: &GroupKey, spec: &Arc<ServiceSpec>) -> GroupIx {
@@ -233,17 +238,17 @@ impl View {
             spec: Arc::clone(spec),
             rules: Arc::new(Rules::of(spec)),
             revision: RevisionNumber(0),
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             next_index: 0,
             slots: Vec::new(),
             reschedules: std::collections::BTreeMap::new(),
             collected: Collected::default(),
             restart_epoch: 0,
-            rolling: Rolling::default(),
+            rollout_position: RolloutPosition::default(),
             failures: std::collections::BTreeMap::new(),
-            evening_out: EveningOut::Idle,
-            promised: 0,
-            alarm: None,
+            spread_rebalance: SpreadRebalance::Idle,
+            outstanding: 0,
+            wake_at: None,
         }));
         self.group_ids.insert(key.clone(), ix);
         ix
@@ -251,16 +256,16 @@ impl View {
 
     fn group_unwanted(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
-        if self.group(ix).wanted == Wanted::Run {
+        if self.group(ix).desired == DesiredState::Run {
             let spec = Arc::clone(&self.group(ix).spec);
             self.unwatch(ix, key, &spec);
-            self.depend_no_longer(ix, key, &spec);
+            self.remove_dependent(ix, key, &spec);
         }
-        self.group_mut(ix).wanted = Wanted::Stop;
+        self.group_mut(ix).desired = DesiredState::Stop;
         self.per_node.remove(&ix);
         self.waiting.remove(&ix);
         self.dirty.insert(ix);
-        self.tell_watchers(key);
+        self.mark_watchers_dirty(key);
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
@@ -268,22 +273,23 @@ impl View {
         self.release_all(ix, |_, _| true);
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
-            if group.promised > 0 {
-                self.room_appeared = RoomAppeared::Yes;
+            if group.outstanding > 0 {
+                self.capacity_freed = true;
             }
             self.unwatch(ix, key, &group.spec);
-            self.depend_no_longer(ix, key, &group.spec);
-            // Not before: what is being removed is still explained, by labels that nobody else may ask about.
-            self.fleet.classes.drop_interest(&group.spec.placement);
-            if let Some(held) = group.rolling.held {
-                self.fleet.classes.drop_interest(&held.spec.placement);
+            self.remove_dependent(ix, key, &group.spec);
+            // Not earlier: a group being removed is still explained, and may be the only one that refers to these
+            // labels.
+            self.nodes.classes.drop_interest(&group.spec.placement);
+            if let Some(previous) = group.rollout_position.previous {
+                self.nodes.classes.drop_interest(&previous.spec.placement);
             }
         }
-        self.stand(key, ix, Standing::Finished);
+        self.set_group_progress(key, ix, GroupProgress::Finished);
         self.dirty.remove(&ix);
         self.waiting.remove(&ix);
         self.per_node.remove(&ix);
-        self.alarms.retain(|(_, group)| *group != ix);
+        self.wakeups.retain(|(_, group)| *group != ix);
     }
 
     fn in_group(&mut self, key: &GroupKey, change: impl FnOnce(&mut Group)) {
@@ -294,8 +300,8 @@ impl View {
     }
 
     fn slot_opened(&mut self, key: &GroupKey, slot: &SlotKey, newest: Generation, moved_at: Option<Time>) {
-        self.in_group(key, |known| {
-            let slot = known.slot_or_open(slot);
+        self.in_group(key, |group| {
+            let slot = group.slot_or_open(slot);
             slot.newest = slot.newest.max(newest);
             slot.moved_at = slot.moved_at.max(moved_at);
         });
@@ -304,10 +310,10 @@ impl View {
     fn slot_gone(&mut self, key: &GroupKey, slot: &SlotKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
         self.release_all(ix, |at, _| at == slot);
-        self.in_group(key, |known| {
-            if let Ok(at) = known.slot_at(slot) {
-                known.slots.remove(at);
-                known.reschedules.remove(slot);
+        self.in_group(key, |group| {
+            if let Ok(at) = group.slot_at(slot) {
+                group.slots.remove(at);
+                group.reschedules.remove(slot);
             }
         });
     }
@@ -322,7 +328,7 @@ impl View {
     }
 
     fn placed(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, assignment: &Assignment) {
-        let (Some(&ix), Some(&node)) = (self.group_ids.get(key), self.fleet.by_name.get(&assignment.node)) else {
+        let (Some(&ix), Some(&node)) = (self.group_ids.get(key), self.nodes.by_name.get(&assignment.node)) else {
             return;
         };
         let replica = Replica {
@@ -330,41 +336,41 @@ impl View {
             attempt: Attempt(0),
             node,
             address: assignment.address,
-            terms: Arc::clone(&assignment.terms),
+            reservation: Arc::clone(&assignment.reservation),
             devices: assignment.devices.clone(),
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             state: ReplicaState::Pending,
             code: None,
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
-            rival: None,
+            replaced_by: None,
         };
-        let known = self.group_mut(ix).slot_or_open(slot);
-        if known.replica_mut(generation).is_some() {
+        let record = self.group_mut(ix).slot_or_open(slot);
+        if record.replica_mut(generation).is_some() {
             return;
         }
-        known.newest = known.newest.max(generation);
-        known.waiting = None;
-        known.replicas.push(replica.clone());
+        record.newest = record.newest.max(generation);
+        record.waiting = None;
+        record.replicas.push(replica.clone());
         let group = self.group_mut(ix);
-        group.promised = group.promised.saturating_sub(1);
+        group.outstanding = group.outstanding.saturating_sub(1);
         let host = address::host(assignment.address);
-        if self.fleet.addresses[node.at()].mark(host) == address::Before::Taken {
-            // Its rest was over for whoever decided this, and must not end later for a view that was not asked.
-            self.resting.retain(|(_, owner, resting)| (*owner, *resting) != (node, host));
+        if !self.nodes.addresses[node.at()].mark_taken(host) {
+            // The planner saw this cooldown as over; a view that was not advanced must not free the address later.
+            self.cooling_addresses.retain(|(_, owner, resting)| (*owner, *resting) != (node, host));
         }
-        *self.fleet.tenants[node.at()].entry(ix).or_default() += 1;
+        *self.nodes.groups_on[node.at()].entry(ix).or_default() += 1;
         self.occupy(ix, slot, &replica);
-        self.count(key, node, &replica.terms);
-        self.tell_watchers(key);
+        self.count(key, node, &replica.reservation);
+        self.mark_watchers_dirty(key);
     }
 
-    /// A move leaves its stamp on the slot and on the node that took it in. One told anew comes before the groups, whose
-    /// slots bring their own stamp.
+    /// Records the time of a move on the slot and on the destination node. When a view is rebuilt this event precedes
+    /// the groups, whose slots carry their own time.
     fn rebalanced(&mut self, made: &Move) {
-        if let Some(&node) = self.fleet.by_name.get(&made.to) {
-            let received = &mut self.fleet.received[node.at()];
+        if let Some(&node) = self.nodes.by_name.get(&made.to) {
+            let received = &mut self.nodes.last_received[node.at()];
             *received = (*received).max(Some(made.at));
         }
         if let Some(&group) = self.group_ids.get(&made.group)
@@ -380,18 +386,18 @@ impl View {
             return;
         };
         let counted = occupancy::counts(replica);
-        replica.wanted = Wanted::Stop;
-        // What had ended by itself holds what it held, which for a job is nothing: there is nothing left to drain.
+        replica.desired = DesiredState::Stop;
+        // A completed replica has nothing left to drain: it keeps its state, in which a job holds no resources.
         if replica.state != ReplicaState::Completed {
             replica.state = ReplicaState::Draining;
             replica.code = None;
         }
-        let (node, terms) = (replica.node, Arc::clone(&replica.terms));
+        let (node, reservation) = (replica.node, Arc::clone(&replica.reservation));
         if counted {
-            self.uncount(key, node, &terms);
+            self.uncount(key, node, &reservation);
         }
         self.dirty.insert(ix);
-        self.tell_watchers(key);
+        self.mark_watchers_dirty(key);
     }
 
     fn restarting(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, attempt: Attempt) {
@@ -405,39 +411,39 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { group: key, slot, generation, state, code, failures, at, rival, .. } = event else {
+        let Event::Observed { group: key, slot, generation, state, code, failures, at, replaced_by, .. } = event else {
             return;
         };
         let Some(&ix) = self.group_ids.get(key) else { return };
-        let Some(known) = self.group_mut(ix).slot_mut(slot) else { return };
-        let Some(place) = known.replicas.iter().position(|replica| replica.generation == *generation) else { return };
-        let replica = &mut known.replicas[place];
-        let before = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
+        let Some(record) = self.group_mut(ix).slot_mut(slot) else { return };
+        let Some(place) = record.replicas.iter().position(|replica| replica.generation == *generation) else { return };
+        let replica = &mut record.replicas[place];
+        let before = (occupancy::counts(replica), occupancy::occupies(replica.reservation.kind, replica.state));
         replica.since = *at;
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
-        replica.rival = *rival;
-        let after = (occupancy::counts(replica), occupancy::occupies(replica.terms.kind, replica.state));
+        replica.replaced_by = *replaced_by;
+        let after = (occupancy::counts(replica), occupancy::occupies(replica.reservation.kind, replica.state));
         let replica = replica.clone();
         if is_live(&replica) {
-            known.waiting = None;
+            record.waiting = None;
         }
         match (before.1, after.1) {
             (true, false) => {
                 self.vacate(ix, slot, &replica);
-                self.room_appeared = RoomAppeared::Yes;
+                self.capacity_freed = true;
             }
             (false, true) => self.occupy(ix, slot, &replica),
             (true, true) | (false, false) => {}
         }
         match (before.0, after.0) {
-            (true, false) => self.uncount(key, replica.node, &replica.terms),
-            (false, true) => self.count(key, replica.node, &replica.terms),
+            (true, false) => self.uncount(key, replica.node, &replica.reservation),
+            (false, true) => self.count(key, replica.node, &replica.reservation),
             (true, true) | (false, false) => {}
         }
         if before.0 != after.0 {
-            self.tell_watchers(key);
+            self.mark_watchers_dirty(key);
         }
         self.dirty.insert(ix);
     }
@@ -447,24 +453,24 @@ impl View {
         let Some(slot) = self.group_mut(ix).slot_mut(slot_key) else { return };
         let Some(at) = slot.replicas.iter().position(|replica| replica.generation == generation) else { return };
         let replica = slot.replicas.remove(at);
-        if occupancy::occupies(replica.terms.kind, replica.state) {
+        if occupancy::occupies(replica.reservation.kind, replica.state) {
             self.vacate(ix, slot_key, &replica);
         }
         if occupancy::counts(&replica) {
-            self.uncount(key, replica.node, &replica.terms);
+            self.uncount(key, replica.node, &replica.reservation);
         }
-        self.fleet.leave(replica.node, ix);
+        self.nodes.leave(replica.node, ix);
         self.dirty.insert(ix);
-        self.tell_watchers(key);
-        self.room_appeared = RoomAppeared::Yes;
+        self.mark_watchers_dirty(key);
+        self.capacity_freed = true;
     }
 
-    /// Releases generations of a group that were not heard to stop before their node, slot or group went, so that nothing is
-    /// left that names what is gone.
+    /// Releases generations that were not observed stopped before their node, slot or group was removed, so that no
+    /// index refers to something removed.
     fn release_all(&mut self, group: GroupIx, which: impl Fn(&SlotKey, &Replica) -> bool) {
-        let Some(known) = self.groups[group.at()].as_ref() else { return };
-        let key = known.key.clone();
-        let replicas = known.slots.iter().flat_map(|slot| slot.replicas.iter().map(|replica| (&slot.key, replica)));
+        let Some(record) = self.groups[group.at()].as_ref() else { return };
+        let key = record.key.clone();
+        let replicas = record.slots.iter().flat_map(|slot| slot.replicas.iter().map(|replica| (&slot.key, replica)));
         let going: Vec<(SlotKey, Generation)> = replicas
             .filter(|(slot, replica)| which(slot, replica))
             .map(|(slot, replica)| (slot.clone(), replica.generation))

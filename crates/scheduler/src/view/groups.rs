@@ -1,16 +1,16 @@
-//! What the scheduler knows of a group: its spec, its slots, and the generations that are alive.
+//! The scheduler's record of a group: its spec, its slots, and the generations not yet stopped.
 //!
 //! Owns: the slots in order. Must not touch: node loads, which [`super::occupancy`] keeps.
 
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
-    Attempt, Generation, GroupKey, Reason, ReplicaState, RevisionNumber, RuntimeCode, ServiceSpec, SlotKey, Terms,
-    Time,
+    Attempt, Generation, GroupKey, Reason, ReplicaState, Reservation, RevisionNumber, RuntimeCode, ServiceSpec,
+    SlotKey, Time,
     device::TakenDevices,
-    rebalance::EveningOut,
-    replica::{Collected, Details, Rescheduled, Wanted},
-    rollout::{Rolling, Step},
+    rebalance::SpreadRebalance,
+    replica::{Collected, DesiredState, Details, Rescheduled},
+    rollout::{RolloutPosition, Step},
 };
 use smallvec::SmallVec;
 
@@ -22,32 +22,32 @@ use crate::feasibility::constraints::Rules;
 pub(crate) struct Group {
     pub(crate) key: GroupKey,
     pub(crate) spec: Arc<ServiceSpec>,
-    /// The spec's constraints and affinities, made ready when it came.
+    /// The spec's constraints and affinities, parsed when the spec arrived.
     pub(crate) rules: Arc<Rules>,
     pub(crate) revision: RevisionNumber,
-    pub(crate) wanted: Wanted,
+    pub(crate) desired: DesiredState,
     pub(crate) next_index: u32,
-    /// How often it was restarted on purpose.
+    /// How often an operator restarted it.
     pub(crate) restart_epoch: u32,
-    /// How it stands in the rollout of its deployment.
-    pub(crate) rolling: Rolling,
+    /// Its position in the rollout of its deployment.
+    pub(crate) rollout_position: RolloutPosition,
     /// Sorted by key.
     pub(crate) slots: Vec<Slot>,
-    /// Moves of its slots after used-up restarts.
+    /// Moves of its slots after their restarts were exhausted.
     pub(crate) reschedules: BTreeMap<SlotKey, Vec<Rescheduled>>,
-    /// Replicas of a job that are done and no longer kept.
+    /// Ended replicas of a job whose records were collected.
     pub(crate) collected: Collected,
     /// Recent failures by node.
     pub(crate) failures: BTreeMap<NodeIx, Vec<Time>>,
-    /// Whether its spread is to be evened out.
-    pub(crate) evening_out: EveningOut,
-    /// Placements of the last plan that were not heard of since, noted where others waited.
-    pub(crate) promised: u32,
-    /// When it asked to be looked at again.
-    pub(crate) alarm: Option<Time>,
+    /// Whether an operator requested a rebalance of its spread.
+    pub(crate) spread_rebalance: SpreadRebalance,
+    /// Placements of the last plan that were not committed since; recorded only while other groups wait.
+    pub(crate) outstanding: u32,
+    /// When it is to be decided again without an event.
+    pub(crate) wake_at: Option<Time>,
 }
 
-/// One place in the count.
+/// One of the service's replicas, across its generations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) key: SlotKey,
@@ -55,12 +55,12 @@ pub(crate) struct Slot {
     /// Generations not observed stopped, oldest first.
     pub(crate) replicas: SmallVec<[Replica; 1]>,
     pub(crate) waiting: Option<Reason>,
-    /// Particulars of `waiting`, meaningless without it.
+    /// Details of `waiting`, meaningless without it.
     pub(crate) waiting_details: Details,
-    pub(crate) wanted: Wanted,
-    /// Its part in the newest rollout that had one for it.
+    pub(crate) desired: DesiredState,
+    /// Its step in the newest rollout that had one for it.
     pub(crate) step: Option<Step>,
-    /// When it was last moved to even the load.
+    /// When the rebalancer last moved it.
     pub(crate) moved_at: Option<Time>,
 }
 
@@ -71,22 +71,22 @@ pub(crate) struct Replica {
     pub(crate) attempt: Attempt,
     pub(crate) node: NodeIx,
     pub(crate) address: Ipv6Addr,
-    pub(crate) terms: Arc<Terms>,
-    /// Groups of devices taken for it.
+    pub(crate) reservation: Arc<Reservation>,
+    /// Devices allocated to it, by device group.
     pub(crate) devices: TakenDevices,
-    pub(crate) wanted: Wanted,
+    pub(crate) desired: DesiredState,
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,
     pub(crate) since: Time,
     pub(crate) placed_at: Time,
     pub(crate) failures: u32,
-    /// The generation that had replaced it when it came back from a node lost from sight.
-    pub(crate) rival: Option<Generation>,
+    /// The generation that had replaced it when it reconnected after its node was lost.
+    pub(crate) replaced_by: Option<Generation>,
 }
 
-/// Whether a generation can be counted on.
+/// Whether a generation is desired and in a state that is alive.
 pub(crate) fn is_live(replica: &Replica) -> bool {
-    replica.wanted.is_live(replica.state)
+    replica.desired.is_live(replica.state)
 }
 
 impl Slot {
@@ -97,40 +97,40 @@ impl Slot {
             replicas: SmallVec::new(),
             waiting: None,
             waiting_details: Details::new(),
-            wanted: Wanted::Run,
+            desired: DesiredState::Run,
             step: None,
             moved_at: None,
         }
     }
 
-    /// The generation that counts: the newest that shall run. Where a newer one was told to stop, an older one counts again.
+    /// The newest generation that is desired. When a newer one was stopped, an older one becomes current again.
     pub(crate) fn current(&self) -> Option<&Replica> {
-        self.replicas.iter().rev().find(|replica| replica.wanted == Wanted::Run)
+        self.replicas.iter().rev().find(|replica| replica.desired == DesiredState::Run)
     }
 
-    /// The node the slot counts on: that of the generation that counts. While the last one stops so that the next can start,
-    /// the slot keeps its place, or a sibling would take it.
+    /// The node the slot counts on: that of its current generation. While the last one stops so that the next can
+    /// start, the slot keeps counting there, or another slot would take its node.
     pub(crate) fn counts_on(&self) -> Option<NodeIx> {
         self.current().or(self.replicas.last()).map(|replica| replica.node)
     }
 
-    /// Other nodes on which an older generation of it shall run too, each once: until the newest has proved itself, or because
-    /// one that came back may be kept instead.
-    pub(crate) fn beside(&self) -> SmallVec<[NodeIx; 1]> {
-        let mut beside = SmallVec::new();
+    /// Other nodes with an older generation that is still desired, each once: until the newest is ready, or because a
+    /// reconnected one may be kept instead.
+    pub(crate) fn overlap_nodes(&self) -> SmallVec<[NodeIx; 1]> {
+        let mut nodes = SmallVec::new();
         if self.replicas.len() < 2 {
-            return beside;
+            return nodes;
         }
         let counted = self.counts_on();
-        for replica in self.replicas.iter().filter(|replica| replica.wanted == Wanted::Run) {
-            if Some(replica.node) != counted && !beside.contains(&replica.node) {
-                beside.push(replica.node);
+        for replica in self.replicas.iter().filter(|replica| replica.desired == DesiredState::Run) {
+            if Some(replica.node) != counted && !nodes.contains(&replica.node) {
+                nodes.push(replica.node);
             }
         }
-        beside
+        nodes
     }
 
-    /// Whether it is known to wait for this reason, in these particulars.
+    /// Whether the recorded wait has this reason and these details.
     pub(crate) fn waits_for(&self, reason: Reason, details: &Details) -> bool {
         self.waiting == Some(reason) && self.waiting_details == *details
     }
@@ -150,7 +150,7 @@ impl Group {
         self.slots.get_mut(at)
     }
 
-    /// The slot, made if it does not exist.
+    /// The slot, created if it does not exist.
     pub(crate) fn slot_or_open(&mut self, key: &SlotKey) -> &mut Slot {
         let at = match self.slot_at(key) {
             Ok(at) => at,
@@ -165,12 +165,12 @@ impl Group {
         &mut self.slots[at]
     }
 
-    /// Slots still wanted, in order.
-    pub(crate) fn wanted_slots(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().filter(|slot| slot.wanted == Wanted::Run)
+    /// Slots that are desired, in order.
+    pub(crate) fn desired_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.desired == DesiredState::Run)
     }
 
-    /// Whether five failures in five minutes, or as configured, make the node faulty for this group.
+    /// Whether the group failed on the node at least `limit` times within `window`.
     pub(crate) fn is_faulty_on(&self, node: NodeIx, now: Time, limit: u32, window: std::time::Duration) -> bool {
         let Some(times) = self.failures.get(&node) else { return false };
         let recent = times.iter().filter(|at| now.since(**at) < window).count();

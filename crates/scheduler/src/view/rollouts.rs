@@ -1,8 +1,8 @@
-//! Rollouts as the scheduler knows them, and which groups still have work in each.
+//! The last rollout of each deployment, and which groups still have work in it.
 //!
-//! Owns: the record of every deployment's last rollout. Must not touch: what follows from it.
-//! Invariant: a group that is not listed as unfinished was asked since the rollout changed and had nothing left to do; so a
-//! pass looks at the groups that are dirty, never at all of a deployment's.
+//! Owns: that record. Must not touch: what follows from it.
+//! Invariant: a group not listed in `unfinished` was decided since the rollout changed and had nothing left to do; so a
+//! pass visits the dirty groups only, never all groups of a deployment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,31 +15,31 @@ use longshore_model::{
 
 use super::{GroupIx, View};
 
-/// A rollout and who still has work in it.
+/// A rollout and the groups with work left in it.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct RolloutProgress {
     pub(crate) rollout: Arc<Rollout>,
-    pub(crate) unfinished: BTreeMap<GroupIx, Standing>,
+    pub(crate) unfinished: BTreeMap<GroupIx, GroupProgress>,
 }
 
-/// What a group still has to do.
+/// A group's progress in the rollout of its deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Steps are under way or to come.
+pub(crate) enum GroupProgress {
+    /// Steps are under way or still to come.
     Working,
-    /// Its first slots have changed; the others wait for a word.
-    Holds,
-    /// More of its steps failed than are tolerated.
-    Broken { failure: RolloutFailure, action: FailureAction },
-    /// Nothing.
+    /// Its canaries have changed; the other slots wait for promotion.
+    AwaitsPromotion,
+    /// More of its steps failed than its policy tolerates.
+    TooManyFailures { failure: RolloutFailure, action: FailureAction },
+    /// It has no work left.
     Finished,
 }
 
 impl View {
-    /// The rollout under way that a group is part of.
+    /// The live rollout that a group is part of.
     pub(crate) fn rollout_of(&self, key: &GroupKey) -> Option<&Arc<Rollout>> {
-        let known = self.rollouts.get(&(key.namespace.clone(), key.deployment.clone()))?;
-        Some(&known.rollout).filter(|rollout| rollout.is_live())
+        let group = self.rollouts.get(&(key.namespace.clone(), key.deployment.clone()))?;
+        Some(&group.rollout).filter(|rollout| rollout.is_live())
     }
 
     /// The groups of a deployment.
@@ -55,7 +55,7 @@ impl View {
         self.group_ids.range(first..).take_while(move |(key, _)| of_it(key)).map(|(_, ix)| *ix)
     }
 
-    /// Every group of the deployment may have to change, or to stop changing.
+    /// Records a changed rollout. Every group of the deployment becomes dirty.
     pub(super) fn rollout_changed(
         &mut self,
         namespace: &NamespaceName,
@@ -64,26 +64,26 @@ impl View {
     ) {
         let groups: BTreeSet<GroupIx> = self.groups_of(namespace, deployment).collect();
         let unfinished = if rollout.is_live() {
-            groups.iter().map(|group| (*group, Standing::Working)).collect()
+            groups.iter().map(|group| (*group, GroupProgress::Working)).collect()
         } else {
             BTreeMap::new()
         };
         let key = (namespace.clone(), deployment.clone());
-        self.rollouts.insert(key.clone(), Known { rollout: Arc::clone(rollout), unfinished });
+        self.rollouts.insert(key.clone(), RolloutProgress { rollout: Arc::clone(rollout), unfinished });
         self.rollouts_due.insert(key);
         self.dirty.extend(groups);
     }
 
-    /// A group came, went or was asked: it has work in a rollout, or none any more.
-    pub(crate) fn stand(&mut self, key: &GroupKey, group: GroupIx, standing: Standing) {
+    /// Records a group's progress, if its deployment has a live rollout.
+    pub(crate) fn set_group_progress(&mut self, key: &GroupKey, group: GroupIx, progress: GroupProgress) {
         let owner = (key.namespace.clone(), key.deployment.clone());
-        let Some(known) = self.rollouts.get_mut(&owner).filter(|known| known.rollout.is_live()) else { return };
-        match standing {
-            Standing::Finished => {
-                known.unfinished.remove(&group);
+        let Some(rollout) = self.rollouts.get_mut(&owner).filter(|known| known.rollout.is_live()) else { return };
+        match progress {
+            GroupProgress::Finished => {
+                rollout.unfinished.remove(&group);
             }
-            Standing::Working | Standing::Holds | Standing::Broken { .. } => {
-                known.unfinished.insert(group, standing);
+            GroupProgress::Working | GroupProgress::AwaitsPromotion | GroupProgress::TooManyFailures { .. } => {
+                rollout.unfinished.insert(group, progress);
             }
         }
         self.rollouts_due.insert(owner);

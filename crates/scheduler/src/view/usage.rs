@@ -1,13 +1,13 @@
 //! What a namespace uses of its quota.
 //!
-//! Owns: the sums. A generation counts from its decision until it shall stop, overhead included, so that failing
-//! again and again is not free and a draining one does not block its successor.
+//! Owns: the sums. A generation counts from its placement until it is told to stop, overhead included: repeated
+//! failures are not free, and a draining generation does not block its successor.
 
-use longshore_model::Terms;
+use longshore_model::Reservation;
 
 use super::{GroupIx, View};
 
-/// Sums over the generations of a namespace that shall run.
+/// Sums over the desired generations of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) replicas: u64,
@@ -16,16 +16,16 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn add(&mut self, terms: &Terms) {
+    pub(crate) fn add(&mut self, reservation: &Reservation) {
         self.replicas += 1;
-        self.memory_bytes += terms.memory_total();
-        self.cpu_millis += terms.cpu_millis;
+        self.memory_bytes += reservation.memory_total();
+        self.cpu_millis += reservation.cpu_millis;
     }
 
-    pub(crate) fn subtract(&mut self, terms: &Terms) {
+    pub(crate) fn subtract(&mut self, reservation: &Reservation) {
         self.replicas = self.replicas.saturating_sub(1);
-        self.memory_bytes = self.memory_bytes.saturating_sub(terms.memory_total());
-        self.cpu_millis = self.cpu_millis.saturating_sub(terms.cpu_millis);
+        self.memory_bytes = self.memory_bytes.saturating_sub(reservation.memory_total());
+        self.cpu_millis = self.cpu_millis.saturating_sub(reservation.cpu_millis);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Named volumes: where each lives and which generations hold it.
+//! Named volumes: the home node of each and which generations hold it.
 //!
-//! Owns: homes and holders. Invariant: a holder is listed from its decision until it is observed stopped.
+//! Owns: homes and holders. Invariant: a holder is listed from its placement until it is observed stopped.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use longshore_model::{DeploymentName, Generation, NodeName, SlotKey, VolumeKey, 
 
 use super::GroupIx;
 
-/// All volumes known or held.
+/// All volumes with a home or a holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Volumes {
-    known: BTreeMap<VolumeKey, VolumeEntry>,
+    entries: BTreeMap<VolumeKey, VolumeEntry>,
 }
 
 /// One volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeEntry {
-    /// By name: the data stays where it is, whether its node is there or not.
+    /// By name: the data stays on its node, whether the node is in the cluster or not.
     pub(crate) home: Option<NodeName>,
     pub(crate) owner: Option<DeploymentName>,
     pub(crate) holders: Vec<Holder>,
@@ -34,40 +34,40 @@ pub(crate) struct Holder {
 
 impl Volumes {
     pub(crate) fn get(&self, key: &VolumeKey) -> Option<&VolumeEntry> {
-        self.known.get(key)
+        self.entries.get(key)
     }
 
-    pub(crate) fn settle(&mut self, key: &VolumeKey, owner: &DeploymentName, home: &NodeName) {
-        let entry = self.known.entry(key.clone()).or_default();
+    pub(crate) fn set_home(&mut self, key: &VolumeKey, owner: &DeploymentName, home: &NodeName) {
+        let entry = self.entries.entry(key.clone()).or_default();
         entry.home = Some(home.clone());
         entry.owner = Some(owner.clone());
     }
 
-    pub(crate) fn unsettle(&mut self, key: &VolumeKey) {
-        if let Some(entry) = self.known.get_mut(key) {
+    pub(crate) fn clear_home(&mut self, key: &VolumeKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
             entry.home = None;
             entry.owner = None;
         }
-        self.forget_if_idle(key);
+        self.drop_if_unused(key);
     }
 
     pub(crate) fn hold(&mut self, key: &VolumeKey, holder: Holder) {
-        let holders = &mut self.known.entry(key.clone()).or_default().holders;
+        let holders = &mut self.entries.entry(key.clone()).or_default().holders;
         if let Err(at) = holders.binary_search(&holder) {
             holders.insert(at, holder);
         }
     }
 
     pub(crate) fn release(&mut self, key: &VolumeKey, holder: &Holder) {
-        if let Some(entry) = self.known.get_mut(key) {
+        if let Some(entry) = self.entries.get_mut(key) {
             entry.holders.retain(|other| other != holder);
         }
-        self.forget_if_idle(key);
+        self.drop_if_unused(key);
     }
 
-    fn forget_if_idle(&mut self, key: &VolumeKey) {
-        if self.known.get(key).is_some_and(|entry| entry.home.is_none() && entry.holders.is_empty()) {
-            self.known.remove(key);
+    fn drop_if_unused(&mut self, key: &VolumeKey) {
+        if self.entries.get(key).is_some_and(|entry| entry.home.is_none() && entry.holders.is_empty()) {
+            self.entries.remove(key);
         }
     }
 }

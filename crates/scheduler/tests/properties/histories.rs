@@ -1,32 +1,31 @@
-//! Random histories: what operators, machines and time do to a cluster.
+//! Random histories: actions of operators, nodes and time on a cluster.
 //!
-//! Owns: the list of things that can happen. What names something that is not there is refused by the state machine,
-//! which is part of the test.
+//! Owns: the kinds of steps. Commands about unknown things are part of the test: the state machine refuses them.
 
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
     Health, Intent, Node, ReplicaState, ServiceSpec,
-    command::{Quota, Steering},
+    command::{Quota, RolloutControl},
     config::Preemption,
     units::MIB,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Strategy};
 
 use super::{
-    services::{DEPLOYMENTS, SECRETS, SERVICES, service},
-    shapes::{NODES, Terse, node},
+    random_nodes::{NODES, Terse, node},
+    random_services::{DEPLOYMENTS, SECRETS, SERVICES, service},
 };
 
 /// Services of one manifest, by position in [`SERVICES`].
 pub(super) type Manifest = Vec<(usize, Terse<Arc<ServiceSpec>>)>;
 
-/// One thing that happens.
+/// One step of a history.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Join(u8, Terse<Box<Node>>),
     Label(u8, &'static str, &'static str),
-    Intend(u8, Intent),
+    SetIntent(u8, Intent),
     Health(u8, Health),
     UseDegraded(u8),
     Configure {
@@ -37,42 +36,41 @@ pub(super) enum Step {
     Apply(usize, Manifest),
     Scale(usize, usize, u32),
     Remove(usize),
-    /// Back to the manifest before, or to one by its number.
+    /// To the previous revision, or to one by its number.
     Rollback(usize, Option<u64>),
-    Steer(usize, Steering),
+    ControlRollout(usize, RolloutControl),
     Restart(usize, usize),
     EvenOut,
     Secret(usize, u64),
     Quota(Quota),
-    /// One replica, chosen by a number, is seen in a state.
-    See(u16, ReplicaState, Aim),
-    /// Every machine that is not down starts what it should and stops what it should not run.
+    /// One replica, chosen by a number, is observed in a state.
+    Observe(u16, ReplicaState, Target),
+    /// Every node that is not down runs and stops its replicas as desired.
     Settle,
     Wait(Duration),
-    /// The scheduler decides, and the decision is committed.
+    /// The scheduler plans, and the plan is committed.
     Decide,
 }
 
-/// How well an observation names what it is about.
+/// Whether an observation names the current attempt of a known replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
-    True,
+pub(super) enum Target {
+    Current,
     OldAttempt,
     OldGeneration,
-    StrangeSlot,
-    StrangeGroup,
+    UnknownSlot,
+    UnknownGroup,
 }
 
-/// A cluster that starts with some machines and services, then lives.
+/// Some nodes and manifests, followed by random steps.
 pub(super) fn history(steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let machines = vec((0..NODES, node()).prop_map(|(name, node)| Step::Join(name, Terse(Box::new(node)))), 1..7);
     let manifests = vec(apply(), 1..4);
     (machines, manifests, vec(step(), 0..steps))
-        .prop_map(|(machines, manifests, life)| machines.into_iter().chain(manifests).chain(life).collect())
+        .prop_map(|(machines, manifests, lifecycle)| machines.into_iter().chain(manifests).chain(lifecycle).collect())
 }
 
-/// The same where others may be displaced and a namespace has a ceiling, from the start and in turns: there one change
-/// leads to the next.
+/// The same with preemption and a quota, from the start and changing: there one decision leads to the next.
 pub(super) fn tight_history(steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![12 => step(), 1 => quota(), 1 => settings()];
     let settings = settings().prop_map(|step| match step {
@@ -114,11 +112,11 @@ fn of_replicas() -> impl Strategy<Value = Step> {
         ReplicaState::Failed,
         ReplicaState::Completed,
     ]);
-    let aim = prop_oneof![
-        12 => Just(Aim::True),
-        1 => select(vec![Aim::OldAttempt, Aim::OldGeneration, Aim::StrangeSlot, Aim::StrangeGroup]),
+    let target = prop_oneof![
+        12 => Just(Target::Current),
+        1 => select(vec![Target::OldAttempt, Target::OldGeneration, Target::UnknownSlot, Target::UnknownGroup]),
     ];
-    (any::<u16>(), state, aim).prop_map(|(which, state, aim)| Step::See(which, state, aim))
+    (any::<u16>(), state, target).prop_map(|(which, state, target)| Step::Observe(which, state, target))
 }
 
 fn of_nodes() -> impl Strategy<Value = Step> {
@@ -130,7 +128,7 @@ fn of_nodes() -> impl Strategy<Value = Step> {
         3 => (0..NODES, node()).prop_map(|(name, node)| Step::Join(name, Terse(Box::new(node)))),
         2 => (0..NODES, label).prop_map(|(node, (label, value))| Step::Label(node, label, value)),
         3 => (0..NODES, health).prop_map(|(node, health)| Step::Health(node, health)),
-        2 => (0..NODES, intent).prop_map(|(node, intent)| Step::Intend(node, intent)),
+        2 => (0..NODES, intent).prop_map(|(node, intent)| Step::SetIntent(node, intent)),
         1 => (0..NODES).prop_map(Step::UseDegraded),
     ]
 }
@@ -148,12 +146,18 @@ fn of_operators() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What operators say about changes.
+/// Rollout commands of operators.
 fn of_rollouts() -> impl Strategy<Value = Step> {
-    let words = vec![Steering::Pause, Steering::Resume, Steering::Resume, Steering::Promote, Steering::Promote];
+    let words = vec![
+        RolloutControl::Pause,
+        RolloutControl::Resume,
+        RolloutControl::Resume,
+        RolloutControl::Promote,
+        RolloutControl::Promote,
+    ];
     prop_oneof![
         2 => (0..DEPLOYMENTS.len(), option::of(1_u64..5)).prop_map(|(d, to)| Step::Rollback(d, to)),
-        3 => (0..DEPLOYMENTS.len(), select(words)).prop_map(|(d, word)| Step::Steer(d, word)),
+        3 => (0..DEPLOYMENTS.len(), select(words)).prop_map(|(d, word)| Step::ControlRollout(d, word)),
         2 => (0..DEPLOYMENTS.len(), 0..SERVICES.len()).prop_map(|(d, s)| Step::Restart(d, s)),
     ]
 }

@@ -1,4 +1,4 @@
-//! What the properties once found, as stories.
+//! Regressions that the properties found, one test each.
 
 mod dependencies;
 mod jobs;
@@ -12,9 +12,9 @@ use longshore_model::{
     PlanItem, PoolName, Reason, ReplicaState, ServiceKind, ServiceSpec, Slot, SlotIndex, SlotKey, Strategy, VolumeKey,
     VolumeName,
     config::Preemption,
-    replica::Wanted,
+    replica::DesiredState,
     service::{
-        Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolWanted, RestartCondition, SpecHash,
+        Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolSelector, RestartCondition, SpecHash,
         Strength, UpdateOrder,
     },
     units::{GIB, MIB},
@@ -23,22 +23,22 @@ use longshore_model::{
 use longshore_scheduler::{explain_placed, plan};
 
 use super::{
-    histories::{Aim, Manifest, Step},
-    ledger::Ledger,
+    histories::{Manifest, Step, Target},
     limits,
-    services::group_key,
-    shapes::{Terse, node_name, plain_node},
+    random_nodes::{Terse, node_name, plain_node},
+    random_services::group_key,
+    reference_usage::ReferenceUsage,
     world::{World, placements},
 };
 
-/// A service that takes most of a plain node's 4 GiB.
+/// A service that uses most of a plain node's 4 GiB.
 fn large() -> ServiceSpec {
     let mut spec = ServiceSpec::default();
     spec.resources.memory_limit_bytes = Some(3000 * MIB);
     spec
 }
 
-/// A service with its data in a volume.
+/// A service with a volume.
 fn with_volume(name: &str) -> ServiceSpec {
     let key = VolumeKey { namespace: NamespaceName::default_namespace(), name: VolumeName::from(name) };
     let source = MountSource::Volume { key, sharing: Sharing::Deployment, driver: None };
@@ -53,7 +53,7 @@ fn global() -> ServiceSpec {
     spec
 }
 
-/// The same service, made from another image, the old generation stopping before the new one starts.
+/// The same service with another spec hash and stop-first updates.
 fn changed(spec: ServiceSpec) -> ServiceSpec {
     let mut spec = ServiceSpec { spec_hash: SpecHash("changed".into()), ..spec };
     spec.update.order = Some(UpdateOrder::StopFirst);
@@ -65,7 +65,7 @@ fn web(spec: ServiceSpec) -> Manifest {
     vec![(2, Terse(Arc::new(spec)))]
 }
 
-/// A cluster of so many plain nodes, n0 first.
+/// A cluster of plain nodes, n0 first.
 fn cluster(nodes: u8) -> World {
     let mut world = World::default();
     for name in 0..nodes {
@@ -86,11 +86,11 @@ fn reason(world: &World, deployment: &str) -> Option<Reason> {
 }
 
 fn fail(world: &mut World, node: u8) {
-    world.tell(Command::SetHealth { node: node_name(node), health: Health::Down, at: world.now });
+    world.run(Command::SetHealth { node: node_name(node), health: Health::Down, at: world.now });
 }
 
 fn intend(world: &mut World, node: u8, intent: Intent) {
-    world.tell(Command::SetIntent { node: node_name(node), intent, at: world.now });
+    world.run(Command::SetIntent { node: node_name(node), intent, at: world.now });
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_completed_job_that_is_scaled_away_gives_its_memory_back_once() {
     let mut world = cluster(1);
     world.apply("shop", &web(ServiceSpec { kind: ServiceKind::Batch, ..large() }));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.apply("wiki", &web(large()));
     world.decide();
     world.act(&Step::Remove(1));
@@ -106,23 +106,23 @@ fn a_completed_job_that_is_scaled_away_gives_its_memory_back_once() {
     world.act(&Step::Settle);
     world.apply("blog", &web(large()));
     let (_, events) = world.decide();
-    limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
+    limits::check(&world.state, &ReferenceUsage::of(&world.state, world.now), &events);
     assert_eq!(reason(&world, "blog"), Some(Reason::NoCapacityMemory));
 }
 
 #[test]
-fn a_job_that_becomes_a_service_does_not_start_again_in_memory_it_gave_back() {
+fn a_completed_job_that_becomes_a_service_does_not_reuse_released_memory() {
     let mut world = cluster(1);
     let job = ServiceSpec { kind: ServiceKind::Batch, ..large() };
     world.apply("shop", &web(job.clone()));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.apply("wiki", &web(large()));
     world.decide();
     world.apply("shop", &web(changed(ServiceSpec { kind: ServiceKind::Service, ..job })));
     let (_, events) = world.decide();
-    limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
-    assert!(Ledger::of(&world.state, world.now).on(&node_name(0)).memory_bytes <= 4096 * MIB);
+    limits::check(&world.state, &ReferenceUsage::of(&world.state, world.now), &events);
+    assert!(ReferenceUsage::of(&world.state, world.now).on(&node_name(0)).memory_bytes <= 4096 * MIB);
 }
 
 #[test]
@@ -130,13 +130,13 @@ fn a_job_that_completed_is_not_run_again_when_its_node_is_lost() {
     let mut world = cluster(2);
     world.apply("shop", &web(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() }));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     fail(&mut world, 0);
     assert!(world.decide().0.is_empty());
 }
 
 #[test]
-fn data_on_a_removed_node_is_waited_for_and_no_new_node_inherits_it() {
+fn a_volume_on_a_removed_node_is_waited_for_and_no_new_node_takes_it() {
     let mut world = cluster(1);
     world.apply("shop", &web(with_volume("data")));
     world.decide();
@@ -144,12 +144,12 @@ fn data_on_a_removed_node_is_waited_for_and_no_new_node_inherits_it() {
     world.join(1, &plain_node());
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::VolumeHomeNodeOffline));
-    let mut told = world.rebuilt();
-    assert!(plan(&mut told, world.state.index(), world.now).is_empty());
+    let mut rebuilt = world.rebuilt();
+    assert!(plan(&mut rebuilt, world.state.index(), world.now).is_empty());
 }
 
 #[test]
-fn a_replica_that_is_heard_of_again_no_longer_says_that_it_waits() {
+fn a_replica_observed_again_has_no_waiting_reason() {
     let mut world = cluster(1);
     world.apply("shop", &web(with_volume("data")));
     world.decide();
@@ -176,7 +176,7 @@ fn a_volume_of_another_deployment_has_one_holder() {
 }
 
 #[test]
-fn new_settings_do_not_bring_an_old_machine_of_the_same_name_back() {
+fn new_settings_do_not_restore_a_removed_node_of_the_same_name() {
     let mut world = cluster(2);
     intend(&mut world, 1, Intent::Removed);
     intend(&mut world, 0, Intent::Removed);
@@ -198,7 +198,7 @@ fn a_service_that_becomes_global_and_back_leaves_no_slot_behind() {
     world.apply("shop", &web(ServiceSpec { replicas: 3, ..ServiceSpec::default() }));
     world.decide();
     let names = |world: &World| -> Vec<SlotKey> {
-        let open = slots(world, "shop").into_iter().filter(|slot| slot.wanted == Wanted::Run);
+        let open = slots(world, "shop").into_iter().filter(|slot| slot.desired == DesiredState::Run);
         open.map(|slot| slot.key).collect()
     };
     world.apply("shop", &web(global()));
@@ -210,7 +210,7 @@ fn a_service_that_becomes_global_and_back_leaves_no_slot_behind() {
 }
 
 #[test]
-fn a_lost_replica_is_told_to_stop_by_the_plan_that_replaces_it() {
+fn a_lost_replica_is_stopped_by_the_plan_that_replaces_it() {
     let mut world = cluster(2);
     world.apply("shop", &web(ServiceSpec::default()));
     world.decide();
@@ -222,7 +222,7 @@ fn a_lost_replica_is_told_to_stop_by_the_plan_that_replaces_it() {
 }
 
 #[test]
-fn those_that_wait_are_told_anew_by_the_plan_that_makes_a_volume() {
+fn waiting_reasons_are_updated_by_the_plan_that_creates_a_volume() {
     let mut world = World::default();
     let cramped = Capacity { addresses: Some(1), ..plain_node().capacity };
     world.join(0, &Node { capacity: cramped, ..plain_node() });
@@ -245,14 +245,14 @@ fn a_drain_is_done_with_the_plan_that_gives_up_the_last_replica() {
     world.apply("shop", &web(spec));
     world.decide();
     intend(&mut world, 0, Intent::Draining);
-    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Degraded, Target::Current));
     world.decide();
     let again = world.plan();
     assert!(again.is_empty(), "{again:?}");
 }
 
 #[test]
-fn a_completed_job_that_becomes_a_service_and_waits_leaves_its_room_to_others() {
+fn a_completed_job_that_becomes_a_waiting_service_reserves_nothing() {
     let mut world = World::default();
     let capacity = Capacity { disk_bytes: Some(4 * GIB), ..plain_node().capacity };
     world.join(0, &Node { capacity, ..plain_node() });
@@ -262,7 +262,7 @@ fn a_completed_job_that_becomes_a_service_and_waits_leaves_its_room_to_others() 
     let zone = Attribute::Label("zone".to_owned());
     spec.placement.distinct_property = vec![DistinctProperty { attribute: zone, limit: 1 }];
     world.apply("blog", &web(spec));
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.decide();
     world.apply("shop", &web(ServiceSpec::default()));
     world.act(&Step::UseDegraded(0));
@@ -272,13 +272,13 @@ fn a_completed_job_that_becomes_a_service_and_waits_leaves_its_room_to_others() 
 }
 
 #[test]
-fn asking_why_a_completed_job_was_where_it_was_takes_no_room() {
+fn explaining_a_completed_job_reserves_nothing() {
     let mut world = World::default();
     let capacity = Capacity { disk_bytes: Some(4 * GIB), ..plain_node().capacity };
     world.join(0, &Node { capacity, ..plain_node() });
     world.apply("blog", &web(ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() }));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     let slot = slots(&world, "blog")[0].key.clone();
     assert!(explain_placed(&mut world.view, &group_key("blog", "web"), &slot, world.now).is_some());
     world.apply("shop", &web(ServiceSpec::default()));
@@ -286,7 +286,7 @@ fn asking_why_a_completed_job_was_where_it_was_takes_no_room() {
 }
 
 #[test]
-fn a_rollout_ends_with_the_plan_that_gives_up_the_last_it_waits_for() {
+fn a_rollout_ends_with_the_plan_that_gives_up_its_last_slot() {
     let mut world = cluster(1);
     let limits = |max_attempts| {
         let mut spec = ServiceSpec { replicas: 3, ..ServiceSpec::default() };
@@ -298,7 +298,7 @@ fn a_rollout_ends_with_the_plan_that_gives_up_the_last_it_waits_for() {
     world.apply("shop", &web(limits(None)));
     world.decide();
     world.apply("shop", &web(limits(Some(0))));
-    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Degraded, Target::Current));
     let (plan, _) = world.decide();
     let gives_up = |item: &PlanItem| matches!(item, PlanItem::GiveUp { .. });
     assert!(plan.groups.iter().flat_map(|group| &group.items).any(gives_up));
@@ -307,13 +307,13 @@ fn a_rollout_ends_with_the_plan_that_gives_up_the_last_it_waits_for() {
 }
 
 #[test]
-fn a_scale_while_a_change_is_rolled_out_leaves_what_is_changed_alone() {
+fn scaling_during_a_rollout_keeps_updated_slots() {
     let mut world = cluster(1);
     let other_pool = PoolName::from("batch");
     world.join(1, &Node { pool: other_pool, ..plain_node() });
     world.apply("blog", &web(ServiceSpec { replicas: 0, ..ServiceSpec::default() }));
     let mut spec = ServiceSpec { replicas: 2, spec_hash: SpecHash("changed".into()), ..ServiceSpec::default() };
-    spec.placement.pool = PoolWanted::All;
+    spec.placement.pool = PoolSelector::All;
     spec.placement.constraints =
         vec![Constraint { attribute: Attribute::Hostname, operator: Operator::Equal, value: "n1".to_owned() }];
     world.apply("blog", &web(spec));
@@ -326,7 +326,7 @@ fn a_scale_while_a_change_is_rolled_out_leaves_what_is_changed_alone() {
 }
 
 #[test]
-fn what_is_said_of_those_that_wait_follows_a_node_that_is_removed() {
+fn waiting_reasons_are_updated_when_a_node_is_removed() {
     let mut world = World::default();
     world.join(0, &plain_node());
     let cramped = Capacity { memory_bytes: 1000 * MIB, ..plain_node().capacity };
@@ -343,7 +343,7 @@ fn what_is_said_of_those_that_wait_follows_a_node_that_is_removed() {
 }
 
 #[test]
-fn what_waits_is_explained_by_what_the_rest_of_the_plan_takes() {
+fn waiting_reasons_include_what_the_same_plan_reserves() {
     let mut world = cluster(1);
     let mut first = ServiceSpec { priority: 90, ..large() };
     first.resources.devices.insert("gpu".to_owned(), 1);
@@ -355,7 +355,7 @@ fn what_waits_is_explained_by_what_the_rest_of_the_plan_takes() {
 }
 
 #[test]
-fn a_new_leader_counts_generations_on_although_none_is_left() {
+fn a_new_leader_continues_generation_numbers_of_an_empty_slot() {
     let mut world = cluster(1);
     world.apply("shop", &web(ServiceSpec::default()));
     world.decide();
@@ -363,14 +363,14 @@ fn a_new_leader_counts_generations_on_although_none_is_left() {
     world.apply("shop", &web(changed(ServiceSpec::default())));
     world.decide();
     world.act(&Step::Settle);
-    let mut told = world.rebuilt();
-    let plan = plan(&mut told, world.state.index(), world.now);
-    world.tell(Command::Commit(Box::new(plan)));
+    let mut rebuilt = world.rebuilt();
+    let plan = plan(&mut rebuilt, world.state.index(), world.now);
+    world.run(Command::Commit(Box::new(plan)));
     assert_eq!(slots(&world, "shop")[0].replicas.len(), 1);
 }
 
 #[test]
-fn a_new_leader_gives_out_no_address_that_was_given_out_again() {
+fn a_new_leader_assigns_no_address_that_is_in_use_again() {
     let mut world = cluster(1);
     world.apply("blog", &web(ServiceSpec::default()));
     world.decide();
@@ -381,14 +381,14 @@ fn a_new_leader_gives_out_no_address_that_was_given_out_again() {
     world.apply("shop", &web(ServiceSpec::default()));
     world.decide();
     world.apply("wiki", &web(ServiceSpec::default()));
-    let mut told = world.rebuilt();
-    let plan = plan(&mut told, world.state.index(), world.now);
-    let events = world.tell(Command::Commit(Box::new(plan)));
-    limits::check(&world.state, &Ledger::of(&world.state, world.now), &events);
+    let mut rebuilt = world.rebuilt();
+    let plan = plan(&mut rebuilt, world.state.index(), world.now);
+    let events = world.run(Command::Commit(Box::new(plan)));
+    limits::check(&world.state, &ReferenceUsage::of(&world.state, world.now), &events);
 }
 
 #[test]
-fn a_change_waits_where_a_paused_node_could_not_start_it_again() {
+fn an_update_waits_while_its_paused_node_could_not_start_it() {
     for spec in [global(), with_volume("data")] {
         let mut world = cluster(1);
         world.apply("shop", &web(spec.clone()));
@@ -403,7 +403,7 @@ fn a_change_waits_where_a_paused_node_could_not_start_it_again() {
 }
 
 #[test]
-fn a_slot_that_is_being_changed_keeps_its_place_on_its_node() {
+fn a_slot_being_updated_keeps_its_node() {
     let mut world = cluster(1);
     let mut spec = ServiceSpec { replicas: 1, ..ServiceSpec::default() };
     spec.placement.max_replicas_per_node = Some(1);
@@ -420,7 +420,7 @@ fn a_slot_that_is_being_changed_keeps_its_place_on_its_node() {
 }
 
 #[test]
-fn who_goes_first_does_not_depend_on_whether_a_named_service_has_just_changed() {
+fn the_order_of_groups_does_not_depend_on_recent_changes_of_a_companion() {
     let mut near = ServiceSpec { priority: 90, ..large() };
     near.placement.near = vec![Companion { service: "web".into(), strength: Strength::Hard }];
     let low = ServiceSpec { priority: 10, ..global() };
@@ -432,7 +432,7 @@ fn who_goes_first_does_not_depend_on_whether_a_named_service_has_just_changed() 
     assert_eq!(order(&mut world), order(&mut world));
 }
 
-/// A cluster of one node where what matters more may displace what matters less.
+/// A cluster of one node with preemption on.
 fn with_preemption() -> World {
     let mut world = cluster(1);
     let preemption = Preemption::On;
@@ -441,7 +441,7 @@ fn with_preemption() -> World {
 }
 
 #[test]
-fn nobody_is_displaced_twice() {
+fn no_replica_is_displaced_twice() {
     let mut world = with_preemption();
     world.apply("blog", &web(ServiceSpec { priority: 10, ..large() }));
     world.decide();
@@ -452,7 +452,7 @@ fn nobody_is_displaced_twice() {
 }
 
 #[test]
-fn a_service_with_too_few_pinned_hosts_displaces_nobody() {
+fn a_service_with_too_few_pinned_hosts_displaces_nothing() {
     let mut world = with_preemption();
     world.apply("blog", &web(ServiceSpec { priority: 10, ..large() }));
     world.decide();
@@ -464,7 +464,7 @@ fn a_service_with_too_few_pinned_hosts_displaces_nobody() {
 }
 
 #[test]
-fn whoever_keeps_away_from_a_service_moves_in_with_the_plan_that_scales_it_away() {
+fn an_away_from_service_is_placed_by_the_plan_that_scales_the_other_to_zero() {
     let mut world = cluster(1);
     world.apply("shop", &web(ServiceSpec::default()));
     world.decide();
@@ -480,12 +480,12 @@ fn whoever_keeps_away_from_a_service_moves_in_with_the_plan_that_scales_it_away(
 fn a_completed_job_that_becomes_a_service_as_its_node_is_removed_keeps_its_slot() {
     let mut world = cluster(1);
     let mut service = ServiceSpec::default();
-    service.placement.pool = PoolWanted::All;
+    service.placement.pool = PoolSelector::All;
     service.update.parallelism = 0;
     let job = ServiceSpec { kind: ServiceKind::Batch, ..service.clone() };
     world.apply("blog", &web(job));
     world.act(&Step::Decide);
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.apply("blog", &web(service));
     intend(&mut world, 0, Intent::Removed);
     world.act(&Step::Decide);
@@ -498,7 +498,7 @@ fn a_completed_job_that_becomes_a_service_as_its_node_is_removed_keeps_its_slot(
 }
 
 #[test]
-fn a_global_replica_changes_on_its_own_node_or_not_at_all() {
+fn a_global_replica_is_updated_on_its_own_node_only() {
     let mut world = cluster(2);
     let mut filler = large();
     filler.placement.constraints =
@@ -516,17 +516,17 @@ fn a_global_replica_changes_on_its_own_node_or_not_at_all() {
         let at_home = |(slot, node): (SlotKey, NodeName)| slot == SlotKey::Node(node);
         assert!(placements(&plan, &group_key("shop", "web")).into_iter().all(at_home), "{plan:#?}");
         let kept = slots(&world, "shop").into_iter().next().expect("n0 has one");
-        assert!(kept.replicas.iter().all(|replica| replica.wanted == Wanted::Run), "{kept:#?}");
+        assert!(kept.replicas.iter().all(|replica| replica.desired == DesiredState::Run), "{kept:#?}");
     }
 }
 
 #[test]
-fn a_job_to_be_run_again_is_not_done_because_the_node_of_its_last_run_is_removed() {
+fn a_job_with_a_new_spec_runs_again_although_its_last_node_is_removed() {
     let mut world = cluster(2);
     let job = ServiceSpec { kind: ServiceKind::Batch, ..ServiceSpec::default() };
     world.apply("shop", &web(job.clone()));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.apply("shop", &web(ServiceSpec { spec_hash: SpecHash("changed".into()), ..job }));
     intend(&mut world, 0, Intent::Removed);
     let (plan, _) = world.decide();
@@ -534,7 +534,7 @@ fn a_job_to_be_run_again_is_not_done_because_the_node_of_its_last_run_is_removed
 }
 
 #[test]
-fn what_waits_is_closed_before_what_is_on_its_way_to_running() {
+fn scaling_down_closes_waiting_slots_before_starting_ones() {
     let mut world = cluster(1);
     let mut spec = ServiceSpec { replicas: 3, ..ServiceSpec::default() };
     spec.placement.max_replicas_per_node = Some(1);
@@ -548,13 +548,13 @@ fn what_waits_is_closed_before_what_is_on_its_way_to_running() {
 }
 
 #[test]
-fn what_ended_on_a_node_that_is_down_is_not_started_again_there() {
+fn a_replica_that_ended_is_not_restarted_on_a_node_that_is_down() {
     let mut world = cluster(1);
     let mut spec = ServiceSpec::default();
     spec.restart.condition = RestartCondition::OnFailure;
     world.apply("shop", &web(spec));
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Completed, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Completed, Target::Current));
     world.join(1, &Node { drivers: [Driver::Exec].into(), ..plain_node() });
     fail(&mut world, 0);
     world.apply("shop", &web(ServiceSpec::default()));

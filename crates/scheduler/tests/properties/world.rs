@@ -1,25 +1,25 @@
-//! A cluster under test: the real state machine and the real view, following each other.
+//! A cluster under test: the real state machine and the real view.
 //!
-//! Owns: time, and the way from a [`Step`] to commands, events and plans.
-//! Invariant: the view hears every event of the state, in order, and nothing else.
+//! Owns: the clock, and the translation of a [`Step`] to commands, events and plans.
+//! Invariant: every event of the state is applied to the view, in order, and nothing else.
 
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, ClusterConfig, Command, DeploymentSpec, Event, Explanation, Generation, GroupKey, GroupPlan,
-    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, RevisionNumber,
-    RuntimeCode, ServiceName, ServiceSpec, SlotIndex, SlotKey, Terms, Time,
+    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, Reservation,
+    RevisionNumber, RuntimeCode, ServiceName, ServiceSpec, SlotIndex, SlotKey, Time,
     node::UseDegraded,
-    replica::{Details, Wanted},
+    replica::{DesiredState, Details},
 };
 use longshore_scheduler::{View, explain, plan};
 use longshore_store::State;
 
 use super::{
-    histories::{Aim, Manifest, Step},
-    ledger::Ledger,
-    services::{DEPLOYMENTS, SECRETS, SERVICES, group_key},
-    shapes::node_name,
+    histories::{Manifest, Step, Target},
+    random_nodes::node_name,
+    random_services::{DEPLOYMENTS, SECRETS, SERVICES, group_key},
+    reference_usage::ReferenceUsage,
 };
 
 /// State, view and clock.
@@ -40,7 +40,7 @@ impl World {
         world
     }
 
-    /// Lets one thing happen; gives back the events.
+    /// Runs one step; returns the events.
     pub(super) fn act(&mut self, step: &Step) -> Vec<Event> {
         match step {
             Step::Settle => self.settle(),
@@ -49,16 +49,16 @@ impl World {
                 Vec::new()
             }
             Step::Decide => self.decide_all(),
-            Step::See(which, state, aim) => match self.seen(*which, *state, *aim) {
-                Some(observation) => self.tell(Command::Observe(observation)),
+            Step::Observe(which, state, target) => match self.observe(*which, *state, *target) {
+                Some(observation) => self.run(Command::Observe(observation)),
                 None => Vec::new(),
             },
-            other => self.tell(self.command(other)),
+            other => self.run(self.command(other)),
         }
     }
 
-    /// Puts a command to the state; a refusal is an answer, not a failure.
-    pub(super) fn tell(&mut self, command: Command) -> Vec<Event> {
+    /// Applies a command to the state and its events to the view; a refused command gives no events.
+    pub(super) fn run(&mut self, command: Command) -> Vec<Event> {
         let events = self.state.apply(command).unwrap_or_default();
         for event in &events {
             self.view.apply(event);
@@ -66,20 +66,20 @@ impl World {
         events
     }
 
-    /// What the scheduler would do now.
+    /// The plan the scheduler would make now.
     pub(super) fn plan(&mut self) -> Plan {
         plan(&mut self.view, self.state.index(), self.now)
     }
 
-    /// Plans and commits; gives back what was decided and what came of it.
+    /// Plans and commits; returns the plan and the events.
     pub(super) fn decide(&mut self) -> (Plan, Vec<Event>) {
         let decided = self.plan();
-        let events = self.tell(Command::Commit(Box::new(decided.clone())));
+        let events = self.run(Command::Commit(Box::new(decided.clone())));
         (decided, events)
     }
 
-    /// Decides, and once more as long as a rollout turns around, goes on or ends: that changes what is wanted, and what
-    /// follows is for the next plan.
+    /// Decides until no plan changes a rollout: such a change alters the desired state, which only the next plan acts
+    /// on.
     pub(super) fn decide_all(&mut self) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
@@ -100,7 +100,7 @@ impl World {
         keys.into_iter().map(|key| (key.clone(), self.explain(&key))).collect()
     }
 
-    /// A view that was not there, and is told the state from scratch.
+    /// A view built from the state's events.
     pub(super) fn rebuilt(&self) -> View {
         let mut view = View::new();
         for event in self.state.events() {
@@ -110,11 +110,11 @@ impl World {
     }
 
     pub(super) fn join(&mut self, name: u8, node: &Node) {
-        self.tell(Command::Join(Box::new(Node { name: node_name(name), ..node.clone() })));
+        self.run(Command::Join(Box::new(Node { name: node_name(name), ..node.clone() })));
     }
 
     pub(super) fn apply(&mut self, deployment: &str, manifest: &Manifest) {
-        self.tell(apply(deployment, manifest));
+        self.run(apply(deployment, manifest));
     }
 
     fn settle(&mut self) -> Vec<Event> {
@@ -124,31 +124,31 @@ impl World {
             .replicas()
             .filter(|(_, _, replica)| alive(&replica.assignment.node))
             .filter_map(|(group, slot, replica)| {
-                let state = match (replica.wanted, replica.state) {
-                    (Wanted::Stop, _) => ReplicaState::Stopped,
-                    (Wanted::Run, ReplicaState::Failed | ReplicaState::Completed) => return None,
-                    (Wanted::Run, _) => ReplicaState::Running,
+                let state = match (replica.desired, replica.state) {
+                    (DesiredState::Stop, _) => ReplicaState::Stopped,
+                    (DesiredState::Run, ReplicaState::Failed | ReplicaState::Completed) => return None,
+                    (DesiredState::Run, _) => ReplicaState::Running,
                 };
                 Some(observation(group, &slot.key, replica.generation, replica.attempt, state, self.now))
             })
             .collect();
-        observations.into_iter().flat_map(|seen| self.tell(Command::Observe(seen))).collect()
+        observations.into_iter().flat_map(|seen| self.run(Command::Observe(seen))).collect()
     }
 
-    fn seen(&self, which: u16, state: ReplicaState, aim: Aim) -> Option<Observation> {
+    fn observe(&self, which: u16, state: ReplicaState, target: Target) -> Option<Observation> {
         let all: Vec<_> = self.state.replicas().collect();
         let (group, slot, replica) = *all.get(usize::from(which).checked_rem(all.len())?)?;
-        // Down means unheard: whoever is heard of is no longer down.
+        // A node that is down sends no observations.
         if self.state.node(&replica.assignment.node)?.health == Health::Down {
             return None;
         }
         let mut seen = observation(group, &slot.key, replica.generation, replica.attempt, state, self.now);
-        match aim {
-            Aim::True => {}
-            Aim::OldAttempt => seen.attempt = Attempt(seen.attempt.0.checked_sub(1)?),
-            Aim::OldGeneration => seen.generation = Generation(seen.generation.0 - 1),
-            Aim::StrangeSlot => seen.slot = SlotKey::Index(SlotIndex(9999)),
-            Aim::StrangeGroup => seen.group = group_key("nobody", "nothing"),
+        match target {
+            Target::Current => {}
+            Target::OldAttempt => seen.attempt = Attempt(seen.attempt.0.checked_sub(1)?),
+            Target::OldGeneration => seen.generation = Generation(seen.generation.0 - 1),
+            Target::UnknownSlot => seen.slot = SlotKey::Index(SlotIndex(9999)),
+            Target::UnknownGroup => seen.group = group_key("nobody", "nothing"),
         }
         Some(seen)
     }
@@ -161,10 +161,12 @@ impl World {
                 let labels = BTreeMap::from([((*label).to_owned(), (*value).to_owned())]);
                 Command::Label { node: node_name(*node), labels }
             }
-            Step::Intend(node, intent) => Command::SetIntent { node: node_name(*node), intent: *intent, at: self.now },
+            Step::SetIntent(node, intent) => {
+                Command::SetIntent { node: node_name(*node), intent: *intent, at: self.now }
+            }
             Step::Health(node, health) => Command::SetHealth { node: node_name(*node), health: *health, at: self.now },
             Step::UseDegraded(node) => {
-                Command::SetUseDegraded { node: node_name(*node), use_degraded: UseDegraded::Yes }
+                Command::SetUseDegraded { node: node_name(*node), use_degraded: UseDegraded::Allowed }
             }
             Step::Configure { default_memory_bytes, cpu_overcommit_millionths, preemption } => {
                 Command::Configure(ClusterConfig {
@@ -186,9 +188,12 @@ impl World {
                 to: to.map(RevisionNumber),
                 at: self.now,
             },
-            Step::Steer(deployment, word) => {
-                Command::Steer { namespace, deployment: DEPLOYMENTS[*deployment].into(), word: *word, at: self.now }
-            }
+            Step::ControlRollout(deployment, word) => Command::ControlRollout {
+                namespace,
+                deployment: DEPLOYMENTS[*deployment].into(),
+                control: *word,
+                at: self.now,
+            },
             Step::Restart(deployment, service) => {
                 let group = group_key(DEPLOYMENTS[*deployment], SERVICES[*service]);
                 Command::Restart { group, at: self.now }
@@ -198,17 +203,17 @@ impl World {
                 Command::PutSecret { namespace, name: SECRETS[*name].into(), version: *version }
             }
             Step::Quota(quota) => Command::SetQuota { namespace, quota: *quota },
-            Step::See(..) | Step::Settle | Step::Wait(_) | Step::Decide => unreachable!("not a command"),
+            Step::Observe(..) | Step::Settle | Step::Wait(_) | Step::Decide => unreachable!("not a command"),
         }
     }
 
-    /// Puts replicas of a group on nodes by hand, wherever the test wants them, as if decided long ago.
-    pub(super) fn put_by_hand(&mut self, group: &GroupKey, terms: &Arc<Terms>, nodes: &[NodeName]) {
+    /// Commits placements of a group on these nodes directly, bypassing the scheduler.
+    pub(super) fn commit_placements(&mut self, group: &GroupKey, reservation: &Arc<Reservation>, nodes: &[NodeName]) {
         let mut taken: BTreeMap<NodeName, u64> = BTreeMap::new();
         for (_, _, replica) in self.state.replicas() {
             *taken.entry(replica.assignment.node.clone()).or_default() += 1;
         }
-        let mut ledger = Ledger::of(&self.state, self.now);
+        let mut usage = ReferenceUsage::of(&self.state, self.now);
         let mut items = Vec::new();
         for (index, name) in (0..).zip(nodes) {
             let Some(node) = self.state.node(name) else { continue };
@@ -216,7 +221,7 @@ impl World {
             *host += 1;
             let prefix = u128::from(self.state.config().cluster_prefix);
             let slot = SlotKey::Index(SlotIndex(index));
-            let devices = ledger.book(group, &slot, node, terms);
+            let devices = usage.book(group, &slot, node, reservation);
             items.push(PlanItem::Place(Placement {
                 slot,
                 generation: Generation(1),
@@ -224,17 +229,17 @@ impl World {
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
                 devices,
-                terms: None,
+                reservation: None,
                 moved: None,
             }));
         }
-        let groups = vec![GroupPlan { group: group.clone(), terms: Arc::clone(terms), items }];
-        self.tell(Command::Commit(Box::new(Plan { groups, made_at: self.now, ..Plan::default() })));
+        let groups = vec![GroupPlan { group: group.clone(), reservation: Arc::clone(reservation), items }];
+        self.run(Command::Commit(Box::new(Plan { groups, made_at: self.now, ..Plan::default() })));
     }
 }
 
 fn apply(deployment: &str, manifest: &Manifest) -> Command {
-    // A service depends only on those before it by name: no reader lets a circle through.
+    // A service depends only on services before it by name, because the manifest reader rejects cycles.
     let services = manifest.iter().map(|(service, spec)| {
         let (name, mut spec) = (ServiceName::from(SERVICES[*service]), ServiceSpec::clone(&spec.0));
         spec.depends_on.retain(|other, _| *other < name);
@@ -281,7 +286,7 @@ pub(super) fn without_addresses(mut plan: Plan) -> Plan {
     plan
 }
 
-/// What a plan changes, without why anybody waits.
+/// The changes of a plan, without waiting reasons.
 pub(super) fn without_reasons(plan: &Plan) -> Vec<GroupPlan> {
     let mut groups = plan.groups.clone();
     for group in &mut groups {
@@ -291,7 +296,7 @@ pub(super) fn without_reasons(plan: &Plan) -> Vec<GroupPlan> {
     groups
 }
 
-/// Where a group's slots are to go, by a plan.
+/// The placements of a group in a plan.
 pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, NodeName> {
     let parts = plan.groups.iter().filter(|part| part.group == *group);
     let items = parts.flat_map(|part| &part.items);
@@ -309,12 +314,12 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
-            | PlanItem::EvenedOut => None,
+            | PlanItem::EvenOutDone => None,
         })
         .collect()
 }
 
-/// The assignments a commit made.
+/// The assignments in a list of events.
 pub(super) fn placed(events: &[Event]) -> impl Iterator<Item = (&GroupKey, &SlotKey, Generation, &Assignment)> {
     events.iter().filter_map(|event| match event {
         Event::Placed { group, slot, generation, assignment } => Some((group, slot, *generation, assignment)),

@@ -1,6 +1,6 @@
-//! A cluster under test: the real state machine, the real view, and short words for what the tests do with them.
+//! A cluster under test: the real state machine, the real view, and short helpers for the tests.
 //!
-//! Invariant: the view hears every event of the state, in order, and nothing else.
+//! Invariant: every event of the state is applied to the view, in order; only [`Cluster::fail`] adds events of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +9,11 @@ use std::{
 };
 
 use longshore_model::{
-    Capacity, ClusterConfig, Command, DeploymentSpec, Driver, Event, Generation, GroupKey, GroupPlan, Health, Intent,
-    NamespaceName, Node, NodeName, NodeNumber, Observation, Placement, PlacementSpec, Plan, PlanItem, Platform,
-    PoolName, ReplicaState, Role, ServiceSpec, SlotIndex, SlotKey, Terms, Time,
+    Capacity, ClusterConfig, Command, DeploymentSpec, Driver, Event, Generation, GroupKey, GroupPlan, NamespaceName,
+    Node, NodeName, Observation, Placement, PlacementSpec, Plan, PlanItem, ReplicaState, Reservation, ServiceSpec,
+    SlotIndex, SlotKey, Time,
     config::Preemption,
-    node::{Overlay, UseDegraded},
-    replica::{Details, Replica, Wanted},
+    replica::{DesiredState, Details, Replica},
     service::{Access, Mount, MountSource, Resources, SpecHash},
 };
 use longshore_scheduler::{View, explain, plan};
@@ -31,16 +30,16 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
         let mut cluster = Self { now: Time(1000), ..Self::default() };
-        // One core is one core: the tests compute shares by hand.
+        // No CPU overcommit: the tests compute shares by hand.
         cluster.configure(ClusterConfig { cpu_overcommit_millionths: 1_000_000, ..ClusterConfig::default() });
         for node in nodes {
-            cluster.tell(Command::Join(Box::new(node)));
+            cluster.run(Command::Join(Box::new(node)));
         }
         cluster
     }
 
     pub(super) fn configure(&mut self, config: ClusterConfig) {
-        self.tell(Command::Configure(config));
+        self.run(Command::Configure(config));
     }
 
     pub(super) fn allow_preemption(&mut self) {
@@ -48,8 +47,8 @@ impl Cluster {
         self.configure(config);
     }
 
-    /// Puts a command to the state and lets the view hear of it; a refusal is an answer too.
-    pub(super) fn tell(&mut self, command: Command) -> Vec<Event> {
+    /// Applies a command to the state and its events to the view; a refused command gives no events.
+    pub(super) fn run(&mut self, command: Command) -> Vec<Event> {
         let events = self.state.apply(command).unwrap_or_default();
         for event in &events {
             self.view.apply(event);
@@ -57,12 +56,12 @@ impl Cluster {
         events
     }
 
-    /// The whole manifest of the deployment `shop`.
+    /// Applies a manifest of the deployment `shop`.
     pub(super) fn apply(&mut self, services: &[(&str, ServiceSpec)]) {
         let service = |(name, spec): &(&str, ServiceSpec)| ((*name).into(), Arc::new(spec.clone()));
         let spec = DeploymentSpec { services: services.iter().map(service).collect(), ..DeploymentSpec::default() };
         let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
-        self.tell(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        self.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
     }
 
     pub(super) fn plan(&mut self) -> Plan {
@@ -72,21 +71,21 @@ impl Cluster {
     /// Plans and commits, once.
     pub(super) fn decide(&mut self) -> Plan {
         let decided = self.plan();
-        self.tell(Command::Commit(Box::new(decided.clone())));
+        self.run(Command::Commit(Box::new(decided.clone())));
         decided
     }
 
-    /// Decides until nothing is left to decide.
+    /// Decides until a plan is empty.
     pub(super) fn decide_all(&mut self) {
         for _ in 0..30 {
             if self.decide().is_empty() {
                 return;
             }
         }
-        panic!("the scheduler does not come to an end");
+        panic!("the scheduler keeps planning");
     }
 
-    /// Everything placed is seen running, everything told to stop is seen stopped, and all follows from it.
+    /// Observes placed replicas as running and stopping ones as stopped, and decides, until nothing changes.
     pub(super) fn settle(&mut self) {
         for _ in 0..30 {
             self.decide_all();
@@ -95,51 +94,52 @@ impl Cluster {
                 return;
             }
         }
-        panic!("the cluster does not come to rest");
+        panic!("the cluster does not converge");
     }
 
     pub(super) fn run_all(&mut self) -> usize {
-        self.see(ReplicaState::Running, |replica| {
-            replica.wanted == Wanted::Run && replica.state == ReplicaState::Pending
+        self.observe(ReplicaState::Running, |replica| {
+            replica.desired == DesiredState::Run && replica.state == ReplicaState::Pending
         })
     }
 
     pub(super) fn stop_all(&mut self) -> usize {
-        self.see(ReplicaState::Stopped, |replica| replica.wanted == Wanted::Stop)
+        self.observe(ReplicaState::Stopped, |replica| replica.desired == DesiredState::Stop)
     }
 
-    fn see(&mut self, state: ReplicaState, which: impl Fn(&Replica) -> bool) -> usize {
+    fn observe(&mut self, state: ReplicaState, which: impl Fn(&Replica) -> bool) -> usize {
         let chosen = self.state.replicas().filter(|(_, _, replica)| which(replica));
         let seen: Vec<Observation> =
             chosen.map(|(group, slot, replica)| observation(group, &slot.key, replica, state, self.now)).collect();
         let number = seen.len();
         for one in seen {
-            self.tell(Command::Observe(one));
+            self.run(Command::Observe(one));
         }
         number
     }
 
-    /// One of the replicas told to stop, chosen by a number, is seen stopped.
+    /// Observes one stopping replica, chosen by a number, as stopped; returns whether there was one.
     pub(super) fn stop_one(&mut self, which: usize) -> bool {
-        let stopping: Vec<_> = self.state.replicas().filter(|(_, _, replica)| replica.wanted == Wanted::Stop).collect();
+        let stopping: Vec<_> =
+            self.state.replicas().filter(|(_, _, replica)| replica.desired == DesiredState::Stop).collect();
         let Some(at) = which.checked_rem(stopping.len()) else { return false };
         let (group, slot, replica) = stopping[at];
         let seen = observation(group, &slot.key, replica, ReplicaState::Stopped, self.now);
-        self.tell(Command::Observe(seen));
+        self.run(Command::Observe(seen));
         true
     }
 
-    /// The service failed so often on a node, just now.
+    /// Counts failures of the service on a node.
     pub(super) fn fail(&mut self, service: &str, node: &str, times: usize) {
         for _ in 0..times {
             self.view.apply(&Event::FailureCounted { group: key(service), node: node.into(), at: self.now });
         }
     }
 
-    /// Puts replicas on nodes by hand, wherever the test wants them, as if decided long ago.
+    /// Commits placements on these nodes directly, bypassing the scheduler.
     pub(super) fn put(&mut self, service: &str, nodes: &[&str]) {
         let group = self.state.group(&key(service)).expect("the service was applied");
-        let terms = Arc::new(terms(&group.spec));
+        let reservation = Arc::new(reservation(&group.spec));
         let mut taken: BTreeMap<NodeName, u64> = BTreeMap::new();
         for (_, _, replica) in self.state.replicas() {
             *taken.entry(replica.assignment.node.clone()).or_default() += 1;
@@ -158,39 +158,40 @@ impl Cluster {
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
                 devices: BTreeMap::new(),
-                terms: None,
+                reservation: None,
                 moved: None,
             }));
         }
-        let groups = vec![GroupPlan { group: key(service), terms, items }];
-        self.tell(Command::Commit(Box::new(Plan { groups, made_at: self.now, ..Plan::default() })));
+        let groups = vec![GroupPlan { group: key(service), reservation, items }];
+        self.run(Command::Commit(Box::new(Plan { groups, made_at: self.now, ..Plan::default() })));
     }
 
-    /// Nodes of the service's newest wanted generations, sorted.
+    /// Nodes of the service's newest generations that shall run, sorted.
     pub(super) fn nodes_of(&self, service: &str) -> Vec<String> {
         let slots = self.state.group(&key(service)).into_iter().flat_map(|group| group.slots.values());
-        let newest = slots.filter_map(|slot| slot.replicas.last()).filter(|replica| replica.wanted == Wanted::Run);
+        let newest =
+            slots.filter_map(|slot| slot.replicas.last()).filter(|replica| replica.desired == DesiredState::Run);
         let mut nodes: Vec<String> = newest.map(|replica| replica.assignment.node.to_string()).collect();
         nodes.sort();
         nodes
     }
 
-    /// How many of the service's replicas wait, with the reason.
+    /// How many of the service's slots wait, with the reason.
     pub(super) fn waiting(&mut self, service: &str) -> Vec<String> {
-        let fates = explain(&mut self.view, &key(service), self.now);
-        fates.iter().map(|(slots, why)| format!("{} wait: {}", slots.len(), why.reason)).collect()
+        let explanations = explain(&mut self.view, &key(service), self.now);
+        explanations.iter().map(|(slots, why)| format!("{} wait: {}", slots.len(), why.reason)).collect()
     }
 
-    /// Memory promised on each node, by every generation not seen stopped.
+    /// Memory reserved on each node, by every generation not yet stopped.
     pub(super) fn memory_used(&self) -> BTreeMap<NodeName, u64> {
         let mut used = BTreeMap::new();
         for (_, _, replica) in self.state.replicas() {
-            *used.entry(replica.assignment.node.clone()).or_default() += replica.assignment.terms.memory_total();
+            *used.entry(replica.assignment.node.clone()).or_default() += replica.assignment.reservation.memory_total();
         }
         used
     }
 
-    /// A view that was not there, and is told the state from scratch.
+    /// A view built from the state's events.
     pub(super) fn rebuilt(&self) -> View {
         let mut view = View::new();
         for event in self.state.events() {
@@ -218,45 +219,29 @@ fn observation(group: &GroupKey, slot: &SlotKey, replica: &Replica, state: Repli
     }
 }
 
-/// What a replica of a plain service occupies.
-pub(super) fn terms(spec: &ServiceSpec) -> Terms {
-    Terms {
+/// The reservation of a replica of a plain service.
+pub(super) fn reservation(spec: &ServiceSpec) -> Reservation {
+    Reservation {
         spec_hash: spec.spec_hash.clone(),
         kind: spec.kind,
         cpu_millis: spec.resources.cpu_request_millis(),
         memory_bytes: spec.resources.memory_limit_bytes.unwrap_or(0),
         devices: spec.resources.devices.clone(),
-        ..Terms::default()
+        ..Reservation::default()
     }
 }
 
-/// A machine with so much, and labels.
+/// A node with this capacity and these labels.
 pub(super) fn node(name: &str, cpu_millis: u64, memory_bytes: u64, labels: &[(&str, &str)]) -> Node {
     Node {
-        name: name.into(),
-        number: NodeNumber(0),
-        ip: None,
         labels: labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect(),
-        engine_labels: BTreeMap::new(),
-        role: Role::Worker,
-        pool: PoolName::from("default"),
-        platform: Platform::new("linux", "amd64"),
         drivers: BTreeSet::from([Driver::Docker]),
-        plugins: BTreeSet::new(),
         capacity: Capacity { cpu_millis, memory_bytes, ..Capacity::default() },
-        reserved: Capacity::default(),
-        intent: Intent::Active,
-        health: Health::Ready,
-        use_degraded: UseDegraded::No,
-        overlay: Overlay::Reachable,
-        health_since: longshore_model::Time::default(),
-        confirmed_lost: None,
-        drain: None,
-        removed_at: None,
+        ..Node::new(name)
     }
 }
 
-/// A service of so many replicas, each asking for so much.
+/// A service with these replicas and resources per replica.
 pub(super) fn service(replicas: u32, cpu_millis: u64, memory_bytes: u64, placement: PlacementSpec) -> ServiceSpec {
     ServiceSpec {
         replicas,
@@ -271,12 +256,12 @@ pub(super) fn service(replicas: u32, cpu_millis: u64, memory_bytes: u64, placeme
     }
 }
 
-/// The same, mattering so much.
+/// The same service with another priority.
 pub(super) fn of_priority(priority: u8, spec: ServiceSpec) -> ServiceSpec {
     ServiceSpec { priority, ..spec }
 }
 
-/// The same, with data on its host.
+/// The same service with a bind mount, which makes it stateful.
 pub(super) fn with_data(mut spec: ServiceSpec) -> ServiceSpec {
     spec.mounts.push(Mount {
         source: MountSource::Bind("/srv".to_owned()),

@@ -1,8 +1,8 @@
-//! What matters more displaces what matters less, told as stories.
+//! Preemption: a service of higher priority displaces replicas of lower priority.
 
 use longshore_model::{
     Command, PlacementSpec, PlanItem, ServiceKind, ServiceSpec, SlotKey, Strategy,
-    service::{Batching, Companion, DistinctHosts, Strength},
+    service::{Batching, Companion, Strength},
 };
 
 use super::cluster::{Cluster, key, node, of_priority, service, with_data};
@@ -15,7 +15,7 @@ fn placed(replicas: u32, memory: u64, placement: PlacementSpec) -> ServiceSpec {
     service(replicas, 0, memory, placement)
 }
 
-/// Nodes of so much memory each, named a, b, …
+/// Nodes with this memory each, named a, b, …
 fn cluster(memory: &[u64]) -> Cluster {
     let names = ["a", "b", "c", "d"];
     let mut cluster = Cluster::of(memory.iter().zip(names).map(|(memory, name)| node(name, 4000, *memory, &[])));
@@ -29,7 +29,7 @@ fn stops(plan: &longshore_model::Plan) -> usize {
 }
 
 #[test]
-fn without_the_setting_nobody_is_displaced() {
+fn without_the_setting_nothing_is_displaced() {
     let mut cluster = Cluster::of([node("a", 4000, 1000, &[])]);
     cluster.apply(&[("low", of_priority(0, plain(1, 1000)))]);
     cluster.settle();
@@ -40,7 +40,7 @@ fn without_the_setting_nobody_is_displaced() {
 }
 
 #[test]
-fn what_matters_more_takes_the_place_and_the_displaced_says_why_it_waits() {
+fn a_higher_priority_takes_the_node_and_the_displaced_replica_waits_with_a_reason() {
     let mut cluster = cluster(&[1000]);
     cluster.apply(&[("low", of_priority(40, plain(1, 1000)))]);
     cluster.settle();
@@ -52,7 +52,7 @@ fn what_matters_more_takes_the_place_and_the_displaced_says_why_it_waits() {
 }
 
 #[test]
-fn a_displaced_replica_goes_where_there_is_room() {
+fn a_displaced_replica_moves_to_a_node_with_capacity() {
     let mut cluster = cluster(&[1000, 400]);
     cluster.apply(&[("low", of_priority(0, plain(1, 400)))]);
     cluster.settle();
@@ -62,7 +62,7 @@ fn a_displaced_replica_goes_where_there_is_room() {
 }
 
 #[test]
-fn nine_points_are_not_enough() {
+fn a_priority_difference_of_nine_is_not_enough() {
     let mut cluster = cluster(&[1000]);
     cluster.apply(&[("low", of_priority(41, plain(1, 1000)))]);
     cluster.settle();
@@ -72,7 +72,7 @@ fn nine_points_are_not_enough() {
 }
 
 #[test]
-fn data_is_never_displaced() {
+fn a_stateful_replica_is_never_displaced() {
     let mut cluster = cluster(&[1000]);
     cluster.apply(&[("low", with_data(of_priority(0, plain(1, 1000))))]);
     cluster.settle();
@@ -82,7 +82,7 @@ fn data_is_never_displaced() {
 }
 
 #[test]
-fn one_large_victim_is_better_than_two_small_ones_and_a_superfluous_one_is_spared() {
+fn one_large_victim_is_preferred_to_two_small_ones() {
     let mut cluster = cluster(&[1000, 1000]);
     let small = || of_priority(0, plain(2, 500));
     let large = || of_priority(9, plain(1, 1000));
@@ -97,7 +97,7 @@ fn one_large_victim_is_better_than_two_small_ones_and_a_superfluous_one_is_spare
 }
 
 #[test]
-fn while_victims_stop_no_others_are_looked_for() {
+fn while_victims_stop_no_others_are_chosen() {
     let mut cluster = cluster(&[1000, 1000]);
     let low = || of_priority(0, plain(2, 1000));
     cluster.apply(&[("low", low())]);
@@ -112,8 +112,8 @@ fn while_victims_stop_no_others_are_looked_for() {
 }
 
 #[test]
-fn the_room_of_one_victim_is_kept_until_the_other_has_stopped_too() {
-    // The newcomer needs the room of both; were the first room given away again, it would never come.
+fn the_capacity_of_one_victim_is_reserved_until_the_other_has_stopped_too() {
+    // The new service needs the capacity of both; if the first were given away again, it would never be placed.
     let mut cluster = cluster(&[1000]);
     let low = || of_priority(0, plain(2, 500));
     cluster.apply(&[("low", low())]);
@@ -128,7 +128,7 @@ fn the_room_of_one_victim_is_kept_until_the_other_has_stopped_too() {
 }
 
 #[test]
-fn room_kept_for_what_is_no_longer_wanted_is_given_back() {
+fn capacity_reserved_for_a_removed_service_is_released() {
     let mut cluster = cluster(&[1000]);
     let low = || of_priority(0, plain(2, 500));
     cluster.apply(&[("low", low())]);
@@ -143,7 +143,7 @@ fn room_kept_for_what_is_no_longer_wanted_is_given_back() {
 }
 
 #[test]
-fn what_goes_anyway_makes_room_before_anybody_is_displaced() {
+fn replicas_that_stop_anyway_are_used_before_victims_are_chosen() {
     let mut cluster = cluster(&[1000]);
     cluster.apply(&[("gone", of_priority(0, plain(1, 500))), ("low", of_priority(0, plain(1, 500)))]);
     cluster.settle();
@@ -153,9 +153,9 @@ fn what_goes_anyway_makes_room_before_anybody_is_displaced() {
 }
 
 #[test]
-fn a_victim_that_would_not_help_is_not_taken() {
-    // The first replica of the newcomer takes the free half of b. Hosts must be distinct, and a is held by data: the
-    // second replica could not use what runs on b.
+fn a_victim_that_would_not_help_is_not_chosen() {
+    // The first replica of the new service takes the free half of b. Hosts must be distinct and a is full of a stateful
+    // service, so displacing the replica on b would not help the second one.
     let mut cluster = cluster(&[1000, 1000]);
     let data = || with_data(of_priority(0, plain(1, 1000)));
     let low = || of_priority(0, plain(1, 500));
@@ -163,14 +163,14 @@ fn a_victim_that_would_not_help_is_not_taken() {
     cluster.put("data", &["a"]);
     cluster.put("low", &["b"]);
     cluster.settle();
-    let apart = PlacementSpec { distinct_hosts: DistinctHosts::Yes, ..PlacementSpec::default() };
+    let apart = PlacementSpec { distinct_hosts: true, ..PlacementSpec::default() };
     cluster.apply(&[("data", data()), ("high", of_priority(50, placed(2, 500, apart))), ("low", low())]);
     cluster.settle();
     assert_eq!((cluster.nodes_of("high"), cluster.nodes_of("low")), (vec!["b".to_owned()], vec!["b".to_owned()]));
 }
 
 #[test]
-fn pinned_hosts_displace_nobody_unless_all_of_them_can_be_had() {
+fn pinned_hosts_displace_nothing_unless_all_hosts_can_be_used() {
     let mut cluster = cluster(&[1000, 1000]);
     let low = || of_priority(0, plain(2, 1000));
     cluster.apply(&[("low", low())]);
@@ -189,7 +189,7 @@ fn pinned_hosts_displace_nobody_unless_all_of_them_can_be_had() {
 }
 
 #[test]
-fn a_batch_that_wants_all_or_nothing_displaces_for_all_or_for_nothing() {
+fn an_all_or_nothing_batch_displaces_only_if_all_of_it_fits() {
     let mut cluster = cluster(&[1000, 1000]);
     let low = || of_priority(0, plain(2, 1000));
     cluster.apply(&[("low", low())]);
@@ -204,7 +204,7 @@ fn a_batch_that_wants_all_or_nothing_displaces_for_all_or_for_nothing() {
 }
 
 #[test]
-fn the_company_a_newcomer_must_be_near_is_not_its_victim() {
+fn a_service_does_not_displace_the_companion_it_must_be_near() {
     let mut cluster = cluster(&[1000]);
     let low = || of_priority(0, plain(1, 1000));
     cluster.apply(&[("low", low())]);
@@ -217,7 +217,7 @@ fn the_company_a_newcomer_must_be_near_is_not_its_victim() {
 }
 
 #[test]
-fn victims_are_taken_only_where_the_skew_lets_the_newcomer_in() {
+fn victims_are_chosen_only_where_the_skew_allows_a_placement() {
     let nodes = [("a", "1", 1000), ("b", "2", 1000)];
     let mut cluster = Cluster::of(nodes.map(|(name, zone, memory)| node(name, 4000, memory, &[("zone", zone)])));
     cluster.allow_preemption();
@@ -227,7 +227,7 @@ fn victims_are_taken_only_where_the_skew_lets_the_newcomer_in() {
     cluster.put("data", &["a"]);
     cluster.put("low", &["b"]);
     cluster.settle();
-    // Zone 1 is full of data for good, so that zone 2 may have one; displacing what else is there would not help.
+    // Zone 1 stays full of a stateful service, so zone 2 may have only one; displacing others there would not help.
     let level = PlacementSpec {
         preferences: vec![longshore_model::Attribute::Label("zone".to_owned())],
         max_skew: Some(1),
@@ -240,12 +240,9 @@ fn victims_are_taken_only_where_the_skew_lets_the_newcomer_in() {
 }
 
 #[test]
-fn a_global_replica_displaces_who_matters_less_on_its_own_node_and_nowhere_else() {
+fn a_global_replica_displaces_lower_priorities_on_its_own_node_only() {
     let mut cluster = cluster(&[1000, 1000, 1000]);
-    let low = of_priority(
-        0,
-        placed(2, 800, PlacementSpec { distinct_hosts: DistinctHosts::Yes, ..PlacementSpec::default() }),
-    );
+    let low = of_priority(0, placed(2, 800, PlacementSpec { distinct_hosts: true, ..PlacementSpec::default() }));
     cluster.apply(&[("low", low.clone())]);
     cluster.settle();
     assert_eq!(cluster.nodes_of("low"), ["a", "b"]);
@@ -256,7 +253,7 @@ fn a_global_replica_displaces_who_matters_less_on_its_own_node_and_nowhere_else(
     assert_eq!(stops(&plan), 2, "one on a and one on b: {plan:#?}");
     cluster.settle();
     assert_eq!(cluster.nodes_of("agent"), ["a", "b", "c"]);
-    assert_eq!(cluster.nodes_of("low"), [""; 0], "nowhere is room for 800 beside 300");
+    assert_eq!(cluster.nodes_of("low"), [""; 0], "no node has 800 beside 300");
     assert_eq!(cluster.waiting("low"), ["2 wait: no_capacity_memory"]);
     let at_home = |slot: &longshore_model::Slot| {
         slot.replicas.iter().all(|replica| slot.key == SlotKey::Node(replica.assignment.node.clone()))
@@ -265,13 +262,13 @@ fn a_global_replica_displaces_who_matters_less_on_its_own_node_and_nowhere_else(
 }
 
 #[test]
-fn a_newcomer_beyond_its_quota_displaces_nobody() {
+fn a_service_beyond_its_quota_displaces_nothing() {
     let mut cluster = cluster(&[1000]);
     let low = || of_priority(0, plain(1, 1000));
     cluster.apply(&[("low", low())]);
     cluster.settle();
     let quota = longshore_model::command::Quota { replicas: Some(1), ..Default::default() };
-    cluster.tell(Command::SetQuota { namespace: key("low").namespace, quota });
+    cluster.run(Command::SetQuota { namespace: key("low").namespace, quota });
     cluster.apply(&[("high", of_priority(50, plain(1, 1000))), ("low", low())]);
     cluster.settle();
     assert_eq!(cluster.nodes_of("low"), ["a"]);

@@ -1,4 +1,4 @@
-//! The largest difference between branches, with every strategy that has a choice.
+//! `max_skew` with every strategy that chooses nodes.
 
 use longshore_model::{Attribute, PlacementSpec, Strategy};
 use proptest::{collection::vec, prelude::*, sample::select};
@@ -18,8 +18,8 @@ fn zones(cluster: &Cluster, service: &str) -> (usize, usize) {
 }
 
 #[test]
-fn the_roomier_zone_waits_for_the_full_one_whatever_the_strategy() {
-    for strategy in [Strategy::Spread, Strategy::Pack, Strategy::Binpack, Strategy::Hash] {
+fn the_larger_zone_waits_for_the_full_one_with_every_strategy() {
+    for strategy in [Strategy::Spread, Strategy::LeastLoaded, Strategy::Binpack, Strategy::Hash] {
         let zones_of = [("a1", "a", 300), ("b1", "b", 1000), ("b2", "b", 1000)];
         let mut cluster = Cluster::of(zones_of.map(|(name, zone, memory)| node(name, 4000, memory, &[("zone", zone)])));
         cluster.apply(&[("web", service(8, 0, 100, level(strategy, 2)))]);
@@ -29,8 +29,8 @@ fn the_roomier_zone_waits_for_the_full_one_whatever_the_strategy() {
 }
 
 #[test]
-fn a_zone_of_faulty_nodes_is_used_last_and_still_lets_the_other_go_on() {
-    for strategy in [Strategy::Spread, Strategy::Pack, Strategy::Binpack] {
+fn a_zone_of_faulty_nodes_is_used_last_and_does_not_block_the_other() {
+    for strategy in [Strategy::Spread, Strategy::LeastLoaded, Strategy::Binpack] {
         let zones_of = [("a1", "a"), ("b1", "b")];
         let mut cluster = Cluster::of(zones_of.map(|(name, zone)| node(name, 4000, 1000, &[("zone", zone)])));
         cluster.apply(&[("web", service(5, 0, 100, level(strategy, 1)))]);
@@ -44,12 +44,12 @@ fn a_zone_of_faulty_nodes_is_used_last_and_still_lets_the_other_go_on() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Zones and racks of unlike sizes: no branch that got a replica is too far above the lowest, and whoever waits
-    /// waits because any node would break that, or has no memory.
+    /// Zones and racks of different sizes: no branch that received a replica is more than `max_skew` above the lowest,
+    /// and a replica waits only if every node would exceed the skew or has no memory.
     #[test]
-    fn branches_stay_within_the_skew_and_nobody_waits_without_need(
+    fn branches_stay_within_the_skew_and_no_replica_waits_needlessly(
         machines in vec((0_usize..3, 0_usize..2, 1_u64..6), 1..8),
-        strategy in select(vec![Strategy::Spread, Strategy::Pack, Strategy::Binpack, Strategy::Hash]),
+        strategy in select(vec![Strategy::Spread, Strategy::LeastLoaded, Strategy::Binpack, Strategy::Hash]),
         depth in 0_usize..3,
         max_skew in 1_u32..3,
         replicas in 1_u32..15,

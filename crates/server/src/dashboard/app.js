@@ -1,14 +1,16 @@
-// The dashboard: pages drawn from the public API, and drawn again when something happens.
-// Nothing is ever put into the page as markup: whatever a name holds, it stays text.
+// The dashboard: pages rendered from the public API, and rendered again on every event.
+// No value is ever inserted as markup: whatever a name holds, it stays text.
 
 const main = document.querySelector("main");
 const dialog = document.querySelector("dialog");
 const live = document.querySelector(".live");
 
-// Who is logged in. What they may not do is not offered; what they may is judged by the daemon, whatever is offered.
+// The logged-in principal. Actions it may not take are hidden; the daemon authorises every request anyway.
 let who = null;
-const roles = ["view", "deploy", "admin"];
-const may = (role) => roles.indexOf(who?.role) >= roles.indexOf(role) && (role !== "admin" || !(who.namespace || who.deployment));
+const may = (role) => {
+  const order = Object.values(ROLE);
+  return order.indexOf(who?.role) >= order.indexOf(role) && (role !== ROLE.ADMIN || !(who.namespace || who.deployment));
+};
 
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -39,13 +41,23 @@ async function ask(path, options = {}) {
   return value;
 }
 
-const tones = {
-  ready: "good", active: "good", running: "good", completed: "good", done: "good",
-  suspect: "busy", degraded: "busy", progressing: "busy", pending: "busy", pulling: "busy", starting: "busy",
-  draining: "busy", paused: "busy", in_progress: "busy", awaiting_promotion: "busy",
-  down: "bad", failed: "bad", lost: "bad", aborted: "bad", refused: "bad",
-};
-const word = (text) => h("span", { class: `word ${tones[text] ?? "quiet"}` }, text);
+// Every word that the API uses for a state, a health, an intent, a status or an outcome, in one table.
+const STATE = Object.freeze({
+  READY: "ready", SUSPECT: "suspect", DOWN: "down", DEGRADED: "degraded",
+  ACTIVE: "active", PAUSED: "paused", DRAINING: "draining",
+  PENDING: "pending", PULLING: "pulling", STARTING: "starting", RUNNING: "running", FAILED: "failed", COMPLETED: "completed", LOST: "lost",
+  PROGRESSING: "progressing", IN_PROGRESS: "in_progress", AWAITING_PROMOTION: "awaiting_promotion", ABORTED: "aborted",
+  DONE: "done", REFUSED: "refused",
+});
+// The colour of each word; a word of a newer server is shown without one.
+const TONE = Object.freeze(Object.fromEntries([
+  ["good", [STATE.READY, STATE.ACTIVE, STATE.RUNNING, STATE.COMPLETED, STATE.DONE]],
+  ["busy", [STATE.SUSPECT, STATE.DEGRADED, STATE.PROGRESSING, STATE.PENDING, STATE.PULLING, STATE.STARTING, STATE.DRAINING, STATE.PAUSED,
+    STATE.IN_PROGRESS, STATE.AWAITING_PROMOTION]],
+  ["bad", [STATE.DOWN, STATE.FAILED, STATE.LOST, STATE.ABORTED, STATE.REFUSED]],
+].flatMap(([tone, words]) => words.map((word) => [word, tone]))));
+const ROLE = Object.freeze({ VIEW: "view", DEPLOY: "deploy", ADMIN: "admin" });
+const word = (text) => h("span", { class: `word ${TONE[text] ?? "quiet"}` }, text);
 const link = (to, text) => h("a", { href: `/ui/${to}` }, text);
 const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 const when = (ms) => (ms ? new Date(ms).toLocaleTimeString() : "");
@@ -55,7 +67,7 @@ const moment = (ms) => (ms ? new Date(ms).toLocaleString() : "");
 const printed = (namespace, name) => (namespace && namespace !== "default" ? `${namespace}.${name}` : name);
 const many = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-// A name, a bar and the figure: what was given out, and what is in use by the machine's own measure.
+// A name, a bar and a number: what is reserved, and what the machine measures as in use.
 function meter(name, value, most, text) {
   return h("div", { class: "meter" }, h("span", {}, name),
     h("progress", { value: String(value), max: String(Math.max(most, 1)), "aria-label": `${name}: ${text}` }), h("span", { class: "figure" }, text));
@@ -63,7 +75,7 @@ function meter(name, value, most, text) {
 function meters(node) {
   const load = node.load;
   return h("div", { class: "meters" },
-    meter("memory given out", node.memory_used_bytes, node.memory_bytes, `${(node.memory_used_bytes / 2 ** 30).toFixed(1)} of ${gib(node.memory_bytes)}`),
+    meter("memory reserved", node.memory_used_bytes, node.memory_bytes, `${(node.memory_used_bytes / 2 ** 30).toFixed(1)} of ${gib(node.memory_bytes)}`),
     load ? [meter("memory in use", load.memory_millionths, 1e6, percent(load.memory_millionths)),
       meter(`${node.cpu_millis / 1000} cores in use`, load.cpu_millionths, 1e6, percent(load.cpu_millionths))]
       : h("span", { class: "quiet" }, "use not measured yet"));
@@ -73,7 +85,7 @@ function table(heads, rows, empty) {
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": heads.join(", ") }, h("table", {},
     h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
-    // On a phone each row is a card, and each cell says what it is.
+    // On a phone each row is a card, and each cell has a label.
     h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, at) => h("td", {
       class: (cell.textContent ?? cell).length > 60 ? "wide" : cell === "" ? "empty" : null, "data-label": heads[at] || null }, cell)))))));
 }
@@ -86,7 +98,7 @@ function replicaTable(replicas) {
 }
 
 const running = (deployment) => deployment.services.reduce(
-  (sum, service) => [sum[0] + service.running, sum[1] + service.wanted], [0, 0]);
+  (sum, service) => [sum[0] + service.running, sum[1] + service.desired], [0, 0]);
 
 const pages = {
   async overview() {
@@ -97,17 +109,17 @@ const pages = {
       pending.length ? h("p", {}, link("pending", `${pending.length} ${pending.length === 1 ? "service waits" : "services wait"} for a node`)) : null,
       h("h2", {}, "Deployments"),
       deployments.length ? h("div", { class: "cards" }, deployments.map((it) => {
-        const [runs, wanted] = running(it);
+        const [runs, desired] = running(it);
         return h("article", { class: "card" },
           h("div", { class: "row" }, h("h3", {}, link(`deployments/${part(it.namespace)}/${part(it.name)}`, printed(it.namespace, it.name))), word(it.status)),
-          h("progress", { value: String(runs), max: String(Math.max(wanted, 1)), "aria-label": `${runs} of ${wanted} running` }),
-          h("div", { class: "quiet" }, `${runs} of ${wanted} running, revision ${it.revision}`),
+          h("progress", { value: String(runs), max: String(Math.max(desired, 1)), "aria-label": `${runs} of ${desired} running` }),
+          h("div", { class: "quiet" }, `${runs} of ${desired} running, revision ${it.revision}`),
           it.reasons.length ? h("div", { class: "quiet" }, it.reasons.join(", ")) : null);
       })) : h("p", { class: "quiet" }, "nothing is deployed; try ", h("code", {}, "longshore apply -f compose.yaml")),
       nodes ? h("h2", {}, "Nodes") : null,
       nodes ? h("div", { class: "cards" }, nodes.map((it) => h("article", { class: "card" },
         h("div", { class: "row" }, h("h3", {}, link(`nodes/${part(it.name)}`, it.name)), word(it.health),
-          it.intent === "active" ? null : word(it.intent)),
+          it.intent === STATE.ACTIVE ? null : word(it.intent)),
         meters(it), h("div", { class: "quiet" }, many(it.replicas, "replica"))))) : null,
     ];
   },
@@ -121,10 +133,10 @@ const pages = {
       h("p", { class: "quiet" }, `${node.os}/${node.arch}, ${node.role}, drivers: ${node.drivers.join(", ") || "none"}`),
       h("div", { class: "card" }, meters(node)),
       Object.keys(node.labels).length ? h("p", { class: "quiet" }, Object.entries(node.labels).map(([name, value]) => `${name}=${value}`).join("  ")) : null,
-      !may("admin") ? null : h("div", { class: "row" },
-        node.intent === "active"
+      !may(ROLE.ADMIN) ? null : h("div", { class: "row" },
+        node.intent === STATE.ACTIVE
           ? [tell("Drain", `Everything on ${name} is started elsewhere first, then stopped here.`, "drain"), tell("Pause", `${name} gets no new work.`, "pause")]
-          : tell("Activate", `${name} may be used again.`, "activate")),
+          : tell("Activate", `${name} takes new work again.`, "activate")),
       node.drain ? [h("h2", {}, "Drain"), word(node.drain.outcome), table(["Still here", "Why"], node.drain.left.map((it) => [it.replica, it.why]), "nothing is left here")] : null,
       h("h2", {}, "Replicas"), replicaTable(replicas.filter((it) => it.node === name)),
     ];
@@ -139,18 +151,18 @@ const pages = {
     return [
       h("h1", {}, name),
       h("div", { class: "row" }, word(it.status), h("span", { class: "quiet" }, `revision ${it.revision}`), ...it.reasons.map((reason) => h("span", {}, reason))),
-      !may("deploy") ? null : h("div", { class: "row" },
-        it.revisions.length > 1 ? post("Roll back", "The manifest before this one is put in force, step by step.", "rollback") : null,
-        rollout?.state === "awaiting_promotion" ? post("Promote", "The first slots do well; the others follow.", "promote") : null,
-        rollout?.state === "in_progress" ? post("Pause", "No new steps are taken.", "pause") : null,
-        rollout?.state === "paused" ? post("Resume", "Steps are taken again.", "resume") : null),
+      !may(ROLE.DEPLOY) ? null : h("div", { class: "row" },
+        it.revisions.length > 1 ? post("Roll back", "The previous revision is rolled out, step by step.", "rollback") : null,
+        rollout?.state === STATE.AWAITING_PROMOTION ? post("Promote", "The canary replicas are healthy; the rest of the rollout continues.", "promote") : null,
+        rollout?.state === STATE.IN_PROGRESS ? post("Pause", "The rollout stops after the current step.", "pause") : null,
+        rollout?.state === STATE.PAUSED ? post("Resume", "The rollout continues.", "resume") : null),
       rollout ? [h("h2", {}, "Rollout"), h("div", { class: "row", id: "rollout" }, word(rollout.state),
-        h("span", {}, rollout.from === rollout.to ? `the replicas of revision ${rollout.to} made anew` : `from revision ${rollout.from} to ${rollout.to}`)),
-        rollout.state === "completed" ? null : steps(it, all.filter(mine))] : null,
+        h("span", {}, rollout.from === rollout.to ? `replicas of revision ${rollout.to} are replaced` : `from revision ${rollout.from} to ${rollout.to}`)),
+        rollout.state === STATE.COMPLETED ? null : steps(it, all.filter(mine))] : null,
       h("h2", {}, "Services"),
       table(["Service", "Image", "Running", "Strategy", ""], it.services.map((service) => [
-        service.name, service.image, `${service.running} of ${service.wanted}`, service.strategy,
-        service.strategy === "global" || !may("deploy") ? "" : scaled(path, scope, service),
+        service.name, service.image, `${service.running} of ${service.desired}`, service.strategy,
+        service.strategy === "global" || !may(ROLE.DEPLOY) ? "" : scaled(path, scope, service),
       ]), "no services"),
       h("h2", {}, "Replicas"), replicaTable(all.filter(mine)),
       waits.some(mine) ? [h("h2", {}, "Waiting"), waiting(waits.filter(mine))] : null,
@@ -166,11 +178,11 @@ const pages = {
       first ? h("p", {}, "of ", link(`deployments/${part(first.namespace)}/${part(first.deployment)}`, first.deployment), `, service ${first.service}`) : null,
       table(["Generation", "State", "Since", "Node", "Revision", "Restarts", "Address", "Code"], rows.map((it) => [
         String(it.generation), word(it.state), moment(it.since_ms), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
-        String(it.revision), String(it.restarts), it.address ?? "", it.code ?? ""]), "it is gone"),
+        String(it.revision), String(it.restarts), it.address ?? "", it.code ?? ""]), "the replica is gone"),
       rows.map(particulars),
       h("h2", {}, "Why"), Array.isArray(why.best) ? decision(why) : waiting([why.pending]),
       h("h2", {}, "History"),
-      table(["When", "What", "Generation", "Attempt", "Code"], past(history), "this server has heard of nothing yet"),
+      table(["When", "Event", "Generation", "Attempt", "Code"], past(history), "this server remembers no events"),
     ];
   },
 
@@ -179,20 +191,20 @@ const pages = {
   },
 
   async audit() {
-    const records = (await ask("/v1/audit?most=200")).reverse();
-    return [h("h1", {}, "Audit"), table(["#", "When", "Who", "What", "To", "Outcome"], records.map((it) => [
+    const records = (await ask("/v1/audit?limit=200")).reverse();
+    return [h("h1", {}, "Audit"), table(["#", "When", "Actor", "Action", "Subject", "Outcome"], records.map((it) => [
       String(it.number), moment(it.at_ms), it.actor, it.action, it.subject,
       h("span", {}, word(it.outcome), it.code ? ` ${it.code}` : "")]), "nothing yet")];
   },
 };
 
-// What the code does not say: an exit code, what a health check wrote, what the engine answered.
+// Details of a code: an exit code, the output of a health check, the engine's answer.
 function particulars(replica) {
   const said = Object.entries(replica.details ?? {}).filter(([name]) => name !== "address" && name !== "ports");
   return said.length ? h("pre", {}, said.map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n")) : null;
 }
 
-// Why a replica is where it is: how many nodes each rule refused, and what the best of the others were compared by.
+// Why a replica is on its node: how many nodes each filter refused, and the ranking of the best candidates.
 function decision(why) {
   const keys = [...new Set(why.best.flatMap((it) => it.keys.map(([name]) => name)))];
   const value = (it, key) => { const found = it.keys.find(([name]) => name === key); return found ? String(found[1]) : ""; };
@@ -206,10 +218,10 @@ function decision(why) {
   ];
 }
 
-// What happened to a replica, newest first. What follows from something else happened when that did.
+// The history of a replica, newest first. An event without a time happened at the time of the one before.
 function past(history) {
-  const words = { placed: (it) => `placed on ${it.node}`, stopping: () => "told to stop", released: () => "gone, and what it held is free",
-    restarting: () => "started again", replica_opened: () => "wanted", replica_waits: () => "waits for a node", replica_closing: () => "no longer wanted",
+  const words = { placed: (it) => `placed on ${it.node}`, stopping: () => "stopping", released: () => "gone, its resources are free",
+    restarting: () => "restarted", replica_opened: () => "created", replica_waits: () => "waits for a node", replica_closing: () => "to be removed",
     rebalanced: (it) => `moved to ${it.node} to even the load`, rescheduled: () => "moves after too many restarts" };
   let at = null;
   const rows = history.filter((it) => it.kind !== "replica_stepped").map((it) => {
@@ -220,38 +232,38 @@ function past(history) {
   return rows.reverse();
 }
 
-// Marks of one service at most; a larger one is better read in the table.
-const MOST_MARKS = 200;
+// Most marks per service; a larger one is easier to read in the table.
+const MAX_MARKS = 200;
 
-// One mark a replica: filled once the new revision runs there, half while old and new are both there.
+// One mark per replica: filled once the new revision runs, half-filled while old and new exist.
 function steps(deployment, replicas) {
   const rows = deployment.services.map((service) => {
     const slots = Map.groupBy(replicas.filter((it) => it.service === service.name), (it) => it.id);
     const marks = [...slots].map(([id, generations]) => {
       const newest = generations.reduce((one, other) => (other.generation > one.generation ? other : one));
-      // A count that was set meanwhile is a revision, too, and no reason to change what is there.
+      // Scaling during the rollout makes a revision, too, and replaces no replica.
       const { from, to } = deployment.rollout;
       const isOld = newest.revision !== to && !(from < newest.revision && newest.revision < to);
-      const kind = isOld ? "old" : generations.length > 1 || newest.state !== "running" ? "between" : "new";
-      const said = { old: "as before", between: "changing", new: "changed" }[kind];
+      const kind = isOld ? "old" : generations.length > 1 || newest.state !== STATE.RUNNING ? "between" : "new";
+      const said = { old: "old revision", between: "in progress", new: "new revision" }[kind];
       return h("a", { class: `step ${kind}`, href: `/ui/replicas/${part(id)}`, title: `${id}: ${said}`, "aria-label": `${id}: ${said}` });
     });
-    const more = marks.length > MOST_MARKS ? `… ${marks.length - MOST_MARKS} more` : null;
-    return marks.length ? h("div", { class: "row" }, h("span", { class: "quiet" }, service.name), ...marks.slice(0, MOST_MARKS), more) : null;
+    const more = marks.length > MAX_MARKS ? `… ${marks.length - MAX_MARKS} more` : null;
+    return marks.length ? h("div", { class: "row" }, h("span", { class: "quiet" }, service.name), ...marks.slice(0, MAX_MARKS), more) : null;
   });
   return [h("div", { class: "steps" }, rows), h("p", { class: "quiet legend" },
-    h("span", { class: "step old" }), " as before ", h("span", { class: "step between" }), " changing ", h("span", { class: "step new" }), " changed")];
+    h("span", { class: "step old" }), " old revision ", h("span", { class: "step between" }), " in progress ", h("span", { class: "step new" }), " new revision")];
 }
 
 function waiting(rows) {
-  return table(["Service", "Replicas", "Reason", "In words"], rows.map((it) => [
+  return table(["Service", "Replicas", "Reason", "Explanation"], rows.map((it) => [
     `${printed(it.namespace, it.deployment)}/${it.service}`,
     String(it.count), it.reason, h("span", { class: "wide" }, it.explain)]), "everything has a node");
 }
 
 function scaled(path, scope, service) {
   return button("Scale", () => {
-    const input = h("input", { type: "number", min: "0", max: "1000000", value: String(service.wanted), "aria-label": "replicas" });
+    const input = h("input", { type: "number", min: "0", max: "1000000", value: String(service.desired), "aria-label": "replicas" });
     show(`Scale ${service.name}`, h("label", {}, "Replicas ", input), "Scale", () =>
       ask(`${path}/services/${part(service.name)}/scale${scope}`, { method: "POST", body: JSON.stringify({ replicas: Number(input.value) }) }));
   });
@@ -288,8 +300,7 @@ const routes = [
   [/^replicas\/([^/]+)$/, pages.replica], [/^pending$/, pages.pending], [/^audit$/, pages.audit],
 ];
 
-// Where somebody is on the page, and the way back there once it is drawn anew: which of the things that are alike has the
-// focus, and how far each table is scrolled.
+// Remembers the focus and the scroll position of each table, and returns a function that restores them after a render.
 function kept() {
   const held = document.activeElement;
   const like = !main.contains(held) || held === main ? null
@@ -316,16 +327,16 @@ async function draw() {
   const turn = ++drawing;
   let content;
   try {
-    who ??= await ask("/v1/caller");
-    const [pattern, page] = routes.find(([pattern]) => pattern.test(path)) ?? [/^/, async () => [h("h1", {}, "There is nothing here"), h("p", {}, link("", "To the overview"))]];
+    who ??= await ask("/v1/whoami");
+    const [pattern, page] = routes.find(([pattern]) => pattern.test(path)) ?? [/^/, async () => [h("h1", {}, "Page not found"), h("p", {}, link("", "To the overview"))]];
     content = await page(...(pattern.exec(path) ?? []).slice(1).map(decodeURIComponent));
   } catch (error) {
     if (error.status === 401) { who = null; stop(); content = login(); }
-    else content = [h("h1", {}, "That did not work"), h("p", { class: "error", role: "alert" }, error.message, error.hint ? ` (${error.hint})` : "")];
+    else content = [h("h1", {}, "The request failed"), h("p", { class: "error", role: "alert" }, error.message, error.hint ? ` (${error.hint})` : "")];
   }
-  // A later question may have been answered first.
+  // A later render may have finished first.
   if (turn !== drawing) return;
-  // What is the same stays: what somebody marks, types or scrolls would be gone with it.
+  // Unchanged content stays: replacing it would lose selection, input and scroll position.
   const fresh = h("main", {}, ...content.flat(3));
   if (fresh.innerHTML !== main.innerHTML) {
     const restore = kept();
@@ -355,7 +366,7 @@ function start() {
   events.onopen = () => { live.textContent = "live"; };
   events.addEventListener("change", later);
   events.addEventListener("resync", later);
-  // A token for a part of the cluster may not follow everything: then looking again has to do.
+  // A scoped token may not read the event stream: then the page polls.
   events.onerror = () => {
     live.textContent = "reconnecting";
     if (events?.readyState === EventSource.CLOSED) { live.textContent = "every 2 s"; events = null; poll ??= setInterval(draw, 2000); }
@@ -370,7 +381,7 @@ document.addEventListener("click", (event) => {
   draw().then(() => main.focus({ preventScroll: true }));
 });
 addEventListener("popstate", draw);
-// A browser opens few connections to one server, and a stream takes one: who is not looked at lets go of it, or a handful of
+// A browser opens few connections per server, and the event stream takes one: a hidden tab closes it, or a handful of
 // forgotten tabs would leave none for this one.
 addEventListener("pagehide", stop);
 addEventListener("pageshow", (event) => { if (event.persisted) start(); });

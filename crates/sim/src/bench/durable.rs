@@ -1,8 +1,8 @@
-//! What `--durable` adds: the same decision committed through the real replicated log, with every sync.
+//! `--durable`: the same decision committed through the real replicated log, with every sync.
 //!
-//! Owns: a cluster of members in this process and its folder, which goes with it.
-//! Must not touch: the figures of the pure decision; nothing here runs while those are taken.
-//! Invariant: members share one disk and no network lies between them; a raw sync of that disk is measured beside them.
+//! Owns: a cluster of members in this process and its temporary folder.
+//! Must not touch: the measurements of the decision; nothing here runs during those.
+//! Invariant: members share one disk and use no network; a raw sync of that disk is measured too.
 
 use std::{
     collections::BTreeMap,
@@ -16,32 +16,32 @@ use std::{
 use longshore_model::{Command, MemberId, Time};
 use longshore_scheduler::View;
 use longshore_store::replicated::{
-    Call, Member, Outcome, Part, Proposal, Replicated, ReplicatedConfig, Sent, Transport, Unreachable,
+    Call, Delivery, LeadershipRole, Member, Outcome, Proposal, Replicated, ReplicatedConfig, Transport, Unreachable,
 };
 use serde::Serialize;
 
 use super::{Options, generate::Cluster, median, rounded};
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Durable {
+pub struct DurableResult {
     /// Members of the replicated log.
     pub voters: u32,
     /// Placements that were committed.
     pub committed: usize,
-    /// Time from the decision to its commit on most voters' disks.
+    /// Time from the decision to its commit on a majority of disks.
     pub commit_ms: f64,
     /// Time of one small append to the same disk, synced.
     pub raw_sync_ms: f64,
 }
 
-/// Raw syncs behind the figure.
+/// Samples of the raw sync.
 const SYNCS: usize = 51;
-/// Commands proposed together while the cluster is made.
-const TOGETHER: usize = 1000;
+/// Commands proposed per batch while the cluster is created.
+const BATCH: usize = 1000;
 
-/// Measures in a folder of its own, made in `folder`: on a disk, where a sync costs what it costs.
-pub fn run(options: &Options, voters: u32, folder: &Path) -> io::Result<Durable> {
+/// Runs the benchmark in a temporary folder below `folder`, which should be on a real disk.
+pub fn run(options: &Options, voters: u32, folder: &Path) -> io::Result<DurableResult> {
     let folder = tempfile::tempdir_in(folder)?;
     let raw = raw_sync(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -53,13 +53,13 @@ pub fn run(options: &Options, voters: u32, folder: &Path) -> io::Result<Durable>
         waits.push(wait);
         committed = placed;
     }
-    Ok(Durable { voters, committed, commit_ms: rounded(median(waits), 1e3), raw_sync_ms: rounded(raw, 1e3) })
+    Ok(DurableResult { voters, committed, commit_ms: rounded(median(waits), 1e3), raw_sync_ms: rounded(raw, 1e3) })
 }
 
 async fn measure(folder: &Path, voters: u32, commands: Vec<Command>) -> io::Result<(Duration, usize)> {
-    let members = opened(folder, voters).await?;
+    let members = open_members(folder, voters).await?;
     let first = &members[0];
-    for some in commands.chunks(TOGETHER) {
+    for some in commands.chunks(BATCH) {
         let proposals = some.iter().map(|command| Proposal::by_system(command.clone(), Time(0)));
         for answer in first.propose_all(proposals.collect()).await {
             accepted(&answer.map_err(io::Error::other)?.outcome)?;
@@ -88,46 +88,48 @@ fn accepted(outcome: &Outcome) -> io::Result<()> {
     }
 }
 
-/// Members that hear each other without a network.
+/// The members of this process, by id.
 #[derive(Default)]
-struct Wire(Mutex<BTreeMap<MemberId, Replicated>>);
+struct Members(Mutex<BTreeMap<MemberId, Replicated>>);
 
-struct End(Arc<Wire>);
+struct InProcessTransport(Arc<Members>);
 
-impl Wire {
+impl Members {
     fn member(&self, id: MemberId) -> Option<Replicated> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 }
 
-impl Transport for End {
+impl Transport for InProcessTransport {
     fn call<'a>(&'a self, to: &'a Member, message: Vec<u8>) -> Call<'a> {
         Box::pin(async move {
             match self.0.member(to.id) {
                 Some(member) => Ok(member.serve(&message).await),
-                None => Err(Unreachable { to: to.id, why: "it is not open yet".to_owned(), sent: Sent::No }),
+                None => Err(Unreachable { to: to.id, why: "it is not open yet".to_owned(), sent: Delivery::NotSent }),
             }
         })
     }
 }
 
-/// All voters; the first one leads.
-async fn opened(folder: &Path, voters: u32) -> io::Result<Vec<Replicated>> {
-    let wire = Arc::new(Wire::default());
+/// Opens all voters; the first one leads.
+async fn open_members(folder: &Path, voters: u32) -> io::Result<Vec<Replicated>> {
+    let registry = Arc::new(Members::default());
     let mut all: Vec<Replicated> = Vec::new();
     for id in (1..=u64::from(voters)).map(MemberId) {
         let config = ReplicatedConfig::new(folder.join(id.to_string()), id);
-        let member = Replicated::open(config, Arc::new(End(Arc::clone(&wire)))).await.map_err(io::Error::other)?;
-        wire.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, member.clone());
-        let seat = Member { id, name: format!("member-{id}").as_str().into(), address: String::new() };
+        let member = Replicated::open(config, Arc::new(InProcessTransport(Arc::clone(&registry))))
+            .await
+            .map_err(io::Error::other)?;
+        registry.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, member.clone());
+        let member_record = Member { id, name: format!("member-{id}").as_str().into(), address: String::new() };
         match all.first() {
             None => {
-                member.initialise(seat).await.map_err(io::Error::other)?;
+                member.initialise(member_record).await.map_err(io::Error::other)?;
                 let mut leadership = member.leadership();
-                leadership.wait_for(|now| now.part == Part::Leading).await.map_err(io::Error::other)?;
+                leadership.wait_for(|now| now.role == LeadershipRole::Leading).await.map_err(io::Error::other)?;
             }
             Some(first) => {
-                first.add_learner(seat).await.map_err(io::Error::other)?;
+                first.add_learner(member_record).await.map_err(io::Error::other)?;
                 first.set_voters((1..=id.0).map(MemberId).collect()).await.map_err(io::Error::other)?;
             }
         }

@@ -1,31 +1,31 @@
-//! A plan's effect on a view without a state machine in between.
+//! Applies a plan to a view without a state machine.
 //!
-//! Owns: the events a committed plan leads to. A state of a million replicas would cost more memory than the scheduler
-//! it is to measure; a test holds these events equal to the state machine's.
+//! Owns: the events of a committed plan. A state of a million replicas would use more memory than the scheduler that is
+//! measured; a test compares these events with the state machine's.
 
 use longshore_model::{Assignment, Event, Generation, GroupPlan, Plan, PlanItem, volume::Volume};
 use longshore_scheduler::View;
 
-/// Feeds the view with what committing the plan would lead to.
-pub(super) fn take(view: &mut View, plan: Plan) {
+/// Applies the events of committing the plan to the view.
+pub(super) fn apply(view: &mut View, plan: Plan) {
     let at = plan.made_at;
     for part in plan.groups {
-        each(part, at, &mut |event| view.apply(&event));
+        for_each_event(part, at, &mut |event| view.apply(&event));
     }
 }
 
-/// The events of one group's part.
-pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl FnMut(Event)) {
-    let GroupPlan { group, terms, items } = part;
+/// Passes the events of one group's part of a plan to `emit`.
+pub(super) fn for_each_event(part: GroupPlan, at: longshore_model::Time, emit: &mut impl FnMut(Event)) {
+    let GroupPlan { group, reservation, items } = part;
     for item in items {
         match item {
             PlanItem::Open(slot) => {
-                tell(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0), moved_at: None });
+                emit(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0), moved_at: None });
             }
             PlanItem::Place(placement) => {
                 let slot = placement.slot;
                 // Nothing moves in a benchmark, so a placement is a slot's first.
-                tell(Event::SlotOpened {
+                emit(Event::SlotOpened {
                     group: group.clone(),
                     slot: slot.clone(),
                     newest: Generation(0),
@@ -33,21 +33,21 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
                 });
                 for key in placement.new_volumes {
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
-                    tell(Event::VolumeMade(Volume { key, owner, home }));
+                    emit(Event::VolumeCreated(Volume { key, owner, home }));
                 }
                 let (node, address, devices) = (placement.node, placement.address, placement.devices);
-                let assignment = Assignment { node, address, placed_at: at, terms: terms.clone(), devices };
+                let assignment = Assignment { node, address, placed_at: at, reservation: reservation.clone(), devices };
                 let generation = placement.generation;
-                tell(Event::Placed { group: group.clone(), slot, generation, assignment });
+                emit(Event::Placed { group: group.clone(), slot, generation, assignment });
             }
             PlanItem::Wait(wait) => {
                 for slot in wait.slots {
                     let (reason, details) = (wait.reason, wait.details.clone());
-                    tell(Event::SlotWaits { group: group.clone(), slot, reason, details });
+                    emit(Event::SlotWaits { group: group.clone(), slot, reason, details });
                 }
             }
-            PlanItem::Stop { slot, generation } => tell(Event::Stopping { group: group.clone(), slot, generation }),
-            // None of these can follow from services that only grow and never run.
+            PlanItem::Stop { slot, generation } => emit(Event::Stopping { group: group.clone(), slot, generation }),
+            // A benchmark plans none of these: its services only grow and never run.
             PlanItem::Close(_)
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
@@ -56,7 +56,7 @@ pub(super) fn each(part: GroupPlan, at: longshore_model::Time, tell: &mut impl F
             | PlanItem::NoRoom { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
-            | PlanItem::EvenedOut => {}
+            | PlanItem::EvenOutDone => {}
         }
     }
 }

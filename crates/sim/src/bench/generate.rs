@@ -1,6 +1,6 @@
-//! The made-up cluster: three sizes of nodes, services that ask for varied amounts.
+//! The generated cluster: three sizes of nodes, services with varied requests.
 //!
-//! Owns: the sequences. They are fixed rather than random, so that a figure of today compares with one of last year.
+//! Owns: the sequences. They are fixed rather than random, so that measurements stay comparable over time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,10 +8,9 @@ use std::{
 };
 
 use longshore_model::{
-    Attribute, Capacity, ClusterConfig, Driver, Event, GroupKey, Health, Intent, NamespaceName, Node, NodeNumber,
-    PlacementSpec, Platform, PoolName, RevisionNumber, Role, ServiceSpec, SlotIndex, Strategy,
-    node::{Overlay, UseDegraded},
-    rollout::Rolling,
+    Attribute, Capacity, ClusterConfig, Driver, Event, GroupKey, NamespaceName, Node, NodeNumber, PlacementSpec,
+    RevisionNumber, ServiceSpec, SlotIndex, Strategy,
+    rollout::RolloutPosition,
     service::{Resources, SpreadTarget},
     units::MIB,
 };
@@ -27,11 +26,11 @@ const SMALLEST_CORES: u64 = 8;
 /// CPU requests in thousandths of a core and memory in MiB. Lengths without a common factor make many combinations.
 const CPU_MILLIS: [u64; 7] = [100, 250, 50, 500, 200, 1000, 150];
 const MEMORY_MIB: [u64; 5] = [128, 512, 256, 64, 1024];
-/// Part of all memory that is asked for, in percent.
+/// Requested share of all memory, in percent.
 const FULL_PERCENT: u64 = 80;
 const SERVICES_PER_DEPLOYMENT: u32 = 100;
 
-/// A cluster and its services, kept as events so that every round starts alike.
+/// A cluster and its services, from which every round starts.
 pub(super) struct Cluster {
     nodes: Vec<Arc<Node>>,
     services: Vec<Service>,
@@ -44,11 +43,11 @@ pub(super) struct Service {
 }
 
 impl Service {
-    fn wanted(&self) -> Event {
+    fn created(&self) -> Event {
         self.changed(1, Arc::clone(&self.spec))
     }
 
-    /// The service with some replicas more than it began with.
+    /// The event that adds `more` replicas to the initial count.
     pub(super) fn scaled_by(&self, more: u32) -> Event {
         let mut spec = ServiceSpec::clone(&self.spec);
         spec.replicas += more;
@@ -56,10 +55,10 @@ impl Service {
     }
 
     fn changed(&self, revision: u64, spec: Arc<ServiceSpec>) -> Event {
-        // The counter only ever grows in a view, so the first value will do for every revision.
+        // A view only ever raises `next_index`, so zero is right for every revision.
         let (group, revision) = (self.group.clone(), RevisionNumber(revision));
-        let (next_index, restart_epoch, rolling) = (SlotIndex(0), 0, Rolling::default());
-        Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rolling }
+        let (next_index, restart_epoch, rollout_position) = (SlotIndex(0), 0, RolloutPosition::default());
+        Event::GroupChanged { group, revision, spec, next_index, restart_epoch, rollout_position }
     }
 }
 
@@ -71,7 +70,7 @@ impl Cluster {
         Self { nodes, services }
     }
 
-    /// A view that knows the cluster and has decided nothing.
+    /// A view of the cluster with nothing placed.
     pub(super) fn view(&self) -> View {
         let mut view = View::default();
         feed(&mut view, self.events());
@@ -83,10 +82,10 @@ impl Cluster {
         [Event::Configured(ClusterConfig::default())]
             .into_iter()
             .chain(nodes)
-            .chain(self.services.iter().map(Service::wanted))
+            .chain(self.services.iter().map(Service::created))
     }
 
-    /// What an operator would have to say for there to be this cluster.
+    /// The commands that create this cluster.
     #[cfg(feature = "durable")]
     pub(super) fn commands(&self) -> Vec<Command> {
         let mut deployments: BTreeMap<_, DeploymentSpec> = BTreeMap::new();
@@ -107,7 +106,7 @@ impl Cluster {
         u32::try_from(self.services.len()).unwrap_or(u32::MAX)
     }
 
-    /// Any service; numbers past the last start over.
+    /// A service by number, modulo the number of services.
     pub(super) fn service(&self, number: u64) -> &Service {
         let at = number % self.services.len() as u64;
         &self.services[usize::try_from(at).unwrap_or(0)]
@@ -122,10 +121,10 @@ fn service(options: &Options, number: u32) -> Service {
     let extra = u32::from(number < options.replicas % options.services);
     let memory = (options.memory == Memory::Counted).then(|| cycled(MEMORY_MIB, number) * MIB);
     let zone = (options.zones > 0).then(|| Attribute::Label("zone".to_owned()));
-    // What others call a preference is an even target to `binpack`.
+    // `binpack` has even spread targets where the other strategies have preferences.
     let (preferences, spread_targets) = match options.strategy {
         Strategy::Binpack => (Vec::new(), zone.map(evenly).into_iter().collect()),
-        Strategy::Spread | Strategy::Pack | Strategy::Hosts | Strategy::Global | Strategy::Hash => {
+        Strategy::Spread | Strategy::LeastLoaded | Strategy::Hosts | Strategy::Global | Strategy::Hash => {
             (zone.into_iter().collect(), Vec::new())
         }
     };
@@ -156,7 +155,7 @@ fn evenly(over: Attribute) -> SpreadTarget {
     SpreadTarget { over, weight: 50, percent: BTreeMap::new() }
 }
 
-/// Memory of the smallest node, so that the whole is about as full as it should be and any one request fits well.
+/// Memory of the smallest node, so that the cluster is [`FULL_PERCENT`] full and every single request fits.
 fn smallest_memory(options: &Options, services: &[Service]) -> u64 {
     let asked: u64 = services
         .iter()
@@ -171,29 +170,14 @@ fn node(options: &Options, number: u32, smallest_memory: u64) -> Node {
     let size = cycled(NODE_SIZES, number);
     let zone = (options.zones > 0).then(|| ("zone".to_owned(), format!("zone-{}", number % options.zones)));
     Node {
-        name: format!("node-{number:05}").as_str().into(),
         number: NodeNumber(number + 1),
-        ip: None,
         labels: zone.into_iter().collect(),
-        engine_labels: BTreeMap::new(),
-        role: Role::Worker,
-        pool: PoolName::from("default"),
-        platform: Platform::new("linux", "amd64"),
         drivers: BTreeSet::from([Driver::Docker]),
-        plugins: BTreeSet::new(),
         capacity: Capacity {
             cpu_millis: size * SMALLEST_CORES * 1000,
             memory_bytes: size * smallest_memory,
             ..Capacity::default()
         },
-        reserved: Capacity::default(),
-        intent: Intent::Active,
-        health: Health::Ready,
-        use_degraded: UseDegraded::No,
-        overlay: Overlay::Reachable,
-        health_since: longshore_model::Time::default(),
-        confirmed_lost: None,
-        drain: None,
-        removed_at: None,
+        ..Node::new(format!("node-{number:05}").as_str())
     }
 }

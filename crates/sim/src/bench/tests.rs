@@ -1,4 +1,4 @@
-//! The benchmark's shortcuts are held against the real thing, on a small cluster.
+//! The benchmark's shortcuts are compared with the state machine, on a small cluster.
 
 use longshore_model::{Command, DeploymentSpec, NamespaceName};
 use longshore_store::State;
@@ -14,14 +14,14 @@ fn options(memory: Memory) -> Options {
         memory,
         strategy: Strategy::Spread,
         repeat: 1,
-        rolling: Rolling::LeftOut,
+        rollout: RolloutBench::Skip,
     }
 }
 
 #[test]
 fn everything_is_placed_and_counted() {
-    let figures = run(&options(Memory::Counted));
-    assert_eq!((figures.replicas, figures.placed), (100, 100));
+    let result = run(&options(Memory::Counted));
+    assert_eq!((result.replicas, result.placed), (100, 100));
     assert_eq!(run(&options(Memory::Ignored)).placed, 100);
 }
 
@@ -45,20 +45,20 @@ fn the_shortcut_from_plan_to_events_is_what_the_state_machine_does() {
     }
     let plan = longshore_scheduler::plan(&mut cluster.view(), StateIndex(0), Time(5));
     let mut committed = state.apply(Command::Commit(Box::new(plan.clone()))).unwrap();
-    // Service by service is a change of the deployment here; a benchmark has all of them from the start.
+    // Services are applied one by one here, which begins rollouts; the benchmark has all services from the start.
     committed.retain(|event| !matches!(event, Event::SlotStepped { .. }));
     let mut shortcut = Vec::new();
     for part in plan.groups {
-        effects::each(part, Time(5), &mut |event| shortcut.push(event));
+        effects::for_each_event(part, Time(5), &mut |event| shortcut.push(event));
     }
     assert_eq!(shortcut, committed);
 }
 
 #[test]
 fn rolling_over_changes_every_replica_once() {
-    let figures = run(&Options { rolling: Rolling::Measured, ..options(Memory::Ignored) });
-    // Seven services of fourteen each; what does not divide is left out.
-    assert_eq!(figures.roll_steps, Some(98));
+    let result = run(&Options { rollout: RolloutBench::Run, ..options(Memory::Ignored) });
+    // Seven services of fourteen each; the remainder of the division is left out.
+    assert_eq!(result.roll_steps, Some(98));
 }
 
 #[test]

@@ -1,31 +1,29 @@
 //! A new leader takes over.
 //!
-//! Owns: what is forgotten with the old leader: its view, its count of missed beats, how busy machines were, the pass it was about to make.
+//! Owns: what is lost with the old leader: its view, its count of missed heartbeats, the load samples, the scheduled pass.
 //! Must not touch: the state, which is all the new leader has.
 
-use longshore_scheduler::{View, rebalance::Rebalancer};
+use longshore_scheduler::rebalance::Rebalancer;
 
 use super::{Engine, passes::Debounce};
+use crate::invariants::view_from_state;
 
 impl Engine<'_> {
-    /// The view is made anew from the state. What else a leader keeps (beats, load, the pass it is about to make) stays: it is in
-    /// nobody's state, and a run that lost it would be another run.
-    pub(super) fn learn_the_view_anew(&mut self) {
-        self.view = View::default();
-        for event in self.state.events() {
-            self.view.apply(&event);
-        }
+    /// Rebuilds the view from the state. What else a leader keeps (heartbeats, load, the scheduled pass) stays: it is not
+    /// in the state, and a run without it would take another course.
+    pub(super) fn rebuild_view(&mut self) {
+        self.view = view_from_state(&self.state);
     }
 
     pub(super) fn change_leader(&mut self) {
-        self.learn_the_view_anew();
+        self.rebuild_view();
         self.rebalancer = Rebalancer::new(self.clock());
         for machine in self.machines.values_mut() {
-            machine.forget_missed();
+            machine.reset_missed_heartbeats();
         }
         self.debounce = Debounce::default();
         self.wake_at = None;
-        self.chronicle.leader_changed(self.now);
-        self.arm();
+        self.timeline.leader_changed(self.now);
+        self.schedule_pass();
     }
 }

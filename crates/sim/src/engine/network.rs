@@ -1,14 +1,14 @@
-//! Messages between the control plane and the agents when they may be lost, doubled, delayed and overtaken.
+//! Messages between the control plane and the agents when they may be lost, duplicated, delayed and reordered.
 //!
 //! ```text
-//! state changes -> feed: all that is the node's, as of an index -> agent follows the newest it has seen
-//! container changes -> sighting -> observation, stamped by the leader
-//! every few seconds: the feed once more, and everything the agent has to say once more
+//! state changes -> feed: everything assigned to a node, as of a state index -> the agent follows the newest it has received
+//! container changes -> status report -> observation, stamped by the leader
+//! every few seconds: the feed again, and every report of the agent again
 //! ```
 //!
-//! Owns: what befalls a message, agents that restart, leaders that change at any moment and read another clock.
+//! Owns: message faults, agent restarts, random leader changes and the leader's clock skew.
 //! Must not touch: what a message means to a machine or to the state.
-//! Invariant: whatever is lost is said again, so that nothing waits for ever for a message.
+//! Invariant: everything is sent again until it has arrived, so that nothing waits for ever for a message.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,72 +16,71 @@ use longshore_model::{Command, Health, NodeName, Observation, StateIndex, Time};
 
 use super::{Engine, Tick};
 use crate::{
-    fuzz::dice::Dice,
-    machine::{Beat, ContainerId, Due, Link, Machine, Outbox, Power, Report},
+    fuzz::rng::Rng,
+    machine::{DesiredContainer, HeartbeatDelivery, Link, Machine, Outbox, StatusReport},
     scenario::Faults,
 };
 
-/// Time between two rounds in which everything is said again.
-const SAY_AGAIN: Duration = Duration::from_secs(5);
-/// Longest time an agent needs to restart, in milliseconds: near enough to being called down to be one sometimes.
+/// Time between two rounds in which everything is sent again.
+const RESEND_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest time an agent needs to restart, in milliseconds: long enough that its node is sometimes marked down.
 const LONGEST_RESTART_MS: u64 = 12_000;
 
-/// Everything random about messages, agents and leaders, each from a stream of its own.
+/// The random faults of messages, agents and leaders. Each kind has a random stream of its own.
 pub(super) struct Network {
     faults: Faults,
-    loss: Dice,
-    duplicate: Dice,
-    delay: Dice,
-    beats: Dice,
-    agents: Dice,
-    leaders: Dice,
-    clock: Dice,
-    /// Nodes whose work changed since they were last told.
-    owed: BTreeSet<NodeName>,
-    /// Nodes whose agent is restarting.
-    away: BTreeSet<NodeName>,
+    loss: Rng,
+    duplicate: Rng,
+    delay: Rng,
+    heartbeats: Rng,
+    agents: Rng,
+    leaders: Rng,
+    clock: Rng,
+    /// Nodes whose assigned work changed since their last feed.
+    feeds_due: BTreeSet<NodeName>,
+    restarting_agents: BTreeSet<NodeName>,
 }
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Letter {
+pub(super) struct Message {
     node: NodeName,
-    /// The connection it was sent on; what is still on its way when another is opened never arrives.
+    /// The connection it was sent on. It is dropped when the node has reconnected since.
     connection: u32,
-    content: Content,
+    body: Body,
 }
 
 #[derive(Clone, Debug)]
-enum Content {
-    /// To the agent: everything that is its node's.
-    Feed { cursor: StateIndex, due: Vec<Due>, ended: Vec<Report> },
-    /// From the agent.
-    Seen(Report, Option<Time>),
+enum Body {
+    /// To the agent: everything assigned to its node.
+    Feed { cursor: StateIndex, desired: Vec<DesiredContainer>, stops: Vec<StatusReport> },
+    /// From the agent: a report, and the time its replica was placed.
+    Report(StatusReport, Option<Time>),
 }
 
 impl Network {
     pub(super) fn new(faults: &Faults) -> Self {
-        let dice = |kind| Dice::new(faults.seed, kind);
+        let rng = |kind| Rng::new(faults.seed, kind);
         Self {
-            loss: dice("loss"),
-            duplicate: dice("duplicate"),
-            delay: dice("delay"),
-            beats: dice("beats"),
-            agents: dice("agents"),
-            leaders: dice("leaders"),
-            clock: dice("clock"),
+            loss: rng("loss"),
+            duplicate: rng("duplicate"),
+            delay: rng("delay"),
+            heartbeats: rng("beats"),
+            agents: rng("agents"),
+            leaders: rng("leaders"),
+            clock: rng("clock"),
             faults: faults.clone(),
-            owed: BTreeSet::new(),
-            away: BTreeSet::new(),
+            feeds_due: BTreeSet::new(),
+            restarting_agents: BTreeSet::new(),
         }
     }
 
-    /// What becomes of a heartbeat.
-    pub(super) fn beat(&mut self) -> Beat {
-        if self.beats.millionths(self.faults.loss_millionths) { Beat::Lost } else { Beat::Heard }
+    pub(super) fn heartbeat(&mut self) -> HeartbeatDelivery {
+        let lost = self.heartbeats.millionths(self.faults.loss_millionths);
+        if lost { HeartbeatDelivery::Lost } else { HeartbeatDelivery::Received }
     }
 
-    /// When each copy of a message arrives.
+    /// When each copy of a message arrives; empty if all are lost.
     fn arrivals(&mut self, now: Time) -> Vec<Time> {
         let copies = 1 + usize::from(self.duplicate.millionths(self.faults.duplicate_millionths));
         let longest = u64::try_from(self.faults.delay.as_millis()).unwrap_or(0);
@@ -97,95 +96,86 @@ impl Network {
 }
 
 impl Engine<'_> {
-    /// What the leader's clock shows.
+    /// The time on the leader's clock.
     pub(super) fn clock(&self) -> Time {
         self.now.after(self.skew)
     }
 
-    /// When the leader's clock will show that.
-    pub(super) fn when_it_shows(&self, shown: Time) -> Time {
-        Time(shown.0.saturating_sub(u64::try_from(self.skew.as_millis()).unwrap_or(0)))
+    /// The virtual time at which the leader's clock shows `leader_time`.
+    pub(super) fn virtual_time(&self, leader_time: Time) -> Time {
+        Time(leader_time.0.saturating_sub(u64::try_from(self.skew.as_millis()).unwrap_or(0)))
     }
 
-    pub(super) fn first_round(&mut self) {
+    pub(super) fn schedule_first_resend(&mut self) {
         if self.network.is_some() {
-            self.queue.push(self.now.after(SAY_AGAIN), Tick::SayAgain);
+            self.queue.push(self.now.after(RESEND_INTERVAL), Tick::Resend);
         }
     }
 
-    /// The node's work has changed. Whether somebody took note of it, so that nobody else needs to.
-    pub(super) fn owe(&mut self, node: &NodeName) -> bool {
+    /// Notes that a node needs a new feed. Returns `false` without a network: the caller then acts on the machine itself.
+    pub(super) fn mark_feed_due(&mut self, node: &NodeName) -> bool {
         match &mut self.network {
             Some(network) => {
-                network.owed.insert(node.clone());
+                network.feeds_due.insert(node.clone());
                 true
             }
             None => false,
         }
     }
 
-    /// Tells every node whose work has changed.
-    pub(super) fn post_feeds(&mut self) {
+    /// Sends a feed to every node whose work has changed.
+    pub(super) fn send_due_feeds(&mut self) {
         let Some(network) = &mut self.network else { return };
-        for node in std::mem::take(&mut network.owed) {
+        for node in std::mem::take(&mut network.feeds_due) {
             let cursor = self.state.index();
-            let (due, ended) = (self.due_on(&node), self.to_be_stopped(&node));
-            self.post(&node, Content::Feed { cursor, due, ended });
+            let (desired, stops) = (self.desired_on(&node), self.stop_reports(&node));
+            self.send(&node, Body::Feed { cursor, desired, stops });
         }
     }
 
-    /// Sends what an agent saw. Gives it back where messages cannot be lost.
-    pub(super) fn post_sighting(&mut self, node: &NodeName, report: Report) -> Option<Report> {
-        if self.network.is_none() {
-            return Some(report);
-        }
-        let placed_at = self.placed_at(&report.id);
-        self.post(node, Content::Seen(report, placed_at));
-        None
+    /// Sends a report of an agent. It carries `placed_at`, as a removed slot may be created again with the same key, and a
+    /// late report must not be taken for one of the new replica.
+    pub(super) fn send_report(&mut self, node: &NodeName, report: StatusReport) {
+        let placed_at = self.replica(&report.key).map(|replica| replica.assignment.placed_at);
+        self.send(node, Body::Report(report, placed_at));
     }
 
-    /// When the replica that now bears these numbers was placed: a letter that comes late speaks of this one alone.
-    fn placed_at(&self, id: &ContainerId) -> Option<Time> {
-        let replicas = &self.state.group(&id.group)?.slots.get(&id.slot)?.replicas;
-        replicas.iter().find(|replica| replica.generation == id.generation).map(|it| it.assignment.placed_at)
-    }
-
-    fn post(&mut self, node: &NodeName, content: Content) {
+    fn send(&mut self, node: &NodeName, body: Body) {
         let Some(connection) = self.machines.get(node).map(Machine::connection) else { return };
         let Some(network) = &mut self.network else { return };
-        let letter = Letter { node: node.clone(), connection, content };
+        let message = Message { node: node.clone(), connection, body };
         for at in network.arrivals(self.now) {
-            self.queue.push(at, Tick::Letter(Box::new(letter.clone())));
+            self.queue.push(at, Tick::Message(Box::new(message.clone())));
         }
     }
 
-    pub(super) fn arrive(&mut self, letter: Letter) {
-        let Letter { node, connection, content } = letter;
+    pub(super) fn receive(&mut self, message: Message) {
+        let Message { node, connection, body } = message;
         let open = |machine: &&mut Machine| machine.connection() == connection;
         let Some(machine) = self.machines.get_mut(&node).filter(open) else { return };
-        match content {
-            Content::Feed { cursor, due, ended } => {
-                if machine.link() != Link::Up || machine.power() == Power::Off || !machine.reads(cursor) {
+        match body {
+            Body::Feed { cursor, desired, stops } => {
+                if machine.link() != Link::Up || !machine.is_on() || !machine.advance_cursor(cursor) {
                     return;
                 }
                 let mut out = Outbox::default();
-                machine.let_go_of_others(&due, self.now, &mut out);
-                out.reports.extend(ended.into_iter().filter(|report| !machine.has(&report.id)));
-                machine.adopt(&due, self.now, &mut out);
-                self.send(&node, out);
+                machine.stop_undesired(&desired, self.now, &mut out);
+                out.reports.extend(stops.into_iter().filter(|report| !machine.has_container(&report.key)));
+                machine.adopt(&desired, self.now, &mut out);
+                self.flush(&node, out);
             }
-            // A node that is down has no connection: what it sent is said again when it has one.
-            Content::Seen(..) if self.state.node(&node).is_none_or(|node| node.health == Health::Down) => {}
-            Content::Seen(report, placed_at) => self.take_in(report, placed_at),
+            // A node that is down has no connection. It sends its reports again when it reconnects.
+            Body::Report(..) if self.state.node(&node).is_none_or(|node| node.health == Health::Down) => {}
+            Body::Report(report, placed_at) => self.observe(report, placed_at),
         }
-        self.deliver();
+        self.apply_commands();
     }
 
-    pub(super) fn take_in(&mut self, report: Report, placed_at: Option<Time>) {
-        self.inbox.push_back(Command::Observe(Observation {
-            group: report.id.group,
-            slot: report.id.slot,
-            generation: report.id.generation,
+    pub(super) fn observe(&mut self, report: StatusReport, placed_at: Option<Time>) {
+        self.commands.push_back(Command::Observe(Observation {
+            group: report.key.group,
+            slot: report.key.slot,
+            generation: report.key.generation,
             attempt: report.attempt,
             placed_at,
             state: report.state,
@@ -195,51 +185,51 @@ impl Engine<'_> {
         }));
     }
 
-    /// Everything is said again. Some agents restart instead.
-    pub(super) fn say_again(&mut self) {
+    /// Sends every feed again, which each agent answers with all of its reports. Some agents restart instead.
+    pub(super) fn resend_everything(&mut self) {
         let nodes: Vec<NodeName> = self.machines.keys().cloned().collect();
         let Some(network) = &mut self.network else { return };
-        self.queue.push(self.now.after(SAY_AGAIN), Tick::SayAgain);
+        self.queue.push(self.now.after(RESEND_INTERVAL), Tick::Resend);
         let mut restarting = Vec::new();
         for node in nodes {
             if network.agents.millionths(network.faults.agent_restart_millionths) {
                 restarting.push((node.clone(), network.agents.between(1, LONGEST_RESTART_MS)));
             }
-            network.owed.insert(node);
+            network.feeds_due.insert(node);
         }
-        for (node, takes) in restarting {
-            self.restart_agent(&node, takes);
+        for (node, takes_ms) in restarting {
+            self.restart_agent(&node, takes_ms);
         }
-        self.post_feeds();
+        self.send_due_feeds();
     }
 
     fn restart_agent(&mut self, node: &NodeName, takes_ms: u64) {
-        let lives = |machine: &Machine| machine.link() == Link::Up && machine.power() == Power::On;
-        if !self.machines.get(node).is_some_and(lives) {
+        let runs = |machine: &Machine| machine.link() == Link::Up && machine.is_on();
+        if !self.machines.get(node).is_some_and(runs) {
             return;
         }
         self.isolate(node);
         if let Some(network) = &mut self.network {
-            network.away.insert(node.clone());
+            network.restarting_agents.insert(node.clone());
         }
-        self.queue.push(Time(self.now.0 + takes_ms), Tick::AgentBack(node.clone()));
+        self.queue.push(Time(self.now.0 + takes_ms), Tick::AgentRestarted(node.clone()));
     }
 
-    /// A cut that somebody else makes is not the agent's to mend.
-    pub(super) fn cut_for_good(&mut self, node: &NodeName) {
+    /// Keeps the end of an agent restart from healing a link that the scenario has cut meanwhile.
+    pub(super) fn cancel_agent_restart(&mut self, node: &NodeName) {
         if let Some(network) = &mut self.network {
-            network.away.remove(node);
+            network.restarting_agents.remove(node);
         }
     }
 
-    pub(super) fn agent_back(&mut self, node: &NodeName) {
-        if self.network.as_mut().is_some_and(|network| network.away.remove(node)) {
+    pub(super) fn agent_restarted(&mut self, node: &NodeName) {
+        if self.network.as_mut().is_some_and(|network| network.restarting_agents.remove(node)) {
             self.heal(node);
         }
     }
 
-    /// Something has happened: perhaps it is another leader who goes on from here, with another clock.
-    pub(super) fn perhaps_change_leader(&mut self) {
+    /// After a change of the state: at random, another leader with another clock takes over.
+    pub(super) fn maybe_change_leader(&mut self) {
         let Some(network) = &mut self.network else { return };
         if network.leaders.millionths(network.faults.leader_change_millionths) {
             let most = u64::try_from(network.faults.clock_step.as_millis()).unwrap_or(0);
@@ -248,8 +238,8 @@ impl Engine<'_> {
         }
     }
 
-    /// From now on every message arrives; what was lost is said again.
-    pub(super) fn mend_network(&mut self) {
+    /// Ends all message faults. Every node reconnects, so that everything lost is sent again.
+    pub(super) fn heal_network(&mut self) {
         if self.network.take().is_none() {
             return;
         }
@@ -257,7 +247,7 @@ impl Engine<'_> {
         for node in nodes {
             self.heal(&node);
             if self.machines.get(&node).is_some_and(|machine| machine.link() == Link::Up) {
-                self.hear_again(&node);
+                self.reconnect(&node);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! When the scheduler is asked, and what becomes of its answer.
+//! When a scheduler pass runs, and what is done with its plan.
 //!
-//! Owns: the debounce, the wake-up a plan asks for, and the time deciding takes.
-//! Must not touch: the answer. It goes to the state machine as it is.
-//! Invariant: after every pass, every slot that is wanted has a node or a reason.
+//! Owns: the debounce, the wake-up a plan asks for, and the decision time.
+//! Must not touch: the plan. It goes to the state machine unchanged.
+//! Invariant: after every pass, every desired slot has a node or a reason.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use longshore_model::{AfterDrain, Command, DrainOutcome, NodePlan, Plan, Time, r
 use super::{Engine, Tick};
 use crate::invariants;
 
-/// Quiet time before a pass, so that what happens together is decided together.
+/// Time without events before a pass, so that one pass decides about a burst of events.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Longest a pass is put off, so that a busy cluster is decided at all.
+/// Longest time a pass is put off, so that a steady stream of events cannot starve it.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// When the next pass is due.
@@ -24,8 +24,8 @@ pub(super) struct Debounce {
 }
 
 impl Engine<'_> {
-    /// Something reached the view: a pass is due soon.
-    pub(super) fn arm(&mut self) {
+    /// Schedules a pass after an event reached the view.
+    pub(super) fn schedule_pass(&mut self) {
         let first = *self.debounce.first_event.get_or_insert(self.now);
         let due = self.now.after(DEBOUNCE).min(first.after(LONGEST_WAIT));
         if self.debounce.due != Some(due) {
@@ -40,8 +40,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A pass for safety's sake. One that is due anyway is left alone, so that a step at a whole minute is debounced
-    /// like any other.
+    /// The safety pass. It is skipped when a debounced pass is due, so that a step at a whole minute is debounced like any
+    /// other.
     pub(super) fn pass_unless_due(&mut self) {
         if self.debounce.due.is_none() {
             self.pass();
@@ -61,28 +61,33 @@ impl Engine<'_> {
         let started = Instant::now();
         let plan = longshore_scheduler::plan(&mut self.view, self.state.index(), clock);
         self.stats.decided(started.elapsed());
-        // Never the same instant again: a plan that asks to be woken now would be asked for ever.
-        self.wake_at = plan.wake_at.map(|at| self.when_it_shows(at).max(Time(self.now.0 + 1)));
+        // Never the same instant: a plan that asks to be woken now would loop for ever.
+        self.wake_at = plan.wake_at.map(|at| self.virtual_time(at).max(Time(self.now.0 + 1)));
         if let Some(at) = self.wake_at {
             self.queue.push_last(at, Tick::Wake);
         }
         if self.scenario.settle.is_some() {
-            invariants::check_succession(&self.state, &plan, clock, &mut self.violations);
+            invariants::check_leader_change(&self.state, &plan, clock, &mut self.violations);
         }
-        let turned = self.changes_the_premises(&plan);
+        let needs_another_pass = self.needs_another_pass(&plan);
         if !plan.is_empty() {
-            self.last_plan = self.now;
-            invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
-            self.tell(Command::Commit(Box::new(plan)));
+            self.commit(plan);
         }
-        if !turned {
+        if !needs_another_pass {
             invariants::check_settled(&self.state, clock, &mut self.violations);
         }
     }
 
-    /// Whether what a plan was made from is not what it leaves, so that only the next pass can settle it: a rollout that
-    /// turns around brings another manifest into force, and a node that leaves for good takes along what had ended on it.
-    fn changes_the_premises(&self, plan: &Plan) -> bool {
+    /// Checks a plan and commits it.
+    pub(super) fn commit(&mut self, plan: Plan) {
+        self.last_plan = self.now;
+        invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
+        self.submit(Command::Commit(Box::new(plan)));
+    }
+
+    /// Whether a plan changes its own input, so that only the next pass can settle the cluster: an aborted rollout puts the
+    /// previous manifest into force, and a node that is removed takes its ended replicas with it.
+    fn needs_another_pass(&self, plan: &Plan) -> bool {
         let leaves = |part: &NodePlan| match part {
             NodePlan::Drain { node, outcome: DrainOutcome::Done, .. } => {
                 let drain = self.state.node(node).and_then(|node| node.drain.as_ref());
@@ -90,7 +95,7 @@ impl Engine<'_> {
             }
             NodePlan::Drain { .. } | NodePlan::Evacuation(_) | NodePlan::Forget { .. } => false,
         };
-        let turns = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
-        turns || plan.nodes.iter().any(leaves)
+        let aborts = plan.deployments.iter().any(|part| matches!(part.change, RolloutChange::Abort(_)));
+        aborts || plan.nodes.iter().any(leaves)
     }
 }

@@ -1,15 +1,15 @@
-//! How busy machines are, what they say of it, and what the rebalancer makes of that.
+//! The load of machines, its samples, and the cycles of the rebalancer.
 //!
-//! A machine's load is what the scenario says it is in total; from then on it follows the footprints of replicas that
-//! start and end there. One that was given no total carries what its replicas make up.
+//! The scenario sets a machine's total load; from then on it changes with the footprints of replicas that start and end
+//! there. Without a step of the scenario the load is the sum of the footprints.
 //!
-//! Owns: the virtual load and the rhythm of samples and cycles.
-//! Must not touch: which replica is moved. Invariant: a machine that cannot be reached says nothing.
+//! Owns: the virtual load and the intervals of samples and cycles.
+//! Must not touch: which replica is moved. Invariant: an unreachable machine sends no sample.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Command, NodeName, ReplicaState,
+    NodeName, ReplicaState,
     rebalance::{Pressure, Share},
 };
 use longshore_scheduler::rebalance::{self, Cycle};
@@ -17,100 +17,98 @@ use longshore_scheduler::rebalance::{self, Cycle};
 use super::{Engine, Tick};
 use crate::{
     invariants,
-    scenario::{Course, Load},
+    scenario::{Load, LoadMode},
 };
 
-/// The load of a machine, beside what replicas bring and take.
+/// The load of a machine, without that of its replicas.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gauge {
-    cpu: Reading,
-    memory: Reading,
+pub(super) struct NodeLoad {
+    cpu: BaseLoad,
+    memory: BaseLoad,
 }
 
-/// One dimension of a load.
+/// The load of one resource.
 #[derive(Clone, Copy, Debug)]
-enum Reading {
-    /// So much beside the replicas; less than nothing where they use less than they make up.
-    Beside(Share),
-    /// So much whatever happens.
+enum BaseLoad {
+    /// Added to the footprints of the replicas. Negative if the scenario's total is less than their sum.
+    BesideReplicas(Share),
+    /// The total, whatever replicas run.
     Fixed(Share),
 }
 
-impl Default for Reading {
+impl Default for BaseLoad {
     fn default() -> Self {
-        Self::Beside(Share::NONE)
+        Self::BesideReplicas(Share::NONE)
     }
 }
 
-impl Reading {
-    fn new(total: Share, replicas: Share, course: Course) -> Self {
-        match course {
-            Course::Follows => Self::Beside(total.minus(replicas)),
-            Course::Fixed => Self::Fixed(total),
+impl BaseLoad {
+    fn new(total: Share, replicas: Share, mode: LoadMode) -> Self {
+        match mode {
+            LoadMode::FollowsReplicas => Self::BesideReplicas(total.minus(replicas)),
+            LoadMode::Fixed => Self::Fixed(total),
         }
     }
 
     fn total(self, replicas: Share) -> Share {
         match self {
-            Self::Beside(rest) => rest.plus(replicas).clamp(Share::NONE, Share::WHOLE),
+            Self::BesideReplicas(rest) => rest.plus(replicas).clamp(Share::NONE, Share::WHOLE),
             Self::Fixed(total) => total,
         }
     }
 }
 
 impl Engine<'_> {
-    /// A machine is as busy as the scenario says.
-    pub(super) fn press(&mut self, node: &NodeName, load: Load) {
+    /// Sets a machine's total load.
+    pub(super) fn set_load(&mut self, node: &NodeName, load: Load) {
         let replicas = self.footprints().remove(node).unwrap_or_default();
-        let gauge = self.gauges.entry(node.clone()).or_default();
+        let known = self.loads.entry(node.clone()).or_default();
         if let Some(cpu) = load.cpu {
-            gauge.cpu = Reading::new(cpu, replicas.cpu, load.course);
+            known.cpu = BaseLoad::new(cpu, replicas.cpu, load.mode);
         }
         if let Some(memory) = load.memory {
-            gauge.memory = Reading::new(memory, replicas.memory, load.course);
+            known.memory = BaseLoad::new(memory, replicas.memory, load.mode);
         }
     }
 
-    /// Every machine that can be reached says how busy it is.
+    /// Every reachable machine sends a load sample.
     pub(super) fn sample(&mut self) {
         self.queue.push(self.now.after(self.state.config().node_status_interval), Tick::Sample);
         let (footprints, clock) = (self.footprints(), self.clock());
         for name in self.machines.iter().filter(|(_, machine)| machine.is_reachable()).map(|(name, _)| name) {
             let replicas = footprints.get(name).copied().unwrap_or_default();
-            let gauge = self.gauges.get(name).copied().unwrap_or_default();
-            let pressure = Pressure { cpu: gauge.cpu.total(replicas.cpu), memory: gauge.memory.total(replicas.memory) };
+            let load = self.loads.get(name).copied().unwrap_or_default();
+            let pressure = Pressure { cpu: load.cpu.total(replicas.cpu), memory: load.memory.total(replicas.memory) };
             self.rebalancer.sample(name, clock, pressure);
         }
     }
 
-    /// The rebalancer looks at the cluster, and what it decides is committed like any plan.
+    /// Runs a cycle of the rebalancer. Its plan is committed like any other.
     pub(super) fn rebalance(&mut self) {
         self.queue.push(self.now.after(rebalance::CYCLE), Tick::Rebalance);
         let clock = self.clock();
         let Cycle { plan, skips } = self.rebalancer.cycle(&mut self.view, self.state.index(), clock);
         for skip in &skips {
-            self.chronicle.skipped(self.now, skip);
+            self.timeline.skipped(self.now, skip);
         }
         if !plan.is_empty() {
-            self.last_plan = self.now;
-            invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
-            self.tell(Command::Commit(Box::new(plan)));
+            self.commit(plan);
         }
     }
 
-    /// The moves that evening out would make are told, and none is made.
+    /// Writes the moves of a spread rebalance to the timeline without making them.
     pub(super) fn preview(&mut self) {
-        let view = invariants::from_state(&self.state);
+        let view = invariants::view_from_state(&self.state);
         let moves = self.rebalancer.preview(view, self.clock());
-        self.chronicle.previewed(self.now, &moves);
+        self.timeline.previewed(self.now, &moves);
     }
 
-    /// What the replicas with a process make up of each machine.
+    /// The load of the replicas that have a process, by node.
     fn footprints(&self) -> BTreeMap<NodeName, Pressure> {
         let mut sums: BTreeMap<NodeName, Pressure> = BTreeMap::new();
         for (key, _, replica) in self.state.replicas().filter(|(_, _, replica)| has_process(replica.state)) {
             let name = &replica.assignment.node;
-            let spec = self.spec_of(key, replica.assignment.terms.revision);
+            let spec = self.spec_of(key, replica.assignment.reservation.revision);
             let (Some(spec), Some(node)) = (spec, self.state.node(name)) else { continue };
             let part = rebalance::footprint(&spec, node);
             let sum = sums.entry(name.clone()).or_default();

@@ -1,45 +1,45 @@
-//! Cuts a failing scenario down to what matters.
+//! Reduces a failing scenario to the parts that make it fail.
 //!
-//! Owns: the order in which pieces are tried: large ones first, then halves of what is left, then single ones.
-//! Invariant: what is returned fails in the same way as what was given, and no single piece of it can be left out.
+//! Owns: the order in which parts are removed: large ones first, then halves of what is left, then single ones.
+//! Invariant: the result fails in the same way as the input, and no single part of it can be removed.
 
-use super::{Kind, Tree, verdict::judge};
+use super::{FailureKind, Tree, verdict::judge};
 
-/// Scenarios tried before what is left is taken as it is: a minute or so, which is what somebody waiting can bear.
+/// Runs before the search gives up and returns its best result: about a minute, which a person can wait.
 const MOST_TRIALS: usize = 1500;
 
-/// The part of a file nobody may take away: without it nothing demands what failed.
-const KEPT: &[&str] = &["settle", "until"];
+/// Keys that are never removed: without them the run checks less.
+const KEPT_KEYS: &[&str] = &["settle", "until"];
 
-pub(super) fn minimise(scenario: &Tree, kind: &Kind) -> Tree {
+pub(super) fn minimise(scenario: &Tree, kind: &FailureKind) -> Tree {
     let mut search = Search { kind, trials: 0, best: scenario.clone() };
     loop {
         let before = search.best.clone();
         search.cut_below(&mut Vec::new());
-        if search.best == before || search.is_tired() {
+        if search.best == before || search.is_exhausted() {
             return search.best;
         }
     }
 }
 
 struct Search<'k> {
-    kind: &'k Kind,
+    kind: &'k FailureKind,
     trials: usize,
     best: Tree,
 }
 
 impl Search<'_> {
-    fn is_tired(&self) -> bool {
+    fn is_exhausted(&self) -> bool {
         self.trials >= MOST_TRIALS
     }
 
-    /// Cuts the pieces of what a path leads to, then the pieces of those that are left.
+    /// Removes parts of the subtree at `path`, then parts of its remaining children.
     fn cut_below(&mut self, path: &mut Vec<usize>) {
         if !path.is_empty() {
             self.cut(path);
         }
         let mut at = 0;
-        while at < self.size(path) && !self.is_tired() {
+        while at < self.size(path) && !self.is_exhausted() {
             path.push(at);
             self.cut_below(path);
             path.pop();
@@ -50,16 +50,16 @@ impl Search<'_> {
         }
     }
 
-    /// Takes away runs of pieces, half of them at first, then fewer and fewer, from the end: what comes late often
-    /// depends on what comes early.
+    /// Removes ranges of children, all of them at first, then ever smaller ranges, from the end: later parts often depend on
+    /// earlier ones.
     fn cut(&mut self, path: &[usize]) {
         let mut width = self.size(path);
-        while width > 0 && !self.is_tired() {
+        while width > 0 && !self.is_exhausted() {
             let mut to = self.size(path);
             while to > 0 {
                 let from = to.saturating_sub(width);
                 let candidate = self.best.without(path, from, to);
-                self.take_if_it_fails(candidate);
+                self.keep_if_it_fails(candidate);
                 to = from;
             }
             width /= 2;
@@ -69,12 +69,12 @@ impl Search<'_> {
     fn cut_keys(&mut self) {
         let Tree::Map(entries) = &self.best else { return };
         let keys: Vec<String> = entries.iter().map(|(key, _)| key.clone()).collect();
-        for key in keys.iter().filter(|key| !KEPT.contains(&key.as_str())) {
+        for key in keys.iter().filter(|key| !KEPT_KEYS.contains(&key.as_str())) {
             let mut candidate = self.best.clone();
             if let Tree::Map(entries) = &mut candidate {
                 entries.retain(|(known, _)| known != key);
             }
-            self.take_if_it_fails(candidate);
+            self.keep_if_it_fails(candidate);
         }
     }
 
@@ -87,7 +87,7 @@ impl Search<'_> {
         here.len()
     }
 
-    fn take_if_it_fails(&mut self, candidate: Tree) {
+    fn keep_if_it_fails(&mut self, candidate: Tree) {
         self.trials += 1;
         if judge(&candidate).failure.is_some_and(|failure| failure.kind == *self.kind) {
             self.best = candidate;
@@ -98,32 +98,32 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::tree::{map, word};
+    use crate::fuzz::tree::{map, scalar};
 
-    /// Never at rest: restarts without end were asked for, and the process ends after every good run.
+    /// Never at rest: restarts are unlimited, and the process exits after every successful run.
     fn restless() -> Tree {
         let service = |image: &str| {
-            let policy = map([("max_attempts", word(0))]);
-            map([("image", word(image)), ("deploy", map([("replicas", word(2)), ("restart_policy", policy)]))])
+            let policy = map([("max_attempts", scalar(0))]);
+            map([("image", scalar(image)), ("deploy", map([("replicas", scalar(2)), ("restart_policy", policy)]))])
         };
         let manifest = |image: &str| {
             let services = map([("web", service(image)), ("calm", service("calm:1"))]);
             Tree::Manifest(Box::new(map([("services", services)])))
         };
-        let node = |name: &str| map([("name", word(name)), ("cpu", word(2)), ("memory", word("2GiB"))]);
-        let entry = |at: &str, verb: &str| map([("at", word(at)), ("node", word("b")), ("do", word(verb))]);
+        let node = |name: &str| map([("name", scalar(name)), ("cpu", scalar(2)), ("memory", scalar("2GiB"))]);
+        let entry = |at: &str, verb: &str| map([("at", scalar(at)), ("node", scalar("b")), ("do", scalar(verb))]);
         map([
             ("nodes", Tree::List(vec![node("a"), node("b"), node("c")])),
-            ("images", map([("ends:1", map([("exits", word(1)), ("after", word("10s"))]))])),
+            ("images", map([("ends:1", map([("exits", scalar(1)), ("after", scalar("10s"))]))])),
             ("deployments", map([("blog", manifest("calm:2")), ("shop", manifest("ends:1"))])),
             ("timeline", Tree::List(vec![entry("5s", "fail"), entry("9s", "return"), entry("12s", "drain")])),
-            ("until", word("20s")),
-            ("settle", word("4m")),
+            ("until", scalar("20s")),
+            ("settle", scalar("4m")),
         ])
     }
 
     #[test]
-    fn only_what_matters_is_left_and_it_fails_in_the_same_way() {
+    fn the_result_is_minimal_and_fails_in_the_same_way() {
         let failure = judge(&restless()).failure.expect("it never comes to rest");
         assert_eq!(failure.kind.name(), "quiet");
         let left = minimise(&restless(), &failure.kind);

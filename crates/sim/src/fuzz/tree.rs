@@ -1,7 +1,7 @@
-//! A scenario as data that can be cut and printed.
+//! A scenario as a YAML tree that can be reduced and printed.
 //!
-//! Owns: how the data becomes the text of a scenario file, and what can be taken away from it.
-//! Must not touch: what the keys mean; the scenario's own reader judges the text.
+//! Owns: the text of the tree, and the removal of parts.
+//! Must not touch: the meaning of keys; the scenario parser validates the text.
 //! Invariant: the same tree prints the same text, and each item of a list begins on a line of its own.
 
 use std::fmt::Display;
@@ -9,36 +9,34 @@ use std::fmt::Display;
 /// Longest line before something is broken into several.
 const WIDTH: usize = 110;
 
-/// A piece of a scenario.
+/// A YAML value of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// A word, number or sentence.
-    Word(String),
-    /// Several pieces in order.
+    /// A text or number.
+    Scalar(String),
+    /// A sequence.
     List(Vec<Tree>),
-    /// Pieces by name.
+    /// A mapping, in the order of insertion.
     Map(Vec<(String, Tree)>),
-    /// Compose text inside the scenario.
+    /// An embedded Compose manifest, printed as a block scalar.
     Manifest(Box<Tree>),
 }
 
-/// A word.
-pub(super) fn word(text: impl Display) -> Tree {
-    Tree::Word(format!("{text}"))
+pub(super) fn scalar(text: impl Display) -> Tree {
+    Tree::Scalar(format!("{text}"))
 }
 
-/// Pieces by name.
 pub(super) fn map<const N: usize>(entries: [(&str, Tree); N]) -> Tree {
     Tree::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Several words.
-pub(super) fn words<'t>(texts: impl IntoIterator<Item = &'t str>) -> Tree {
-    Tree::List(texts.into_iter().map(word).collect())
+/// A list of scalars.
+pub(super) fn scalars<'t>(texts: impl IntoIterator<Item = &'t str>) -> Tree {
+    Tree::List(texts.into_iter().map(scalar).collect())
 }
 
 impl Tree {
-    /// Adds a piece to a map.
+    /// Sets a key of a mapping.
     pub(super) fn set(&mut self, key: &str, value: Self) {
         if let Self::Map(entries) = self {
             entries.retain(|(known, _)| known != key);
@@ -46,39 +44,37 @@ impl Tree {
         }
     }
 
-    /// A piece of a map.
+    /// The value of a key of a mapping.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Self::Map(entries) = self else { return None };
         entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// A piece of a map, to be changed.
     pub(super) fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
         let Self::Map(entries) = self else { return None };
         entries.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// How many pieces it has.
+    /// Number of children.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Word(_) => 0,
+            Self::Scalar(_) => 0,
             Self::List(items) => items.len(),
             Self::Map(entries) => entries.len(),
             Self::Manifest(inner) => inner.len(),
         }
     }
 
-    /// One of its pieces.
     pub(super) fn child(&self, at: usize) -> Option<&Self> {
         match self {
-            Self::Word(_) => None,
+            Self::Scalar(_) => None,
             Self::List(items) => items.get(at),
             Self::Map(entries) => entries.get(at).map(|(_, value)| value),
             Self::Manifest(inner) => inner.child(at),
         }
     }
 
-    /// The same without the pieces from `from` up to `to` of what the path leads to.
+    /// A copy without the children `from..to` of the subtree at `path`.
     pub(super) fn without(&self, path: &[usize], from: usize, to: usize) -> Self {
         let mut copy = self.clone();
         let mut here = &mut copy;
@@ -90,7 +86,7 @@ impl Tree {
             here = match here {
                 Self::List(items) => &mut items[*at],
                 Self::Map(entries) => &mut entries[*at].1,
-                Self::Word(_) | Self::Manifest(_) => return copy,
+                Self::Scalar(_) | Self::Manifest(_) => return copy,
             };
         }
         if let Self::Manifest(inner) = here {
@@ -99,7 +95,7 @@ impl Tree {
         match here {
             Self::List(items) => drop(items.drain(from..to)),
             Self::Map(entries) => drop(entries.drain(from..to)),
-            Self::Word(_) | Self::Manifest(_) => {}
+            Self::Scalar(_) | Self::Manifest(_) => {}
         }
         copy
     }
@@ -114,7 +110,7 @@ impl Tree {
     fn block(&self, indent: usize, text: &mut String) {
         let margin = " ".repeat(indent);
         match self {
-            Self::Word(_) | Self::Manifest(_) => {}
+            Self::Scalar(_) | Self::Manifest(_) => {}
             Self::List(items) => {
                 for item in items {
                     let flow = item.flow();
@@ -148,7 +144,7 @@ impl Tree {
         let listed = indent == 0 && matches!(self, Self::List(_));
         match self.flow().filter(|_| !listed) {
             Some(flow) if indent + key.len() + flow.len() <= WIDTH => line(text, &margin, key, &format!(": {flow}")),
-            Some(flow) if matches!(self, Self::Word(_)) => line(text, &margin, key, &format!(": {flow}")),
+            Some(flow) if matches!(self, Self::Scalar(_)) => line(text, &margin, key, &format!(": {flow}")),
             Some(_) | None => {
                 line(text, &margin, key, ":");
                 self.block(indent + 2, text);
@@ -156,10 +152,10 @@ impl Tree {
         }
     }
 
-    /// On one line, where that is possible at all.
+    /// The value in flow style on one line; `None` if it contains a manifest.
     fn flow(&self) -> Option<String> {
         match self {
-            Self::Word(word) => Some(quoted(word)),
+            Self::Scalar(text) => Some(quoted(text)),
             Self::List(items) => {
                 let items: Vec<String> = items.iter().map(Self::flow).collect::<Option<_>>()?;
                 Some(if items.is_empty() { "[]".to_owned() } else { format!("[ {} ]", items.join(", ")) })
@@ -180,7 +176,7 @@ fn line(text: &mut String, margin: &str, first: &str, second: &str) {
     }
 }
 
-/// As it is where YAML takes it for what it is, in quotes otherwise.
+/// The text in quotes, if YAML needs them.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
@@ -195,16 +191,16 @@ mod tests {
     use super::*;
 
     fn sample() -> Tree {
-        let manifest = map([("services", map([("web", map([("image", word("web:1"))]))]))]);
+        let manifest = map([("services", map([("web", map([("image", scalar("web:1"))]))]))]);
         map([
-            ("nodes", Tree::List(vec![map([("name", word("a")), ("cpu", word(1)), ("memory", word("1GiB"))])])),
+            ("nodes", Tree::List(vec![map([("name", scalar("a")), ("cpu", scalar(1)), ("memory", scalar("1GiB"))])])),
             ("deployments", map([("shop", Tree::Manifest(Box::new(manifest)))])),
-            ("timeline", Tree::List(vec![map([("at", word("5s")), ("node", word("a")), ("do", word("fail"))])])),
+            ("timeline", Tree::List(vec![map([("at", scalar("5s")), ("node", scalar("a")), ("do", scalar("fail"))])])),
         ])
     }
 
     #[test]
-    fn it_prints_as_a_scenario_file_that_can_be_read() {
+    fn it_prints_a_scenario_file_that_parses() {
         let text = sample().print();
         assert!(crate::Scenario::parse("s.yaml", &text).is_ok(), "{text}");
         insta::assert_snapshot!(text, @r#"
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn any_piece_can_be_taken_away_those_of_a_manifest_too() {
+    fn any_part_can_be_removed_also_from_a_manifest() {
         let cut = sample().without(&[1, 0, 0], 0, 1);
         assert!(cut.print().contains("services: {}"), "{}", cut.print());
         assert_eq!(sample().without(&[], 2, 3).get("timeline"), None);

@@ -2,9 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use longshore_model::Node;
+use longshore_model::{Node, ReplicaKey};
 
-use super::ledger::Ledger;
+use super::shadow_state::ShadowState;
 
 pub(super) const NAME: &str = "address";
 
@@ -26,7 +26,7 @@ pub(super) fn check_node(
     messages
 }
 
-pub(super) fn check_unique(ledger: &Ledger, address: Ipv6Addr) -> Option<String> {
-    let owners: Vec<String> = ledger.owners(address).map(super::ledger::Tenant::printed).collect();
+pub(super) fn check_unique(shadow: &ShadowState, address: Ipv6Addr) -> Option<String> {
+    let owners: Vec<String> = shadow.address_owners(address).map(ReplicaKey::to_string).collect();
     (owners.len() > 1).then(|| format!("{address} belongs to {}", owners.join(" and ")))
 }

@@ -1,8 +1,8 @@
-//! A slot is placed for the first time only once the services it depends on are there, by the state and not by the view.
+//! A slot is placed for the first time only once the services it depends on meet their conditions, by the state alone.
 
 use longshore_model::{
     GroupKey, Plan, PlanItem, ReplicaState, SlotKey,
-    replica::{Replica, Wanted},
+    replica::{DesiredState, Replica},
     service::{Dependency, DependencyCondition},
 };
 use longshore_store::State;
@@ -13,29 +13,31 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
     let mut messages = Vec::new();
     for part in &plan.groups {
         let Some(group) = state.group(&part.group) else { continue };
-        let firsts = part.items.iter().filter_map(|item| match item {
+        let first_placements = part.items.iter().filter_map(|item| match item {
             PlanItem::Place(placement) if placement.generation.0 == 1 => Some(&placement.slot),
             _ => None,
         });
-        for slot in firsts {
-            let early = group.spec.depends_on.iter().find(|(service, dependency)| {
-                let other = part.group.beside(service);
-                let nothing = Plan::default();
-                [&nothing, plan].into_iter().all(|gone| is_missing(state, gone, &other, **dependency))
+        for slot in first_placements {
+            let unmet = group.spec.depends_on.iter().find(|(service, dependency)| {
+                let other = part.group.sibling(service);
+                let no_stops = Plan::default();
+                [&no_stops, plan].into_iter().all(|stops| is_unmet(state, stops, &other, **dependency))
             });
-            if let Some((service, _)) = early {
-                messages.push(format!("{} is placed before {service} is ready", slot.printed(&part.group)));
+            if let Some((service, _)) = unmet {
+                messages.push(format!("{} is placed before {service} is ready", slot.replica_id(&part.group)));
             }
         }
     }
     messages
 }
 
-/// Whether some replica of a dependency is known not to be as asked, with what a plan stops gone: an older generation counts
-/// again then. A weaker question than the scheduler's, on purpose.
-fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency) -> bool {
-    let Some(group) = state.group(key).filter(|group| group.wanted == Wanted::Run) else { return dependency.required };
-    let as_asked = |replica: &Replica| match dependency.condition {
+/// Whether a dependency has too few replicas that meet its condition. Replicas that the plan stops are left out, so that an
+/// older generation counts again. Weaker than the scheduler's own check, on purpose.
+fn is_unmet(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency) -> bool {
+    let Some(group) = state.group(key).filter(|group| group.desired == DesiredState::Run) else {
+        return dependency.required;
+    };
+    let meets = |replica: &Replica| match dependency.condition {
         DependencyCondition::ServiceStarted => !matches!(
             replica.state,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Stopped | ReplicaState::Lost
@@ -43,14 +45,14 @@ fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency
         DependencyCondition::ServiceHealthy => replica.state == ReplicaState::Running,
         DependencyCondition::ServiceCompletedSuccessfully => replica.state == ReplicaState::Completed,
     };
-    let there = group.slots.values().filter(|slot| {
-        let stays = |replica: &&Replica| replica.wanted == Wanted::Run && !stops(plan, key, &slot.key, replica);
+    let ready = group.slots.values().filter(|slot| {
+        let stays = |replica: &&Replica| replica.desired == DesiredState::Run && !stops(plan, key, &slot.key, replica);
         let current = slot.replicas.iter().rev().find(stays);
-        let current = current.filter(|replica| replica.assignment.terms.spec_hash == group.spec.spec_hash);
-        slot.wanted == Wanted::Run && current.is_some_and(as_asked)
+        let current = current.filter(|replica| replica.assignment.reservation.spec_hash == group.spec.spec_hash);
+        slot.desired == DesiredState::Run && current.is_some_and(meets)
     });
     let wanted = if group.spec.kind.is_per_node() { 1 } else { group.spec.replicas as usize };
-    // The rest of a job may start as the first of it end.
+    // A job that must only be started needs one replica: the others may wait for `max_concurrent`.
     let all = !group.spec.kind.is_job() || dependency.condition == DependencyCondition::ServiceCompletedSuccessfully;
     let wanted = if all { wanted } else { wanted.min(1) };
     let done = match dependency.condition {
@@ -59,7 +61,7 @@ fn is_missing(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency
             group.collected.total() as usize
         }
     };
-    there.count() + done < wanted
+    ready.count() + done < wanted
 }
 
 fn stops(plan: &Plan, key: &GroupKey, slot: &SlotKey, replica: &Replica) -> bool {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use longshore_model::Node;
 
-use super::Tenants;
+use super::Occupants;
 
 pub(super) const NAME: &str = "devices";
 
-pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
+pub(super) fn check(node: &Node, occupants: &Occupants) -> Vec<String> {
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();
-    let given = tenants.values().flat_map(|tenant| tenant.terms.devices.iter().chain(&tenant.devices));
+    let given =
+        occupants.values().flat_map(|assignment| assignment.reservation.devices.iter().chain(&assignment.devices));
     for (kind, amount) in given {
         let sum = used.entry(kind).or_default();
         *sum = sum.saturating_add(*amount);

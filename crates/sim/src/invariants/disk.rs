@@ -1,16 +1,16 @@
-//! Scratch disk given out on a node that reports disk never exceeds what it may give out.
+//! Scratch disk reserved on a node that reports its disk never exceeds what is allocatable.
 
 use longshore_model::{Node, units};
 
-use super::Tenants;
+use super::Occupants;
 
 pub(super) const NAME: &str = "disk";
 
-pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
-    let used = tenants.values().fold(0, |sum: u64, tenant| sum.saturating_add(tenant.terms.disk_bytes));
+pub(super) fn check(node: &Node, occupants: &Occupants) -> Vec<String> {
+    let used = occupants.values().fold(0, |sum: u64, assignment| sum.saturating_add(assignment.reservation.disk_bytes));
     match node.allocatable_disk() {
-        Some(room) if used > room => {
-            vec![format!("{} gives out {} of {} of disk", node.name, units::bytes(used), units::bytes(room))]
+        Some(allocatable) if used > allocatable => {
+            vec![format!("{} gives out {} of {} of disk", node.name, units::bytes(used), units::bytes(allocatable))]
         }
         Some(_) | None => Vec::new(),
     }

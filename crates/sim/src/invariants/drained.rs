@@ -1,12 +1,11 @@
-//! A drain never takes a service below its count: what runs on a node to be emptied is told to stop only when another
-//! generation of its slot runs.
+//! A drain never takes a service below its count: a replica on a draining node is stopped only when another generation of its
+//! slot runs.
 //!
-//! A step of a rollout that the same plan takes, a change of spec, a removal and a displacement have rules of their own, and
-//! jobs have a deadline.
+//! Rollout steps of the same plan, spec changes, removals and preemptions have rules of their own, and jobs have a deadline.
 
 use longshore_model::{
     GroupKey, Health, Intent, Plan, PlanItem, ReplicaState, ServiceKind, SlotKey,
-    replica::{Replica, Wanted},
+    replica::{DesiredState, Replica},
     rollout::StepOutcome,
 };
 use longshore_store::State;
@@ -19,36 +18,36 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         PlanItem::Stop { slot, generation } => Some((group, slot, *generation)),
         _ => None,
     });
-    let changes = |group: &GroupKey, slot: &SlotKey| {
+    let is_stepped = |group: &GroupKey, slot: &SlotKey| {
         let parts = plan.groups.iter().filter(|part| part.group == *group);
         parts.flat_map(|part| &part.items).any(|item| is_step(item, slot))
     };
-    let stops = stops.filter(|(group, slot, _)| !changes(group, slot) && !super::may_be_displaced(state, group));
+    let stops = stops.filter(|(group, slot, _)| !is_stepped(group, slot) && !super::may_be_preempted(state, group));
     let short = stops.filter(|(group, slot, generation)| leaves_a_gap(state, group, slot, *generation));
     short
         .map(|(group, slot, generation)| {
-            format!("{} g{generation} is drained although nothing else of it runs", slot.printed(group))
+            format!("{} g{generation} is drained although nothing else of it runs", slot.replica_id(group))
         })
         .collect()
 }
 
-/// Whether a slot changes with the rollout of its deployment: whether it may be short for that is asked elsewhere.
+/// Whether an item begins the slot's step of a rollout. The `short` rule covers those.
 fn is_step(item: &PlanItem, slot: &SlotKey) -> bool {
     matches!(item, PlanItem::Step { slot: other, outcome: StepOutcome::UnderWay, .. } if other == slot)
 }
 
 fn leaves_a_gap(state: &State, key: &GroupKey, slot: &SlotKey, generation: longshore_model::Generation) -> bool {
-    let Some(group) = state.group(key).filter(|group| group.wanted == Wanted::Run) else { return false };
-    let Some(known) = group.slots.get(slot).filter(|slot| slot.wanted == Wanted::Run) else { return false };
-    let Some(going) = known.replicas.iter().find(|replica| replica.generation == generation) else { return false };
-    let drained = state.node(&going.assignment.node).is_some_and(|node| node.intent == Intent::Draining);
-    let terms = &going.assignment.terms;
-    let same = terms.spec_hash == group.spec.spec_hash && terms.kind == ServiceKind::Service;
+    let Some(group) = state.group(key).filter(|group| group.desired == DesiredState::Run) else { return false };
+    let Some(known) = group.slots.get(slot).filter(|slot| slot.desired == DesiredState::Run) else { return false };
+    let Some(stopped) = known.replicas.iter().find(|replica| replica.generation == generation) else { return false };
+    let is_drained = state.node(&stopped.assignment.node).is_some_and(|node| node.intent == Intent::Draining);
+    let reservation = &stopped.assignment.reservation;
+    let same = reservation.spec_hash == group.spec.spec_hash && reservation.kind == ServiceKind::Service;
     let others = known.replicas.iter().filter(|replica| replica.generation != generation);
-    drained && same && runs(state, going) && !others.into_iter().any(|replica| runs(state, replica))
+    is_drained && same && runs(state, stopped) && !others.into_iter().any(|replica| runs(state, replica))
 }
 
 fn runs(state: &State, replica: &Replica) -> bool {
     let up = state.node(&replica.assignment.node).is_some_and(|node| node.health != Health::Down);
-    replica.wanted == Wanted::Run && replica.state == ReplicaState::Running && up
+    replica.desired == DesiredState::Run && replica.state == ReplicaState::Running && up
 }

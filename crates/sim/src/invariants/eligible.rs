@@ -1,4 +1,4 @@
-//! Nothing new is placed on a node that takes no new work at the time of the decision.
+//! No replica is placed on a node that accepts no new work at the time of the decision.
 
 use longshore_model::{
     Health, Intent, Node, Plan, PlanItem,
@@ -13,20 +13,20 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
     for part in &plan.groups {
         for item in &part.items {
             let PlanItem::Place(placement) = item else { continue };
-            let eligible = state.node(&placement.node).is_some_and(|node| takes_new_work(node));
+            let eligible = state.node(&placement.node).is_some_and(|node| accepts_new_work(node));
             if !eligible {
-                let replica = placement.slot.printed(&part.group);
-                messages.push(format!("{replica} is placed on {}, which takes no new work", placement.node));
+                let replica = placement.slot.replica_id(&part.group);
+                messages.push(format!("{replica} is placed on {}, which accepts no new work", placement.node));
             }
         }
     }
     messages
 }
 
-fn takes_new_work(node: &Node) -> bool {
+fn accepts_new_work(node: &Node) -> bool {
     let healthy = match node.health {
         Health::Ready => true,
-        Health::Degraded => node.use_degraded == UseDegraded::Yes,
+        Health::Degraded => node.use_degraded == UseDegraded::Allowed,
         Health::Suspect | Health::Down => false,
     };
     healthy && node.intent == Intent::Active && node.overlay == Overlay::Reachable

@@ -1,14 +1,14 @@
-//! Whatever the control plane believes: no named volume is mounted by processes of two generations on different
-//! machines, and no slot with data has two processes at all.
+//! Whatever the state says: no named volume is mounted by processes on two machines, and no slot with data has two
+//! processes.
 //!
-//! Asked of the machines themselves, cut off or not. This is what fencing is for.
+//! Checked on the machines themselves, also while they are cut off. This is what fencing is for.
 
 use std::collections::BTreeMap;
 
-use longshore_model::{GroupKey, NodeName, SlotKey, VolumeKey, replica::HeldVolume};
+use longshore_model::{GroupKey, NodeName, ReplicaKey, SlotKey, VolumeKey, replica::HeldVolume};
 use longshore_store::State;
 
-use crate::machine::{ContainerId, Machine};
+use crate::machine::Machine;
 
 pub(super) const NAME: &str = "fencing";
 
@@ -16,13 +16,13 @@ pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Ve
     let mut mounts: BTreeMap<&VolumeKey, Vec<(&NodeName, String)>> = BTreeMap::new();
     let mut slots: BTreeMap<(&GroupKey, &SlotKey), Vec<String>> = BTreeMap::new();
     for (node, machine) in machines {
-        for id in machine.processes() {
-            let volumes = volumes_of(state, id);
+        for key in machine.processes() {
+            let volumes = volumes_of(state, key);
             if volumes.is_empty() {
                 continue;
             }
-            let printed = format!("{} g{} on {node}", id.slot.printed(&id.group), id.generation);
-            slots.entry((&id.group, &id.slot)).or_default().push(printed.clone());
+            let printed = format!("{key} on {node}");
+            slots.entry((&key.group, &key.slot)).or_default().push(printed.clone());
             for held in volumes {
                 mounts.entry(&held.key).or_default().push((node, printed.clone()));
             }
@@ -38,9 +38,9 @@ pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Ve
     twice.chain(apart).collect()
 }
 
-/// The volumes a generation was promised; none of a service on every node, which has one on every node.
-fn volumes_of<'s>(state: &'s State, id: &ContainerId) -> &'s [HeldVolume] {
-    let slot = state.group(&id.group).and_then(|group| group.slots.get(&id.slot));
-    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == id.generation));
-    replica.map_or(&[], |replica| &replica.assignment.terms.volumes)
+/// The volumes in a generation's reservation. A service that runs on every node has none there: each node has its own.
+fn volumes_of<'s>(state: &'s State, key: &ReplicaKey) -> &'s [HeldVolume] {
+    let slot = state.group(&key.group).and_then(|group| group.slots.get(&key.slot));
+    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == key.generation));
+    replica.map_or(&[], |replica| &replica.assignment.reservation.volumes)
 }

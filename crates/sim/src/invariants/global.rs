@@ -1,4 +1,4 @@
-//! A replica that is a node's own is on that node, in every generation.
+//! A replica of a global service is on the node its slot is named after, in every generation.
 
 use longshore_model::{GroupKey, SlotKey};
 use longshore_store::State;
@@ -8,8 +8,8 @@ pub(super) const NAME: &str = "global";
 pub(super) fn check(state: &State, group: &GroupKey, slot: &SlotKey) -> Vec<String> {
     let SlotKey::Node(own) = slot else { return Vec::new() };
     let Some(known) = state.group(group).and_then(|group| group.slots.get(slot)) else { return Vec::new() };
-    let astray = known.replicas.iter().filter(|replica| replica.assignment.node != *own);
-    astray
-        .map(|replica| format!("{} g{} is on {}", slot.printed(group), replica.generation, replica.assignment.node))
+    let misplaced = known.replicas.iter().filter(|replica| replica.assignment.node != *own);
+    misplaced
+        .map(|replica| format!("{} g{} is on {}", slot.replica_id(group), replica.generation, replica.assignment.node))
         .collect()
 }

@@ -1,22 +1,21 @@
-//! A port of a node belongs to one replica.
+//! A host port of a node belongs to one replica.
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Node, replica::HostPort};
+use longshore_model::{Node, ReplicaKey, replica::HostPort};
 
-use super::{Tenants, ledger::Tenant};
+use super::Occupants;
 
 pub(super) const NAME: &str = "host_ports";
 
-pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
-    let mut holders: BTreeMap<HostPort, &Tenant> = BTreeMap::new();
+pub(super) fn check(node: &Node, occupants: &Occupants) -> Vec<String> {
+    let mut holders: BTreeMap<HostPort, &ReplicaKey> = BTreeMap::new();
     let mut messages = Vec::new();
-    for (tenant, assignment) in tenants {
-        for port in &assignment.terms.host_ports {
-            if let Some(holder) = holders.insert(*port, tenant) {
+    for (key, assignment) in occupants {
+        for port in &assignment.reservation.host_ports {
+            if let Some(holder) = holders.insert(*port, key) {
                 let (port, protocol) = (port.port, port.protocol.as_str());
-                let (first, second) = (holder.printed(), tenant.printed());
-                messages.push(format!("{} has port {port}/{protocol} taken by {first} and {second}", node.name));
+                messages.push(format!("{} has port {port}/{protocol} taken by {holder} and {key}", node.name));
             }
         }
     }

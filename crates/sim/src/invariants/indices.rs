@@ -1,4 +1,4 @@
-//! The index of a replica is used once.
+//! A slot index is used once per service.
 
 use longshore_model::{GroupKey, SlotIndex, SlotKey};
 
@@ -6,5 +6,5 @@ pub(super) const NAME: &str = "indices";
 
 pub(super) fn check(highest: Option<&SlotIndex>, group: &GroupKey, slot: &SlotKey, index: SlotIndex) -> Option<String> {
     let highest = highest.filter(|highest| **highest >= index)?;
-    Some(format!("{} is opened although {highest} was used already", slot.printed(group)))
+    Some(format!("{} is opened although index {highest} was used before", slot.replica_id(group)))
 }

@@ -1,18 +1,19 @@
-//! Memory given out on a node never exceeds what it may give out.
+//! Memory reserved on a node never exceeds what is allocatable.
 //!
-//! Everything counts that was not seen to have ended, overhead included. CPU is soft and has no such rule.
+//! Every replica counts until it was observed to have ended, overhead included. CPU may be overcommitted and has no such rule.
 
 use longshore_model::{Node, units};
 
-use super::Tenants;
+use super::Occupants;
 
 pub(super) const NAME: &str = "memory";
 
-pub(super) fn check(node: &Node, tenants: &Tenants) -> Vec<String> {
-    let used = tenants.values().fold(0, |sum: u64, tenant| sum.saturating_add(tenant.terms.memory_total()));
-    let room = node.allocatable_memory();
-    if used <= room {
+pub(super) fn check(node: &Node, occupants: &Occupants) -> Vec<String> {
+    let used =
+        occupants.values().fold(0, |sum: u64, assignment| sum.saturating_add(assignment.reservation.memory_total()));
+    let allocatable = node.allocatable_memory();
+    if used <= allocatable {
         return Vec::new();
     }
-    vec![format!("{} gives out {} of {}", node.name, units::bytes(used), units::bytes(room))]
+    vec![format!("{} gives out {} of {}", node.name, units::bytes(used), units::bytes(allocatable))]
 }

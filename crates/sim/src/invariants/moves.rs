@@ -1,5 +1,5 @@
-//! Moves that even the load are rare and harmless: one at a time in the whole cluster, no replica twice within ten
-//! minutes, and never one with data, nor of a global service or a job.
+//! The rebalancer moves one replica at a time in the whole cluster, none twice within ten minutes, and never one with data,
+//! nor of a global service or a job.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,29 +8,29 @@ use longshore_store::State;
 
 pub(super) const NAME: &str = "moves";
 
-/// How long a replica is left in peace.
-const REST: Duration = Duration::from_mins(10);
-/// The shortest time between any two moves: a cycle, give or take what clocks are off.
+/// Shortest time between two moves of one replica.
+const COOLDOWN: Duration = Duration::from_mins(10);
+/// Shortest time between any two moves: a cycle, less the skew between leaders' clocks.
 const CYCLE: Duration = Duration::from_secs(29);
 
 /// The moves so far.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    last: BTreeMap<(GroupKey, SlotKey), Time>,
-    latest: Option<Time>,
+    last_by_slot: BTreeMap<(GroupKey, SlotKey), Time>,
+    last: Option<Time>,
 }
 
 impl Moves {
-    /// Writes a move down; says what is wrong with it.
-    pub(super) fn take(&mut self, made: &Move, state: &State) -> Vec<String> {
-        let printed = made.slot.printed(&made.group);
+    /// Records a move and returns its violations.
+    pub(super) fn record(&mut self, made: &Move, state: &State) -> Vec<String> {
+        let printed = made.slot.replica_id(&made.group);
         let mut messages = Vec::new();
-        let before = self.last.insert((made.group.clone(), made.slot.clone()), made.at);
-        if before.is_some_and(|before| apart(before, made.at) < REST) {
+        let before = self.last_by_slot.insert((made.group.clone(), made.slot.clone()), made.at);
+        if before.is_some_and(|before| apart(before, made.at) < COOLDOWN) {
             messages.push(format!("{printed} was moved twice within ten minutes, the second time to {}", made.to));
         }
-        let latest = self.latest.replace(made.at);
-        if latest.is_some_and(|latest| apart(latest, made.at) < CYCLE) {
+        let last = self.last.replace(made.at);
+        if last.is_some_and(|last| apart(last, made.at) < CYCLE) {
             messages.push(format!("{printed} was moved in the same cycle as another"));
         }
         if state.group(&made.group).is_some_and(|group| !may_move(&group.spec)) {
@@ -44,20 +44,20 @@ fn may_move(spec: &longshore_model::ServiceSpec) -> bool {
     spec.kind == ServiceKind::Service && !spec.is_stateful()
 }
 
-/// A state told anew does not tell its moves in order of time.
+/// Absolute: a replay of the state does not list moves in order of time.
 fn apart(a: Time, b: Time) -> Duration {
     a.max(b).since(a.min(b))
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_model::rebalance::{MoveCause, Share, Weighed};
+    use longshore_model::rebalance::{MoveCause, RebalanceScore, Share};
 
     use super::*;
 
     fn moved(index: u32, at: u64) -> Move {
         let (weighed, group) = (
-            Weighed {
+            RebalanceScore {
                 cause: MoveCause::Pressure,
                 src: "a".into(),
                 dst: Some("b".into()),
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_replica_that_moves_too_soon_and_two_that_move_at_once_are_noticed() {
         let (mut moves, state) = (Moves::default(), State::default());
-        let mut take = |index, at| moves.take(&moved(index, at), &state);
+        let mut take = |index, at| moves.record(&moved(index, at), &state);
         assert_eq!(take(0, 0), Vec::<String>::new());
         assert_eq!(take(1, 30_000), Vec::<String>::new());
         assert_eq!(take(2, 58_999), ["shop-web-2 was moved in the same cycle as another"]);

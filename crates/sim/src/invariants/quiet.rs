@@ -1,9 +1,9 @@
-//! Once nothing happens any more, nothing more is decided: the number of plans is finite and the last is empty.
+//! Once no more steps come, the scheduler stops making plans: the last plan is empty.
 
 use longshore_model::Time;
 
 pub(crate) const NAME: &str = "quiet";
 
 pub(super) fn message(last_plan: Time) -> String {
-    format!("something was still decided at {last_plan}, long after the last thing had happened")
+    format!("a plan was still made at {last_plan}, long after the last step")
 }

@@ -1,17 +1,19 @@
-//! Once all is mended and quiet, the cluster is what its state says: every replica is where it should be and does what it
-//! can, and no machine runs anything else.
+//! Once the cluster has come to rest, the machines run what the state says and nothing else.
 //!
-//! What cannot come up (an image that cannot be pulled, a process that was given up) is at rest too: it is explained.
+//! A replica that cannot start (its image cannot be pulled, its restarts are exhausted) is at rest too: it has a reason.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Health, NodeName, ReplicaState, RuntimeCode,
-    replica::{Replica, Wanted},
+    Health, NodeName, ReplicaKey, ReplicaState, RuntimeCode,
+    replica::{DesiredState, Replica},
 };
 use longshore_store::State;
 
-use crate::machine::{Condition, ContainerId, Machine};
+use crate::{
+    machine::{ContainerState, Machine},
+    replica_key::replica_key,
+};
 
 pub(super) const NAME: &str = "rest";
 
@@ -20,51 +22,48 @@ pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Ve
     for node in state.nodes().filter(|node| matches!(node.health, Health::Suspect | Health::Down)) {
         messages.push(format!("{} is {:?} although its machine is on", node.name, node.health));
     }
-    let mut expected: BTreeMap<(&NodeName, ContainerId), &Replica> = BTreeMap::new();
+    let mut expected: BTreeMap<(&NodeName, ReplicaKey), &Replica> = BTreeMap::new();
     for (group, slot, replica) in state.replicas() {
-        let id = ContainerId { group: group.clone(), slot: slot.key.clone(), generation: replica.generation };
-        if let Some(problem) = unrest(state, replica) {
-            messages.push(format!("{} {problem}", name(&id)));
+        let key = replica_key(group, &slot.key, replica.generation);
+        if let Some(problem) = problem_of(state, replica) {
+            messages.push(format!("{key} {problem}"));
         }
-        expected.insert((&replica.assignment.node, id), replica);
+        expected.insert((&replica.assignment.node, key), replica);
     }
     for (node, machine) in machines {
-        for (id, attempt, condition) in machine.audit() {
-            let replica = expected.remove(&(node, id.clone()));
-            if replica.is_none() && condition == Condition::Ended {
-                // What has no process and is nobody's any more is the agent's to sweep up.
+        for (key, attempt, container) in machine.containers() {
+            let replica = expected.remove(&(node, key.clone()));
+            if replica.is_none() && container == ContainerState::Exited {
+                // The agent's garbage collection removes exited containers that no replica refers to.
                 continue;
             }
-            let known = replica.filter(|replica| replica.attempt == attempt && agrees(replica, condition));
+            let known = replica.filter(|replica| replica.attempt == attempt && agrees(replica, container));
             if known.is_none() {
-                let (name, said) = (name(id), replica.map(|replica| (replica.attempt, replica.state)));
-                messages.push(format!("{node} has {name} ({condition:?}, attempt {attempt}), the state says {said:?}"));
+                let recorded = replica.map(|replica| (replica.attempt, replica.state));
+                messages
+                    .push(format!("{node} has {key} ({container:?}, attempt {attempt}), the state says {recorded:?}"));
             }
         }
     }
-    for ((node, id), replica) in expected {
+    for ((node, key), replica) in expected {
         if !matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed) {
-            messages.push(format!("{} is {} on {node}, which knows nothing of it", name(&id), replica.state.as_str()));
+            messages.push(format!("{key} is {} on {node}, which has no such container", replica.state.as_str()));
         }
     }
     messages
 }
 
-fn name(id: &ContainerId) -> String {
-    format!("{} g{}", id.slot.printed(&id.group), id.generation)
-}
-
 /// Why a generation is not at rest, if it is not.
-fn unrest(state: &State, replica: &Replica) -> Option<String> {
+fn problem_of(state: &State, replica: &Replica) -> Option<String> {
     let node = &replica.assignment.node;
     if state.node(node).is_none() {
         return Some(format!("is on {node}, which is gone"));
     }
-    if replica.wanted == Wanted::Stop {
-        return Some(format!("was told to stop on {node} and never did"));
+    if replica.desired == DesiredState::Stop {
+        return Some(format!("should have stopped on {node} and did not"));
     }
     match replica.state {
-        // One that is degraded is not restarted where its policy says so, and goes on as it is.
+        // A degraded replica stays as it is where its restart policy does not restart it.
         ReplicaState::Running | ReplicaState::Failed | ReplicaState::Completed | ReplicaState::Degraded => None,
         ReplicaState::Pending if replica.code == Some(RuntimeCode::ImagePullFailed) => None,
         ReplicaState::Pending
@@ -76,13 +75,15 @@ fn unrest(state: &State, replica: &Replica) -> Option<String> {
     }
 }
 
-fn agrees(replica: &Replica, condition: Condition) -> bool {
-    match condition {
-        // What was given up because of its check is left as it is, for whoever wants to look at it.
-        Condition::Up => matches!(replica.state, ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Failed),
-        Condition::Ended => matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed),
-        // An image that cannot be pulled is tried for ever.
-        Condition::Coming => replica.state == ReplicaState::Pending,
-        Condition::Leaving => false,
+fn agrees(replica: &Replica, container: ContainerState) -> bool {
+    match container {
+        // A replica given up because of its health check keeps its process, for debugging.
+        ContainerState::Running => {
+            matches!(replica.state, ReplicaState::Running | ReplicaState::Degraded | ReplicaState::Failed)
+        }
+        ContainerState::Exited => matches!(replica.state, ReplicaState::Failed | ReplicaState::Completed),
+        // A failing pull is retried for ever.
+        ContainerState::Starting => replica.state == ReplicaState::Pending,
+        ContainerState::Stopping => false,
     }
 }

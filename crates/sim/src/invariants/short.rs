@@ -1,97 +1,96 @@
-//! A rollout takes no more replicas away than it may: where the new generation goes first none, else `parallelism`.
+//! A rollout makes no more slots unavailable than its policy allows: none with start-first, `parallelism` with stop-first.
 //!
-//! Looked at whenever a running generation of a stepping slot is told to stop: a newer one of the slot has run for the
-//! monitor time, or an older one serves as it did before, or the old one had to go first and no more slots than
-//! `parallelism` are without.
+//! Checked when a running generation of a stepping slot is told to stop. Then a newer generation of the slot has run for the
+//! monitor time, or an older one still runs, or the update is stop-first and at most `parallelism` slots have none running.
 
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaState, Rollout, RuntimeCode, Slot, SlotKey, Time,
-    replica::{Replica, Wanted},
+    ReplicaKey, ReplicaState, Rollout, RuntimeCode, Slot, SlotKey, Time,
+    replica::{DesiredState, Replica},
     rollout::{StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
 };
 use longshore_store::{Group, State};
 
-use super::ledger::Tenant;
-
 pub(super) const NAME: &str = "short";
 
-/// How long room is waited for before the old one goes first.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a start-first update waits for capacity before it becomes stop-first.
+const CAPACITY_WAIT: Duration = Duration::from_secs(30);
 
-pub(super) fn check(state: &State, stopped: &Tenant, now: Time) -> Option<String> {
-    let Tenant { group: key, slot, generation } = stopped;
-    let group = state.group(key).filter(|group| group.wanted == Wanted::Run)?;
+pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<String> {
+    let ReplicaKey { group: key, slot, generation } = stopped;
+    let group = state.group(key).filter(|group| group.desired == DesiredState::Run)?;
     let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
     let known = group.slots.get(slot)?;
-    if known.wanted == Wanted::Stop {
-        return renamed_too_soon(group, rollout, known, now).map(|short| format!("{key} {short}"));
+    if known.desired == DesiredState::Stop {
+        return closed_too_soon(group, rollout, known, now).map(|short| format!("{key} {short}"));
     }
     let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
     let step = steps(known)?;
     let policy = super::stepped::policy(group, rollout);
-    // Once it is over, what moves proves itself as in any move; the plan that ended it may still have judged by its own rule.
+    // After a rollout a move uses the update policy; the plan that ended the rollout may still have used the rollout's own.
     let monitor = if rollout.is_live() { policy.monitor } else { policy.monitor.min(group.spec.update.monitor) };
     let proved = |replica: &Replica| replica.since.after(monitor) <= now;
     let serves = |replica: &Replica| runs(replica) && (replica.generation < *generation || proved(replica));
     if known.replicas.iter().any(serves) {
         return None;
     }
-    let printed = slot.printed(key);
-    if step.outcome != StepOutcome::UnderWay || !goes_first(group, policy, now) {
-        return Some(format!("{printed} was stopped before its successor had proved itself"));
+    let printed = slot.replica_id(key);
+    if step.outcome != StepOutcome::UnderWay || !is_stop_first(group, policy, now) {
+        return Some(format!("{printed} was stopped before its replacement had run for the monitor time"));
     }
-    // A slot that is not wanted any more, as its node is down or drained, is short of nothing.
-    let wanted = group.slots.values().filter(|slot| slot.wanted == Wanted::Run);
-    let stepping = wanted.filter(|slot| steps(slot).is_some_and(|it| it.outcome == StepOutcome::UnderWay));
-    let short = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
-    let too_many = policy.parallelism != 0 && short > policy.parallelism as usize;
-    too_many.then(|| format!("{short} slots of {key} are short, {} may be", policy.parallelism))
+    // A slot that is closed, because its node is down or draining, is not counted as unavailable.
+    let desired = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
+    let stepping = desired.filter(|slot| steps(slot).is_some_and(|it| it.outcome == StepOutcome::UnderWay));
+    let unavailable = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
+    let too_many = policy.parallelism != 0 && unavailable > policy.parallelism as usize;
+    too_many.then(|| format!("{unavailable} slots of {key} are unavailable, `parallelism` is {}", policy.parallelism))
 }
 
-/// Looks at a service that becomes global, or stops to be, when one of its slots that are named as before goes: with those left
-/// and those that have come it has as many as are wanted, or `parallelism` fewer where the old go first.
-fn renamed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) -> Option<String> {
+/// Checks a service that changes between global and counted, when one of its slots of the old mode is closed: the remaining old
+/// slots and the finished new ones are as many as desired, or `parallelism` fewer with stop-first.
+fn closed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) -> Option<String> {
     let is_old = |slot: &Slot| matches!(slot.key, SlotKey::Node(_)) != group.spec.kind.is_per_node();
-    let is_job = |slot: &Slot| slot.replicas.iter().any(|replica| replica.assignment.terms.kind.is_job());
+    let is_job = |slot: &Slot| slot.replicas.iter().any(|replica| replica.assignment.reservation.kind.is_job());
     if !is_old(closed) || is_job(closed) || group.spec.kind.is_job() {
         return None;
     }
-    let has_come = |slot: &Slot| match slot.step.filter(|step| step.rollout == rollout.number) {
+    let is_ready = |slot: &Slot| match slot.step.filter(|step| step.rollout == rollout.number) {
         Some(step) if step.outcome != StepOutcome::UnderWay => true,
         Some(step) if step.kind == StepKind::Added => false,
-        // It had come before, and changes now.
-        Some(_) | None => slot.replicas.iter().any(|replica| runs(replica) || is_given_up(group, replica)),
+        // It was ready before this rollout, and is updated now.
+        Some(_) | None => slot.replicas.iter().any(|replica| runs(replica) || has_exhausted_restarts(group, replica)),
     };
     let (old, new): (Vec<&Slot>, Vec<&Slot>) =
-        group.slots.values().filter(|slot| slot.wanted == Wanted::Run).partition(|slot| is_old(slot));
+        group.slots.values().filter(|slot| slot.desired == DesiredState::Run).partition(|slot| is_old(slot));
     let wanted = if group.spec.kind.is_per_node() { new.len() } else { group.spec.replicas as usize };
-    let there = old.len() + new.into_iter().filter(|slot| has_come(slot)).count();
+    let ready = old.len() + new.into_iter().filter(|slot| is_ready(slot)).count();
     let policy = super::stepped::policy(group, rollout);
-    let short = wanted.saturating_sub(there);
-    let may_be = if goes_first(group, policy, now) { policy.parallelism as usize } else { 0 };
-    let unlimited = goes_first(group, policy, now) && policy.parallelism == 0;
-    (short > may_be && !unlimited).then(|| format!("is short of {short} as it changes its mode, {may_be} may be"))
+    let short = wanted.saturating_sub(ready);
+    let allowed = if is_stop_first(group, policy, now) { policy.parallelism as usize } else { 0 };
+    let unlimited = is_stop_first(group, policy, now) && policy.parallelism == 0;
+    (short > allowed && !unlimited)
+        .then(|| format!("lacks {short} replicas during its change of mode, {allowed} allowed"))
 }
 
-/// Whether one was given up and gets no other chance by being changed.
-fn is_given_up(group: &Group, replica: &Replica) -> bool {
-    let terms = &replica.assignment.terms;
-    let is_as_wanted = (&terms.spec_hash, terms.restart_epoch) == (&group.spec.spec_hash, group.restart_epoch);
-    is_as_wanted && replica.wanted == Wanted::Run && replica.code == Some(RuntimeCode::RestartExhausted)
+/// Whether a replica has exhausted its restarts and the rollout does not change it, so that it gets no other chance.
+fn has_exhausted_restarts(group: &Group, replica: &Replica) -> bool {
+    let reservation = &replica.assignment.reservation;
+    let is_current =
+        (&reservation.spec_hash, reservation.restart_epoch) == (&group.spec.spec_hash, group.restart_epoch);
+    is_current && replica.desired == DesiredState::Run && replica.code == Some(RuntimeCode::RestartExhausted)
 }
 
 fn runs(replica: &Replica) -> bool {
-    replica.wanted == Wanted::Run && replica.state == ReplicaState::Running
+    replica.desired == DesiredState::Run && replica.state == ReplicaState::Running
 }
 
-/// Whether the old generation may have to go first.
-fn goes_first(group: &Group, policy: &UpdatePolicy, now: Time) -> bool {
+/// Whether the old generation may be stopped before the new one starts.
+fn is_stop_first(group: &Group, policy: &UpdatePolicy, now: Time) -> bool {
     let spec = &group.spec;
     let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host);
     let asked = [policy.order, spec.update.order].contains(&Some(UpdateOrder::StopFirst));
-    let waited = group.rolling.no_room_since.is_some_and(|since| since.after(PATIENCE) <= now);
+    let waited = group.rollout_position.no_room_since.is_some_and(|since| since.after(CAPACITY_WAIT) <= now);
     asked || host_port || spec.volumes().next().is_some() || waited
 }

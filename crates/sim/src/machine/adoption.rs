@@ -1,60 +1,59 @@
-//! A machine that was out of sight compares what it has with what it should have.
+//! Compares the containers of a machine with those it should have.
 //!
-//! Owns: which containers it lets go of, which it goes on with, and which it starts.
-//! Invariant: what is no longer its own is gone before anything is said of the rest.
+//! Owns: which containers are stopped, which run on, and which are started.
+//! Invariant: what is no longer assigned to the machine is gone before anything is reported of the rest.
 
 use std::sync::Arc;
 
-use longshore_model::{Attempt, ServiceSpec, Time};
+use longshore_model::{Attempt, ReplicaKey, ServiceSpec, Time};
 
-use super::{ContainerId, Machine, Outbox};
+use super::{Machine, Outbox, container::Container};
 
-/// What a machine should be running.
+/// A container that a machine should be running.
 #[derive(Clone, Debug)]
-pub(crate) struct Due {
-    pub(crate) id: ContainerId,
+pub(crate) struct DesiredContainer {
+    pub(crate) key: ReplicaKey,
     pub(crate) attempt: Attempt,
     pub(crate) spec: Arc<ServiceSpec>,
 }
 
 impl Machine {
-    /// Lets go of every container that is not among those due; a container that is gone already was let go of before.
-    pub(crate) fn let_go_of_others(&mut self, due: &[Due], now: Time, out: &mut Outbox) {
-        let is_due = |id: &ContainerId| due.iter().any(|due| due.id == *id);
-        let others: Vec<(ContainerId, Attempt)> = self
+    /// Stops every container that is not desired, except those that are being removed already.
+    pub(crate) fn stop_undesired(&mut self, desired: &[DesiredContainer], now: Time, out: &mut Outbox) {
+        let is_desired = |key: &ReplicaKey| desired.iter().any(|container| container.key == *key);
+        let others: Vec<(ReplicaKey, Attempt)> = self
             .containers
             .iter()
-            .filter(|(id, container)| !is_due(id) && !container.is_leaving())
-            .map(|(id, container)| (id.clone(), container.attempt()))
+            .filter(|(key, container)| !is_desired(key) && !container.is_being_removed())
+            .map(|(key, container)| (key.clone(), container.attempt()))
             .collect();
-        for (id, attempt) in others {
-            self.stop(&id, attempt, now, out);
+        for (key, attempt) in others {
+            self.stop(&key, attempt, now, out);
         }
     }
 
-    /// Whether something is still on its way out.
-    pub(crate) fn is_letting_go(&self) -> bool {
-        self.containers.values().any(super::container::Container::is_leaving)
+    /// Whether a container is still being removed.
+    pub(crate) fn is_stopping_any(&self) -> bool {
+        self.containers.values().any(Container::is_being_removed)
     }
 
-    /// Whether it knows a container at all.
-    pub(crate) fn has(&self, id: &ContainerId) -> bool {
-        self.containers.contains_key(id)
+    pub(crate) fn has_container(&self, key: &ReplicaKey) -> bool {
+        self.containers.contains_key(key)
     }
 
-    /// Goes on with what it has, brings up to date what it missed an order for, and starts the rest.
-    pub(crate) fn adopt(&mut self, due: &[Due], now: Time, out: &mut Outbox) {
-        for Due { id, attempt, spec } in due {
-            match self.containers.get(id).map(super::container::Container::attempt) {
-                Some(known) if known == *attempt => self.repeat(id, out),
-                Some(_) => self.restart(id.clone(), *attempt, spec, now, out),
-                None => self.run(id, *attempt, spec, now, out),
+    /// Reports containers that run the desired attempt, restarts those with another attempt, and starts missing ones.
+    pub(crate) fn adopt(&mut self, desired: &[DesiredContainer], now: Time, out: &mut Outbox) {
+        for DesiredContainer { key, attempt, spec } in desired {
+            match self.containers.get(key).map(Container::attempt) {
+                Some(known) if known == *attempt => self.resend_last_report(key, out),
+                Some(_) => self.restart(key.clone(), *attempt, spec, now, out),
+                None => self.run(key, *attempt, spec, now, out),
             }
         }
     }
 
-    /// Containers with a process, for whoever audits what really runs.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = &ContainerId> {
-        self.containers.iter().filter(|(_, container)| container.has_process()).map(|(id, _)| id)
+    /// Containers that have a process, for the invariants.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &ReplicaKey> {
+        self.containers.iter().filter(|(_, container)| container.has_process()).map(|(key, _)| key)
     }
 }

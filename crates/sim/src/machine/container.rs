@@ -1,16 +1,16 @@
-//! One container from its making to its end.
+//! One container from its creation to its end.
 //!
-//! Owns: the phases and the reports that go with each change of phase.
-//! Invariant: an alarm meant for another attempt, or for a container told to stop, does nothing.
+//! Owns: the phases and the reports of each change of phase.
+//! Invariant: a timer of another attempt, or of a container that was told to stop, has no effect.
 
 use std::{sync::Arc, time::Duration};
 
 use longshore_model::{
-    Attempt, ReplicaState, RuntimeCode, ServiceSpec, Time,
+    Attempt, ReplicaKey, ReplicaState, RuntimeCode, ServiceSpec, Time,
     replica::{Detail, Details},
 };
 
-use super::{Alarm, Condition, ContainerId, Felt, Machine, Outbox, Report};
+use super::{ContainerState, Machine, Outbox, StatusReport, Timer};
 use crate::scenario::{Check, Image};
 
 /// Time a failing check is given before it counts.
@@ -22,51 +22,42 @@ pub(super) struct Container {
     pub(super) image: Arc<str>,
     attempt: Attempt,
     phase: Phase,
-    /// Whether its check was made to fail, whatever its image says.
-    illness: Illness,
-    /// What was last said of it, to be said again to whoever missed it.
-    last: Option<(ReplicaState, Option<RuntimeCode>, Details)>,
+    /// Its check was made to fail, whatever its image says.
+    forced_unhealthy: bool,
+    /// The last report, to be sent again when it may have been lost.
+    last_report: Option<(ReplicaState, Option<RuntimeCode>, Details)>,
 }
 
-/// Whether a container's check was made to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Illness {
-    None,
-    Ill,
-}
-
-/// How far a container is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     AwaitsImage,
     Starting,
-    Up,
-    Ended,
-    Stopping(Then),
+    Running,
+    Exited,
+    Stopping(AfterStop),
 }
 
-/// What follows the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    Gone,
-    Again,
+enum AfterStop {
+    Remove,
+    Restart,
 }
 
 impl Container {
     pub(super) fn new(attempt: Attempt, spec: &ServiceSpec) -> Self {
         let image = spec.container.image.as_str().into();
-        Self { image, attempt, phase: Phase::AwaitsImage, illness: Illness::None, last: None }
+        Self { image, attempt, phase: Phase::AwaitsImage, forced_unhealthy: false, last_report: None }
     }
 
-    /// What is left of a container the machine does not know.
+    /// Stands for a container that does not exist, so that it can be reported stopped.
     pub(super) fn gone(attempt: Attempt) -> Self {
-        Self { image: "".into(), attempt, phase: Phase::Ended, illness: Illness::None, last: None }
+        Self { image: "".into(), attempt, phase: Phase::Exited, forced_unhealthy: false, last_report: None }
     }
 
     pub(super) fn has_process(&self) -> bool {
         match self.phase {
-            Phase::Starting | Phase::Up | Phase::Stopping(_) => true,
-            Phase::AwaitsImage | Phase::Ended => false,
+            Phase::Starting | Phase::Running | Phase::Stopping(_) => true,
+            Phase::AwaitsImage | Phase::Exited => false,
         }
     }
 
@@ -79,179 +70,173 @@ impl Container {
         self.attempt
     }
 
-    /// Whether it was told to stop for good.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.phase == Phase::Stopping(Then::Gone)
+    pub(super) fn is_being_removed(&self) -> bool {
+        self.phase == Phase::Stopping(AfterStop::Remove)
     }
 
-    /// How far it is, for whoever audits the machine.
-    pub(super) fn condition(&self) -> (Attempt, Condition) {
-        let condition = match self.phase {
-            Phase::AwaitsImage | Phase::Starting => Condition::Coming,
-            Phase::Up => Condition::Up,
-            Phase::Ended => Condition::Ended,
-            Phase::Stopping(_) => Condition::Leaving,
-        };
-        (self.attempt, condition)
+    pub(super) fn state(&self) -> ContainerState {
+        match self.phase {
+            Phase::AwaitsImage | Phase::Starting => ContainerState::Starting,
+            Phase::Running => ContainerState::Running,
+            Phase::Exited => ContainerState::Exited,
+            Phase::Stopping(_) => ContainerState::Stopping,
+        }
     }
 
-    pub(super) fn replace_by(&mut self, attempt: Attempt) {
+    pub(super) fn stop_to_restart(&mut self, attempt: Attempt) {
         self.attempt = attempt;
-        self.last = None;
-        self.phase = Phase::Stopping(Then::Again);
+        self.last_report = None;
+        self.phase = Phase::Stopping(AfterStop::Restart);
     }
 
-    pub(super) fn end(&mut self) {
-        self.phase = Phase::Stopping(Then::Gone);
+    pub(super) fn stop_to_remove(&mut self) {
+        self.phase = Phase::Stopping(AfterStop::Remove);
     }
 
-    /// What was made to fail goes on failing when it is started once more.
-    pub(super) fn inherit(&mut self, before: &Self) {
-        self.illness = before.illness;
+    /// A check that was made to fail goes on failing after a restart.
+    pub(super) fn inherit(&mut self, previous: &Self) {
+        self.forced_unhealthy = previous.forced_unhealthy;
     }
 
-    fn runs(&self) -> bool {
-        matches!(self.phase, Phase::Starting | Phase::Up)
-    }
-
-    fn is(&self, attempt: Attempt, phases: &[Phase]) -> bool {
-        self.attempt == attempt && phases.contains(&self.phase)
+    /// Whether it has a process that was not told to stop.
+    fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Running)
     }
 }
 
 impl Machine {
-    /// The image is here: the container is made and its process starts.
-    pub(super) fn begin(&mut self, id: &ContainerId, now: Time, out: &mut Outbox) {
-        let Some(container) = self.containers.get_mut(id) else { return };
+    /// Starts the process of a container whose image is here.
+    pub(super) fn begin(&mut self, key: &ReplicaKey, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(key) else { return };
         if container.phase != Phase::AwaitsImage {
             return;
         }
         container.phase = Phase::Starting;
-        let (attempt, image, illness) = (container.attempt, Arc::clone(&container.image), container.illness);
+        let (attempt, image, forced) = (container.attempt, Arc::clone(&container.image), container.forced_unhealthy);
         let Image { start, health, .. } = self.behaviour(&image);
-        let health = if illness == Illness::Ill { Check::Fails } else { health };
+        let health = if forced { Check::Fails } else { health };
         match health {
-            Check::Passes => out.alarms.push((now.after(start), Alarm::Started(id.clone(), attempt))),
+            Check::Passes => out.timers.push((now.after(start), Timer::Started(key.clone(), attempt))),
             Check::Fails => {
                 let at = now.after(start.max(UNHEALTHY_AFTER));
-                out.alarms.push((at, Alarm::Unhealthy(id.clone(), attempt)));
-                self.exit_later(id, attempt, &image, now.after(start), out);
+                out.timers.push((at, Timer::Unhealthy(key.clone(), attempt)));
+                self.schedule_exit(key, attempt, &image, now.after(start), out);
             }
         }
-        self.report(id, ReplicaState::Starting, None, Details::new(), out);
+        self.report(key, ReplicaState::Starting, None, Details::new(), out);
     }
 
-    pub(super) fn started(&mut self, id: &ContainerId, attempt: Attempt, now: Time, out: &mut Outbox) {
-        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) else {
-            return;
-        };
-        container.phase = Phase::Up;
-        let (image, illness) = (Arc::clone(&container.image), container.illness);
-        self.exit_later(id, attempt, &image, now, out);
-        match illness {
-            Illness::None => self.report(id, ReplicaState::Running, None, Details::new(), out),
-            Illness::Ill => self.report_ill(id, out),
-        }
+    pub(super) fn started(&mut self, key: &ReplicaKey, attempt: Attempt, now: Time, out: &mut Outbox) {
+        let Some((image, forced_unhealthy)) = self.set_running(key, attempt) else { return };
+        self.schedule_exit(key, attempt, &image, now, out);
+        self.report_check(key, if forced_unhealthy { Check::Fails } else { Check::Passes }, out);
     }
 
-    fn exit_later(&self, id: &ContainerId, attempt: Attempt, image: &str, started: Time, out: &mut Outbox) {
+    /// Moves a starting container to running. Returns its image and whether its check was made to fail.
+    fn set_running(&mut self, key: &ReplicaKey, attempt: Attempt) -> Option<(Arc<str>, bool)> {
+        let is_starting = |known: &&mut Container| known.attempt == attempt && known.phase == Phase::Starting;
+        let container = self.containers.get_mut(key).filter(is_starting)?;
+        container.phase = Phase::Running;
+        Some((Arc::clone(&container.image), container.forced_unhealthy))
+    }
+
+    fn schedule_exit(&self, key: &ReplicaKey, attempt: Attempt, image: &str, started: Time, out: &mut Outbox) {
         if let Some((_, after)) = self.behaviour(image).exit {
-            out.alarms.push((started.after(after), Alarm::Exits(id.clone(), attempt)));
+            out.timers.push((started.after(after), Timer::Exits(key.clone(), attempt)));
         }
     }
 
-    /// The check has had its time. One that was mended meanwhile passes it.
-    pub(super) fn unhealthy(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
-        let Some(container) = self.containers.get_mut(id).filter(|known| known.is(attempt, &[Phase::Starting])) else {
-            return;
+    /// The time given to a failing check is over. The container is healthy if it was healed meanwhile.
+    pub(super) fn check_ended(&mut self, key: &ReplicaKey, attempt: Attempt, out: &mut Outbox) {
+        let Some((image, forced_unhealthy)) = self.set_running(key, attempt) else { return };
+        let check = if forced_unhealthy { Check::Fails } else { self.behaviour(&image).health };
+        self.report_check(key, check, out);
+    }
+
+    fn report_check(&mut self, key: &ReplicaKey, check: Check, out: &mut Outbox) {
+        let (state, code) = match check {
+            Check::Passes => (ReplicaState::Running, None),
+            Check::Fails => (ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed)),
         };
-        container.phase = Phase::Up;
-        let (image, illness) = (Arc::clone(&container.image), container.illness);
-        match (self.behaviour(&image).health, illness) {
-            (Check::Passes, Illness::None) => self.report(id, ReplicaState::Running, None, Details::new(), out),
-            (Check::Fails, _) | (_, Illness::Ill) => self.report_ill(id, out),
-        }
+        self.report(key, state, code, Details::new(), out);
     }
 
-    fn report_ill(&mut self, id: &ContainerId, out: &mut Outbox) {
-        self.report(id, ReplicaState::Degraded, Some(RuntimeCode::HealthcheckFailed), Details::new(), out);
-    }
-
-    /// The time has come at which the image's process ends.
-    pub(super) fn exited(&mut self, id: &ContainerId, attempt: Attempt, out: &mut Outbox) {
-        let Some(container) = self.containers.get(id).filter(|known| known.attempt == attempt) else { return };
+    /// The process exits with the code of its image.
+    pub(super) fn exit_as_configured(&mut self, key: &ReplicaKey, attempt: Attempt, out: &mut Outbox) {
+        let Some(container) = self.containers.get(key).filter(|known| known.attempt == attempt) else { return };
         if let Some((code, _)) = self.behaviour(&container.image).exit {
-            self.ended(id, code, out);
+            self.exit(key, code, out);
         }
     }
 
-    /// The process of a container ends, if it has one.
-    pub(super) fn ended(&mut self, id: &ContainerId, code: u8, out: &mut Outbox) -> Felt {
-        let Some(container) = self.containers.get_mut(id).filter(|known| known.runs()) else { return Felt::No };
-        container.phase = Phase::Ended;
+    /// The process exits. Returns `false` if there is none.
+    pub(super) fn exit(&mut self, key: &ReplicaKey, code: u8, out: &mut Outbox) -> bool {
+        let Some(container) = self.containers.get_mut(key).filter(|known| known.is_active()) else { return false };
+        container.phase = Phase::Exited;
         let details = Details::from([("exit_code".to_owned(), Detail::Number(u64::from(code)))]);
         if code == 0 {
-            self.report(id, ReplicaState::Completed, None, details, out);
+            self.report(key, ReplicaState::Completed, None, details, out);
         } else {
-            self.report(id, ReplicaState::Failed, Some(RuntimeCode::Exited), details, out);
+            self.report(key, ReplicaState::Failed, Some(RuntimeCode::Exited), details, out);
         }
-        Felt::Yes
+        true
     }
 
-    /// The check of a container fails from now on. One that is only starting is found out when its time is up.
-    pub(super) fn fall_ill(&mut self, id: &ContainerId, out: &mut Outbox) -> Felt {
-        let Some(container) = self.containers.get_mut(id).filter(|known| known.runs()) else { return Felt::No };
-        container.illness = Illness::Ill;
-        if container.phase == Phase::Up {
-            self.report_ill(id, out);
+    /// Makes the check of a container fail. A starting one is reported when the time given to its check is over. Returns
+    /// `false` if there is no process.
+    pub(super) fn force_unhealthy(&mut self, key: &ReplicaKey, out: &mut Outbox) -> bool {
+        let Some(container) = self.containers.get_mut(key).filter(|known| known.is_active()) else { return false };
+        container.forced_unhealthy = true;
+        if container.phase == Phase::Running {
+            self.report_check(key, Check::Fails, out);
         }
-        Felt::Yes
+        true
     }
 
-    /// The check of a container passes again.
-    pub(super) fn recover(&mut self, id: &ContainerId, out: &mut Outbox) -> Felt {
-        let Some(container) = self.containers.get_mut(id) else { return Felt::No };
-        container.illness = Illness::None;
-        if container.phase == Phase::Up {
-            self.report(id, ReplicaState::Running, None, Details::new(), out);
+    /// Makes the check of a container pass again. Returns `false` if there is no container.
+    pub(super) fn recover(&mut self, key: &ReplicaKey, out: &mut Outbox) -> bool {
+        let Some(container) = self.containers.get_mut(key) else { return false };
+        container.forced_unhealthy = false;
+        if container.phase == Phase::Running {
+            self.report_check(key, Check::Passes, out);
         }
-        Felt::Yes
+        true
     }
 
-    pub(super) fn stop_ended(&mut self, id: &ContainerId, now: Time, out: &mut Outbox) {
-        let Some(container) = self.containers.get_mut(id) else { return };
+    pub(super) fn stop_ended(&mut self, key: &ReplicaKey, now: Time, out: &mut Outbox) {
+        let Some(container) = self.containers.get_mut(key) else { return };
         match container.phase {
-            Phase::Stopping(Then::Gone) => {
-                self.report(id, ReplicaState::Stopped, None, Details::new(), out);
-                self.containers.remove(id);
+            Phase::Stopping(AfterStop::Remove) => {
+                self.report(key, ReplicaState::Stopped, None, Details::new(), out);
+                self.containers.remove(key);
             }
-            Phase::Stopping(Then::Again) => {
+            Phase::Stopping(AfterStop::Restart) => {
                 container.phase = Phase::AwaitsImage;
-                self.begin(id, now, out);
+                self.begin(key, now, out);
             }
-            Phase::AwaitsImage | Phase::Starting | Phase::Up | Phase::Ended => {}
+            Phase::AwaitsImage | Phase::Starting | Phase::Running | Phase::Exited => {}
         }
     }
 
     pub(super) fn report(
         &mut self,
-        id: &ContainerId,
+        key: &ReplicaKey,
         state: ReplicaState,
         code: Option<RuntimeCode>,
         details: Details,
         out: &mut Outbox,
     ) {
-        if let Some(container) = self.containers.get_mut(id) {
-            container.last = Some((state, code, details.clone()));
-            out.reports.push(Report { id: id.clone(), attempt: container.attempt, state, code, details });
+        if let Some(container) = self.containers.get_mut(key) {
+            container.last_report = Some((state, code, details));
+            self.resend_last_report(key, out);
         }
     }
 
-    /// Says again what was last said of a container.
-    pub(super) fn repeat(&self, id: &ContainerId, out: &mut Outbox) {
-        let Some(container) = self.containers.get(id) else { return };
-        if let Some((state, code, details)) = container.last.clone() {
-            out.reports.push(Report { id: id.clone(), attempt: container.attempt, state, code, details });
+    /// Sends the last report of a container, again if it was sent before.
+    pub(super) fn resend_last_report(&self, key: &ReplicaKey, out: &mut Outbox) {
+        let Some(container) = self.containers.get(key) else { return };
+        if let Some((state, code, details)) = container.last_report.clone() {
+            out.reports.push(StatusReport { key: key.clone(), attempt: container.attempt, state, code, details });
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Images come to a machine once, however many containers wait for them.
+//! Pulls each image once per machine, however many containers wait for it.
 //!
-//! Owns: pulls under way, who waits for them, and the back-off of those that fail.
+//! Owns: pulls under way, the containers that wait for them, and the back-off of failed pulls.
 //! Invariant: there is at most one pull of an image at a time.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
-    ReplicaState, RuntimeCode, Time,
+    ReplicaKey, ReplicaState, RuntimeCode, Time,
     replica::{Detail, Details},
 };
 
-use super::{Alarm, ContainerId, Machine, Outbox};
+use super::{Machine, Outbox, Timer};
 use crate::scenario::Pull;
 
 /// Time a failing pull takes to fail: as long as a good one takes by default.
@@ -22,29 +22,29 @@ const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct PullState {
     failures: u32,
-    waiting: BTreeSet<ContainerId>,
+    waiting: BTreeSet<ReplicaKey>,
 }
 
 impl Machine {
-    pub(super) fn await_image(&mut self, id: &ContainerId, image: &Arc<str>, now: Time, out: &mut Outbox) {
+    pub(super) fn await_image(&mut self, key: &ReplicaKey, image: &Arc<str>, now: Time, out: &mut Outbox) {
         let is_new = !self.pulls.contains_key(image);
         let pull = self.pulls.entry(Arc::clone(image)).or_default();
-        pull.waiting.insert(id.clone());
+        pull.waiting.insert(key.clone());
         let failures = pull.failures;
-        self.report_pull(id, image, failures, out);
+        self.report_pull(key, image, failures, out);
         if is_new {
             self.pull(image, now, out);
         }
     }
 
-    /// Tries to pull. What waits keeps saying how the last try ended, so that a status does not flicker.
+    /// Tries to pull. Waiting containers keep the status of the last attempt, so that it does not flicker.
     pub(super) fn pull(&mut self, image: &Arc<str>, now: Time, out: &mut Outbox) {
         if self.pulls.contains_key(image) {
             let takes = match self.behaviour(image).pull {
                 Pull::Takes(time) => time,
                 Pull::Fails => FAILS_AFTER,
             };
-            out.alarms.push((now.after(takes), Alarm::PullEnds(Arc::clone(image))));
+            out.timers.push((now.after(takes), Timer::PullEnds(Arc::clone(image))));
         }
     }
 
@@ -53,32 +53,32 @@ impl Machine {
         match self.behaviour(image).pull {
             Pull::Takes(_) => {
                 self.images.insert(Arc::clone(image));
-                for id in &pull.waiting {
-                    self.begin(id, now, out);
+                for key in &pull.waiting {
+                    self.begin(key, now, out);
                 }
             }
             Pull::Fails => {
-                // A slot that was removed and made again has the same name and may want another image.
-                pull.waiting.retain(|id| self.containers.get(id).is_some_and(|known| known.awaits(image)));
+                // A slot that was removed and created again has the same key and may need another image.
+                pull.waiting.retain(|key| self.containers.get(key).is_some_and(|known| known.awaits(image)));
                 if pull.waiting.is_empty() {
                     return;
                 }
                 pull.failures += 1;
-                out.alarms.push((now.after(back_off(pull.failures)), Alarm::PullAgain(Arc::clone(image))));
-                for id in &pull.waiting {
-                    self.report_pull(id, image, pull.failures, out);
+                out.timers.push((now.after(back_off(pull.failures)), Timer::PullAgain(Arc::clone(image))));
+                for key in &pull.waiting {
+                    self.report_pull(key, image, pull.failures, out);
                 }
                 self.pulls.insert(Arc::clone(image), pull);
             }
         }
     }
 
-    fn report_pull(&mut self, id: &ContainerId, image: &str, failures: u32, out: &mut Outbox) {
+    fn report_pull(&mut self, key: &ReplicaKey, image: &str, failures: u32, out: &mut Outbox) {
         let details = Details::from([("image".to_owned(), Detail::Text(image.to_owned()))]);
         if failures == 0 {
-            self.report(id, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details, out);
+            self.report(key, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details, out);
         } else {
-            self.report(id, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details, out);
+            self.report(key, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details, out);
         }
     }
 }

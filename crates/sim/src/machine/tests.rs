@@ -1,13 +1,13 @@
-//! A machine on its own: orders in, reports and alarms out.
+//! Tests of a single machine: orders in, reports and timers out.
 
-use longshore_model::{SlotIndex, container::ContainerSpec};
+use longshore_model::{Generation, GroupKey, SlotIndex, SlotKey, container::ContainerSpec};
 
 use super::*;
 use crate::scenario::{Check, Pull};
 
-fn id(index: u32) -> ContainerId {
+fn key(index: u32) -> ReplicaKey {
     let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
-    ContainerId { group, slot: SlotKey::Index(SlotIndex(index)), generation: Generation(1) }
+    ReplicaKey { group, slot: SlotKey::Index(SlotIndex(index)), generation: Generation(1) }
 }
 
 fn spec(image: &str) -> ServiceSpec {
@@ -20,22 +20,22 @@ fn machine(images: &[(&str, Image)]) -> Machine {
     Machine::new("a".into(), Arc::new(images))
 }
 
-/// Rings every alarm up to `until`; what was reported, as `time state`.
+/// Fires every timer up to `until` and returns the reports as `time replica state code`.
 fn play(machine: &mut Machine, mut out: Outbox, from: u64, until: u64) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut reports = Vec::new();
     let mut now = from;
     loop {
-        said.extend(out.reports.drain(..).map(|report| {
+        reports.extend(out.reports.drain(..).map(|report| {
             let code = report.code.map_or_else(String::new, |code| format!(" {code}"));
-            format!("{now} {} {}{code}", report.id.slot.printed(&report.id.group), report.state.as_str())
+            format!("{now} {} {}{code}", report.key.slot.replica_id(&report.key.group), report.state.as_str())
         }));
-        let Some(next) = (0..out.alarms.len()).min_by_key(|at| out.alarms[*at].0) else { return said };
-        if out.alarms[next].0.0 > until {
-            return said;
+        let Some(next) = (0..out.timers.len()).min_by_key(|at| out.timers[*at].0) else { return reports };
+        if out.timers[next].0.0 > until {
+            return reports;
         }
-        let (at, alarm) = out.alarms.remove(next);
+        let (at, timer) = out.timers.remove(next);
         now = at.0;
-        machine.ring(alarm, at, &mut out);
+        machine.fire(timer, at, &mut out);
     }
 }
 
@@ -43,8 +43,8 @@ fn play(machine: &mut Machine, mut out: Outbox, from: u64, until: u64) -> Vec<St
 fn two_containers_of_one_image_share_the_pull() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
-    machine.run(&id(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&key(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
     insta::assert_snapshot!(play(&mut machine, out, 0, 10_000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     0 shop-web-1 pulling pulling
@@ -56,10 +56,10 @@ fn two_containers_of_one_image_share_the_pull() {
 }
 
 #[test]
-fn a_pull_that_fails_says_so_once_per_try() {
+fn a_failing_pull_is_reported_once_per_attempt() {
     let mut machine = machine(&[("web:gone", Image { pull: Pull::Fails, ..Image::default() })]);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
     insta::assert_snapshot!(play(&mut machine, out, 0, 9000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     1000 shop-web-0 pending image_pull_failed
@@ -69,11 +69,11 @@ fn a_pull_that_fails_says_so_once_per_try() {
 }
 
 #[test]
-fn an_unhealthy_image_is_never_running_and_only_where_it_was_said() {
+fn an_unhealthy_image_never_runs_on_the_nodes_it_is_unhealthy_on() {
     let bad = Image { health: Check::Fails, on: Some(["a".into()].into()), ..Image::default() };
     let mut here = machine(&[("web:bad", bad.clone())]);
     let mut out = Outbox::default();
-    here.run(&id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
+    here.run(&key(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     insta::assert_snapshot!(play(&mut here, out, 0, 60_000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     1000 shop-web-0 starting
@@ -82,27 +82,27 @@ fn an_unhealthy_image_is_never_running_and_only_where_it_was_said() {
     let elsewhere = Image { on: Some(["b".into()].into()), ..bad };
     let mut here = machine(&[("web:bad", elsewhere)]);
     let mut out = Outbox::default();
-    here.run(&id(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
+    here.run(&key(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     assert!(play(&mut here, out, 0, 60_000).contains(&"2000 shop-web-0 running".to_owned()));
 }
 
 #[test]
-fn what_exits_with_zero_has_completed_and_what_that_means_is_not_the_machines_to_say() {
+fn a_process_that_exits_with_zero_is_reported_completed() {
     let ends = Image { exit: Some((0, Duration::from_secs(3))), ..Image::default() };
     let mut machine = machine(&[("job:1", ends)]);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("job:1"), Time(0), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("job:1"), Time(0), &mut out);
     assert_eq!(play(&mut machine, out, 0, 60_000).last(), Some(&"5000 shop-web-0 completed".to_owned()));
 }
 
 #[test]
-fn a_restart_of_what_still_runs_stops_it_first() {
+fn a_restart_stops_the_running_process_first() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
     play(&mut machine, out, 0, 5000);
     let mut out = Outbox::default();
-    machine.restart(id(0), Attempt(1), &spec("web:1"), Time(5000), &mut out);
+    machine.restart(key(0), Attempt(1), &spec("web:1"), Time(5000), &mut out);
     insta::assert_snapshot!(play(&mut machine, out, 5000, 60_000).join("\n"), @r"
     6000 shop-web-0 starting
     7000 shop-web-0 running
@@ -110,24 +110,24 @@ fn a_restart_of_what_still_runs_stops_it_first() {
 }
 
 #[test]
-fn stopping_takes_a_second_and_what_was_never_started_can_be_stopped_too() {
+fn a_stop_takes_a_second_also_for_a_container_that_never_started() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.stop(&id(7), Attempt(0), Time(100), &mut out);
+    machine.stop(&key(7), Attempt(0), Time(100), &mut out);
     assert_eq!(play(&mut machine, out, 100, 60_000), ["1100 shop-web-7 stopped"]);
 }
 
 #[test]
-fn a_machine_that_went_off_forgets_its_containers_but_not_its_images() {
+fn a_machine_that_was_off_keeps_its_images_but_not_its_containers() {
     let mut machine = machine(&[]);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
     play(&mut machine, out, 0, 5000);
     machine.power_off();
-    assert_eq!((1..=3).map(|_| machine.beat(Beat::Heard)).collect::<Vec<u32>>(), [1, 2, 3]);
+    assert_eq!((1..=3).map(|_| machine.heartbeat(HeartbeatDelivery::Received)).collect::<Vec<u32>>(), [1, 2, 3]);
     machine.boot();
-    assert_eq!(machine.beat(Beat::Heard), 0);
+    assert_eq!(machine.heartbeat(HeartbeatDelivery::Received), 0);
     let mut out = Outbox::default();
-    machine.run(&id(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
+    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
     assert_eq!(play(&mut machine, out, 10_000, 60_000), ["10000 shop-web-0 starting", "11000 shop-web-0 running"]);
 }

@@ -1,6 +1,6 @@
-//! The report as text: an object whose lists have one row to a line.
+//! Renders the report as a JSON object whose lists have one item per line.
 //!
-//! Owns: line breaks. What a row says is its type's business.
+//! Owns: line breaks. The fields of an item are defined by its type.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Report;
 
-/// The whole object, with the sums as the caller wants them.
+/// Renders the whole object, with the given JSON for `stats`.
 pub(super) fn render(report: &Report, stats: &str) -> String {
     let placements = report.placements.iter().map(|(replica, node)| format!("{}: {}", of(replica), of(node)));
     let parts = [
@@ -32,7 +32,7 @@ fn rows<T: Display>(items: impl Iterator<Item = T>) -> String {
     if lines.is_empty() { String::new() } else { lines.join(",") + "\n  " }
 }
 
-/// One value on one line.
+/// Renders one value on one line.
 pub(super) fn of<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("a row has text keys and finite numbers only")
 }

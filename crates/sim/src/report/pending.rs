@@ -1,6 +1,6 @@
-//! What has no node, summed up per service and reason.
+//! Replicas without a node, counted per service and reason.
 //!
-//! Must not touch: the refusal; the scheduler gives the numbers, the model has the words.
+//! Must not touch: the explanation; the scheduler computes it, the model words it.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use longshore_model::{Explanation, GroupKey, Reason, SlotKey, Time};
 use longshore_scheduler::View;
 use serde::Serialize;
 
-/// Replicas of one service that have no node, for one reason.
+/// The replicas of one service that have no node for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pending {
     /// The deployment.
     pub deployment: String,
     /// The service.
     pub service: String,
-    /// How many.
+    /// Number of replicas.
     pub count: usize,
     /// The first filter that leaves no node.
     pub reason: Reason,
-    /// How many nodes each filter refuses on its own.
+    /// Number of nodes that each filter refuses on its own.
     pub refused: BTreeMap<Reason, u32>,
-    /// The same in words.
+    /// The explanation as a sentence.
     pub explain: String,
 }
 
-/// What of a group has no node, by reason.
+/// The replicas of a group that have no node, by reason.
 pub(super) fn of_group(view: &mut View, key: &GroupKey, now: Time) -> Vec<Pending> {
     let mut by_reason: BTreeMap<Reason, Pending> = BTreeMap::new();
     for (slots, explanation) in longshore_scheduler::explain(view, key, now) {
@@ -37,8 +37,8 @@ pub(super) fn of_group(view: &mut View, key: &GroupKey, now: Time) -> Vec<Pendin
 
 /// Why one slot has no node.
 pub(crate) fn of_slot(view: &mut View, key: &GroupKey, slot: &SlotKey, now: Time) -> Option<Pending> {
-    let mut fates = longshore_scheduler::explain(view, key, now).into_iter();
-    let (_, explanation) = fates.find(|(slots, _)| slots.contains(slot))?;
+    let mut explanations = longshore_scheduler::explain(view, key, now).into_iter();
+    let (_, explanation) = explanations.find(|(slots, _)| slots.contains(slot))?;
     Some(Pending { count: 1, ..Pending::new(key, &explanation) })
 }
 

@@ -1,46 +1,46 @@
-//! The `faults` block: how unreliable everything between the control plane and the agents is.
+//! The `faults` block: random faults of messages, agents and leaders.
 //!
-//! Owns: its keys. An addition to the format: without it every message arrives at once and exactly once.
-//! Invariant: chance comes from the seed in the file, so that the same file gives the same run.
+//! Owns: its keys. Without the block every message arrives at once and exactly once.
+//! Invariant: all randomness comes from the seed in the file, so that the same file gives the same run.
 
 use std::time::Duration;
 
 use longshore_compose::{Diagnostics, Extensions, yaml::Node as Yaml};
 
 const KEYS: &[&str] = &["seed", "loss", "duplicate", "delay", "agent_restart", "leader_change", "clock_step"];
-/// Beyond it a message would outlive the connection it was sent on.
+/// Longest `delay`: a message that takes longer would outlive its connection.
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// Beyond it a cluster's clocks are not merely apart but wrong.
+/// Longest `clock_step`: beyond it clocks are not skewed but wrong.
 const LONGEST_STEP: Duration = Duration::from_mins(1);
 
-/// How unreliable everything is. Chances are in millionths.
+/// Random faults. Probabilities are in millionths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Where chance comes from.
+    /// Seed of all random streams.
     pub seed: u64,
-    /// Chance that a message, a heartbeat included, is lost.
+    /// Probability that a message or a heartbeat is lost.
     pub loss_millionths: u32,
-    /// Chance that a message comes twice.
+    /// Probability that a message arrives twice.
     pub duplicate_millionths: u32,
-    /// Longest time a message takes. Messages that take unlike times overtake each other.
+    /// Longest delay of a message. Messages with different delays overtake each other.
     pub delay: Duration,
-    /// Chance, every few seconds, that an agent restarts; containers run on.
+    /// Probability, at every resend (5 s), that an agent restarts. Its containers run on.
     pub agent_restart_millionths: u32,
-    /// Chance, after anything that happens, that another leader takes over.
+    /// Probability, after every change of the state, that another leader takes over.
     pub leader_change_millionths: u32,
-    /// How far the clocks of two leaders may be apart.
+    /// Largest difference between the clocks of two leaders.
     pub clock_step: Duration,
 }
 
 pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> Option<Faults> {
     let mapping = problems.mapping(node, "`faults`")?;
     problems.known_keys(mapping, "`faults`", KEYS, Extensions::Refused);
-    let mut chance = |key: &str| mapping.get(key).map_or(0, |node| read_chance(node, key, problems));
-    let (loss, duplicate) = (chance("loss"), chance("duplicate"));
-    let (agent_restart, leader_change) = (chance("agent_restart"), chance("leader_change"));
-    let mut wait =
-        |key: &str, most| mapping.get(key).map_or(Duration::ZERO, |node| read_wait(node, key, most, problems));
-    let (delay, clock_step) = (wait("delay", LONGEST_DELAY), wait("clock_step", LONGEST_STEP));
+    let mut probability = |key: &str| mapping.get(key).map_or(0, |node| read_probability(node, key, problems));
+    let (loss, duplicate) = (probability("loss"), probability("duplicate"));
+    let (agent_restart, leader_change) = (probability("agent_restart"), probability("leader_change"));
+    let mut duration =
+        |key: &str, most| mapping.get(key).map_or(Duration::ZERO, |node| read_duration(node, key, most, problems));
+    let (delay, clock_step) = (duration("delay", LONGEST_DELAY), duration("clock_step", LONGEST_STEP));
     Some(Faults {
         seed: mapping.get("seed").and_then(|node| problems.unsigned(node, "`seed`")).unwrap_or(0),
         loss_millionths: loss,
@@ -52,18 +52,20 @@ pub(super) fn read(node: &Yaml, problems: &mut Diagnostics) -> Option<Faults> {
     })
 }
 
-fn read_chance(node: &Yaml, key: &str, problems: &mut Diagnostics) -> u32 {
+fn read_probability(node: &Yaml, key: &str, problems: &mut Diagnostics) -> u32 {
     let Some(millionths) = problems.millionths(node, format_args!("`{key}`")) else { return 0 };
     if millionths > 900_000 {
-        problems.error(&node.place, format!("`{key}` must be at most 0.9")).hint("what never arrives is `do: isolate`");
+        problems
+            .error(&node.location, format!("`{key}` must be at most 0.9"))
+            .hint("to drop every message, use `do: isolate`");
     }
     u32::try_from(millionths).unwrap_or(0)
 }
 
-fn read_wait(node: &Yaml, key: &str, most: Duration, problems: &mut Diagnostics) -> Duration {
+fn read_duration(node: &Yaml, key: &str, most: Duration, problems: &mut Diagnostics) -> Duration {
     let Some(wait) = problems.duration(node, format_args!("`{key}`")) else { return Duration::ZERO };
     if wait > most {
-        problems.error(&node.place, format!("`{key}` must be at most {} s", most.as_secs()));
+        problems.error(&node.location, format!("`{key}` must be at most {} s", most.as_secs()));
     }
     wait
 }

@@ -1,7 +1,7 @@
 //! The `images` block: how a virtual node behaves when it runs an image.
 //!
 //! Owns: the keys of an image and their defaults.
-//! Must not touch: what a behaviour leads to; the virtual machine acts it out.
+//! Must not touch: the effects of a behaviour; the virtual machine has them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,33 +17,33 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How a virtual node behaves when it runs an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// What pulling it leads to.
+    /// Whether and how fast it can be pulled.
     pub pull: Pull,
-    /// Time from the container being made to the process having started.
+    /// Time from the creation of the container to the start of its process.
     pub start: Duration,
-    /// Whether its check ever passes.
+    /// Whether its health check passes.
     pub health: Check,
-    /// The code it exits with, and how long after it started; `None` is never.
+    /// Its exit code, and the time from start to exit; `None` is never.
     pub exit: Option<(u8, Duration)>,
-    /// Nodes on which it behaves so; on others, and where this is `None` nowhere else, it behaves well.
+    /// Nodes on which this behaviour applies, `None` for all; on other nodes the image has the defaults.
     pub on: Option<BTreeSet<NodeName>>,
 }
 
-/// What pulling leads to.
+/// The result of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pull {
-    /// The image, after that time.
+    /// Succeeds after that time.
     Takes(Duration),
-    /// Nothing, ever.
+    /// Never succeeds.
     Fails,
 }
 
-/// What a health check says.
+/// The result of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Healthy.
+    /// The container is healthy.
     Passes,
-    /// Not.
+    /// The container is unhealthy.
     Fails,
 }
 
@@ -84,7 +84,9 @@ fn read_image(node: &Yaml, problems: &mut Diagnostics) -> Option<Image> {
         Some(exits) => image.exit = read_exit(exits, problems).map(|code| (code, after.unwrap_or_default())),
         None => {
             if let Some(after) = part("after") {
-                problems.error(&after.place, "`after` needs `exits`").hint("say which code it exits with: `exits: 1`");
+                problems
+                    .error(&after.location, "`after` needs `exits`")
+                    .hint("say which code it exits with: `exits: 1`");
             }
         }
     }
@@ -100,7 +102,7 @@ fn read_pull(node: &Yaml, problems: &mut Diagnostics) -> Option<Pull> {
     let takes = longshore_compose::units::parse_duration(text).ok();
     if takes.is_none() {
         let message = format!("`pull` must be `fail` or a duration such as `5s`, not `{}`", shorten(text));
-        problems.error(&node.place, message);
+        problems.error(&node.location, message);
     }
     takes.map(Pull::Takes)
 }
@@ -109,12 +111,12 @@ fn read_exit(node: &Yaml, problems: &mut Diagnostics) -> Option<u8> {
     let code = problems.unsigned(node, "`exits`")?;
     let fits = u8::try_from(code).ok();
     if fits.is_none() {
-        problems.error(&node.place, "`exits` must be an exit code from 0 to 255");
+        problems.error(&node.location, "`exits` must be an exit code from 0 to 255");
     }
     fits
 }
 
-/// An image that misbehaves on a node there never is would be a test of nothing.
+/// Refuses `on` with a node that never exists: the behaviour would never apply.
 pub(super) fn check_nodes(
     images: &BTreeMap<String, Image>,
     block: Option<&Yaml>,
@@ -123,9 +125,9 @@ pub(super) fn check_nodes(
 ) {
     for (name, image) in images {
         for node in image.on.iter().flatten().filter(|node| !known.contains(node)) {
-            let place = block.and_then(|block| block.get(name)).and_then(|image| image.get("on"));
-            let Some(place) = place.map(|on| &on.place) else { continue };
-            let problem = problems.error(place, format!("there is no node `{}`", shorten(node.as_str())));
+            let location = block.and_then(|block| block.get(name)).and_then(|image| image.get("on"));
+            let Some(location) = location.map(|on| &on.location) else { continue };
+            let problem = problems.error(location, format!("there is no node `{}`", shorten(node.as_str())));
             if let Some(near) = suggest::nearest(node.as_str(), known.iter().map(|node| node.as_str())) {
                 problem.hint(format!("did you mean `{near}`?"));
             }

@@ -1,7 +1,7 @@
 //! Nodes of a scenario: the `nodes` list and the `join` verb.
 //!
-//! Owns: the keys of a node, their defaults, and the names `count` makes.
-//! Invariant: no two nodes of the list have one name.
+//! Owns: the keys of a node, their defaults, and the names made from `count`.
+//! Invariant: no two nodes of the list have the same name.
 
 mod devices;
 
@@ -10,11 +10,8 @@ use std::{
     net::IpAddr,
 };
 
-use longshore_compose::{Diagnostics, Extensions, Place, reader::shorten, yaml::Node as Yaml};
-use longshore_model::{
-    Capacity, Driver, Health, Intent, Node, NodeNumber, Platform, PoolName, Role,
-    node::{Overlay, UseDegraded},
-};
+use longshore_compose::{Diagnostics, Extensions, Location, reader::shorten, yaml::Node as Yaml};
+use longshore_model::{Capacity, Driver, Node, Platform, PoolName, Role, node::Overlay};
 
 const KEYS: &[&str] = &[
     "name",
@@ -37,7 +34,7 @@ const KEYS: &[&str] = &[
     "overlay",
 ];
 
-/// Each node has a /64 of the cluster's /48, and subnet 0 is kept.
+/// Each node has a /64 of the cluster's /48, and subnet 0 is reserved.
 const MOST_NODES: usize = 65_535;
 /// As in a host name.
 const LONGEST_NAME: usize = 63;
@@ -48,15 +45,15 @@ pub(super) fn read_all(list: &Yaml, problems: &mut Diagnostics) -> Vec<Node> {
     for entry in problems.sequence(list, "`nodes`").unwrap_or_default() {
         let Some((node, count)) = read(entry, problems) else { continue };
         if nodes.len() + count > MOST_NODES {
-            problems.error(&entry.place, format!("a cluster has at most {MOST_NODES} nodes"));
+            problems.error(&entry.location, format!("a cluster has at most {MOST_NODES} nodes"));
             break;
         }
-        let place = entry.get("name").map_or(&entry.place, |name| &name.place);
+        let location = entry.get("name").map_or(&entry.location, |name| &name.location);
         for node in numbered(node, count) {
             if names.insert(node.name.clone()) {
                 nodes.push(node);
             } else {
-                duplicate(node.name.as_str(), place, problems);
+                duplicate(node.name.as_str(), location, problems);
                 break;
             }
         }
@@ -64,13 +61,13 @@ pub(super) fn read_all(list: &Yaml, problems: &mut Diagnostics) -> Vec<Node> {
     nodes
 }
 
-pub(super) fn duplicate(name: &str, place: &Place, problems: &mut Diagnostics) {
+pub(super) fn duplicate(name: &str, location: &Location, problems: &mut Diagnostics) {
     problems
-        .error(place, format!("there are two nodes named `{name}`"))
+        .error(location, format!("there are two nodes named `{name}`"))
         .hint("give each node a name of its own; `count: 3` makes `a-1`, `a-2` and `a-3` of `name: a`");
 }
 
-/// One node becomes itself, several become `a-1`, `a-2`, ….
+/// Expands `count`: a single node keeps its name, several become `a-1`, `a-2`, ….
 pub(super) fn numbered(node: Node, count: usize) -> Vec<Node> {
     if count == 1 {
         return vec![node];
@@ -78,7 +75,7 @@ pub(super) fn numbered(node: Node, count: usize) -> Vec<Node> {
     (1..=count).map(|number| Node { name: format!("{}-{number}", node.name).as_str().into(), ..node.clone() }).collect()
 }
 
-/// A node and how many of it there are.
+/// Reads a node and its `count`.
 pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, usize)> {
     let mapping = problems.mapping(entry, "a node")?;
     problems.known_keys(mapping, "a node", KEYS, Extensions::Refused);
@@ -93,8 +90,6 @@ pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, us
     let pool = part("pool").and_then(|node| problems.text(node, "`pool`")).unwrap_or("default");
     let count = part("count").map_or(Some(1), |node| read_count(node, problems));
     let node = Node {
-        name: name.unwrap_or_default().into(),
-        number: NodeNumber(0),
         ip: part("ip").and_then(|node| read_ip(node, problems)),
         labels: part("labels").map_or_else(BTreeMap::new, |node| texts_by_name(node, "`labels`", problems)),
         engine_labels: part("engine_labels")
@@ -106,14 +101,8 @@ pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, us
         plugins: part("plugins").map_or_else(BTreeSet::new, |node| read_plugins(node, problems)),
         capacity,
         reserved,
-        intent: Intent::Active,
-        health: Health::Ready,
-        use_degraded: UseDegraded::No,
         overlay: part("overlay").and_then(|node| read_overlay(node, problems)).unwrap_or_default(),
-        health_since: longshore_model::Time::default(),
-        confirmed_lost: None,
-        drain: None,
-        removed_at: None,
+        ..Node::new(name.unwrap_or_default())
     };
     (problems.error_count() == errors).then_some((node, count?))
 }
@@ -123,7 +112,7 @@ fn read_name<'n>(node: &'n Yaml, problems: &mut Diagnostics) -> Option<&'n str> 
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(fits) || name.len() > LONGEST_NAME {
         problems
-            .error(&node.place, format!("`{}` cannot be a node's name", shorten(name)))
+            .error(&node.location, format!("`{}` cannot be a node's name", shorten(name)))
             .hint("use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first");
         return None;
     }
@@ -134,12 +123,12 @@ fn read_count(node: &Yaml, problems: &mut Diagnostics) -> Option<usize> {
     let count = problems.unsigned(node, "`count`")?;
     match usize::try_from(count) {
         Ok(0) => {
-            problems.error(&node.place, "`count` must be at least 1").hint("remove the node if there is none");
+            problems.error(&node.location, "`count` must be at least 1").hint("remove the node if there is none");
             None
         }
         Ok(count) if count <= MOST_NODES => Some(count),
         Ok(_) | Err(_) => {
-            problems.error(&node.place, format!("a cluster has at most {MOST_NODES} nodes"));
+            problems.error(&node.location, format!("a cluster has at most {MOST_NODES} nodes"));
             None
         }
     }
@@ -190,7 +179,7 @@ fn check_reserved(capacity: &Capacity, reserved: &Capacity, entry: &Yaml, proble
     ];
     for (key, fits) in pairs {
         if let Some(value) = block.get(key).filter(|_| !fits) {
-            problems.error(&value.place, format!("`reserved.{key}` is more than the node has"));
+            problems.error(&value.location, format!("`reserved.{key}` is more than the node has"));
         }
     }
 }
@@ -211,14 +200,14 @@ fn read_role(node: &Yaml, problems: &mut Diagnostics) -> Option<Role> {
 }
 
 fn read_overlay(node: &Yaml, problems: &mut Diagnostics) -> Option<Overlay> {
-    problems.choice(node, "`overlay`", &[("reachable", Overlay::Reachable), ("cut", Overlay::Cut)])
+    problems.choice(node, "`overlay`", &[("reachable", Overlay::Reachable), ("cut", Overlay::Unreachable)])
 }
 
 fn read_ip(node: &Yaml, problems: &mut Diagnostics) -> Option<IpAddr> {
     let text = problems.text(node, "`ip`")?;
     let parsed = text.parse().ok();
     if parsed.is_none() {
-        problems.error(&node.place, format!("`{}` is not an IP address", shorten(text)));
+        problems.error(&node.location, format!("`{}` is not an IP address", shorten(text)));
     }
     parsed
 }
@@ -238,7 +227,7 @@ fn read_plugins(node: &Yaml, problems: &mut Diagnostics) -> BTreeSet<String> {
             plugins.insert(text.to_owned());
         } else {
             problems
-                .error(&item.place, format!("`{}` is not a plugin", shorten(text)))
+                .error(&item.location, format!("`{}` is not a plugin", shorten(text)))
                 .hint("write it like `volume/nfs`, `network/macvlan` or `log/gelf`");
         }
     }

@@ -1,7 +1,7 @@
 //! Manifests inside a scenario: the `deployments` block and the `apply` verb.
 //!
-//! Owns: the way from a text in the file to a command, with places that point into the scenario file.
-//! Must not touch: what a manifest means; there is one Compose parser, and it is not here.
+//! Owns: turning an embedded manifest into a command, with diagnostics that point into the scenario file.
+//! Must not touch: the meaning of a manifest; the Compose crate has the only parser.
 
 use longshore_compose::{Diagnostics, yaml::Node as Yaml};
 use longshore_model::{Command, DeploymentName, NamespaceName, Time};
@@ -31,7 +31,7 @@ fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) ->
                 problems.append(Diagnostics::from(warnings));
                 let deployment = DeploymentName::from(&*key.name);
                 let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
-                steps.push(Step { at, place: key.place.clone(), action: Action::Ask(Box::new(command)) });
+                steps.push(Step { at, location: key.location.clone(), action: Action::Command(Box::new(command)) });
             }
             Err(found) => problems.append(found),
         }
@@ -41,7 +41,7 @@ fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) ->
 }
 
 fn name(step: &Step) -> Option<&DeploymentName> {
-    let Action::Ask(command) = &step.action else { return None };
+    let Action::Command(command) = &step.action else { return None };
     let Command::Apply { deployment, .. } = &**command else { return None };
     Some(deployment)
 }

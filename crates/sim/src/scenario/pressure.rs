@@ -1,11 +1,11 @@
-//! The verb `pressure`: how busy a machine is.
+//! The verb `pressure`: the load of a machine.
 //!
-//! Owns: its keys, and which values make no sense. Must not touch: what a busy machine leads to.
+//! Owns: its keys and their ranges. Must not touch: the effects of the load.
 
 use longshore_compose::{Diagnostics, Extensions, yaml::Node as Yaml};
 use longshore_model::{NodeName, rebalance::Share};
 
-use super::{Action, Course, Load, timeline::Actions};
+use super::{Action, Load, LoadMode, timeline::Actions};
 
 const KEYS: &[&str] = &["node", "cpu", "memory", "fixed"];
 
@@ -19,16 +19,16 @@ pub(super) fn read(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let cpu = part("cpu").map(|node| share(node, "`cpu`", problems));
     let memory = part("memory").map(|node| share(node, "`memory`", problems));
     if cpu.is_none() && memory.is_none() {
-        problems.error(&value.place, "`pressure` says nothing").hint("add `cpu: 0.95`, `memory: 0.3` or both");
+        problems.error(&value.location, "`pressure` says nothing").hint("add `cpu: 0.95`, `memory: 0.3` or both");
         return None;
     }
-    let course = match part("fixed").map(|node| problems.boolean(node, "`fixed`")) {
-        Some(fixed) if fixed? => Course::Fixed,
-        Some(_) | None => Course::Follows,
+    let mode = match part("fixed").map(|node| problems.boolean(node, "`fixed`")) {
+        Some(fixed) if fixed? => LoadMode::Fixed,
+        Some(_) | None => LoadMode::FollowsReplicas,
     };
-    // A share that makes no sense was complained about; the rest of the entry is read all the same.
+    // An invalid share already has a diagnostic; the rest of the entry is read to find further problems.
     let (cpu, memory) = (cpu.flatten(), memory.flatten());
-    Some(vec![(node.place.clone(), Action::Press(name, Load { cpu, memory, course }))])
+    Some(vec![(node.location.clone(), Action::SetLoad(name, Load { cpu, memory, mode }))])
 }
 
 fn share(node: &Yaml, what: &str, problems: &mut Diagnostics) -> Option<Share> {
@@ -36,7 +36,7 @@ fn share(node: &Yaml, what: &str, problems: &mut Diagnostics) -> Option<Share> {
     let share = i64::try_from(millionths).ok().map(Share).filter(|share| *share <= Share::WHOLE);
     if share.is_none() {
         problems
-            .error(&node.place, format!("{what} is more than all there is"))
+            .error(&node.location, format!("{what} is more than all there is"))
             .hint("write it from 0 to 1; 0.95 is 95 percent of the machine");
     }
     share

@@ -1,10 +1,10 @@
-//! What is wrong with a file is said with its place and a remedy.
+//! Diagnostics of invalid scenario files.
 
 use super::*;
 
-fn wrong(text: &str) -> String {
+fn errors(text: &str) -> String {
     match Scenario::parse("s.yaml", text) {
-        Ok(_) => "nothing is wrong".to_owned(),
+        Ok(_) => "no errors".to_owned(),
         Err(problems) => problems.to_string(),
     }
 }
@@ -54,7 +54,7 @@ until: 20m
 
 #[test]
 fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
-    insta::assert_snapshot!(wrong("node: []\n"), @r"
+    insta::assert_snapshot!(errors("node: []\n"), @r"
     s.yaml:1:1: error: a scenario needs the key `nodes`
       |
     1 | node: []
@@ -69,7 +69,7 @@ fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
 
     hint: did you mean `nodes`?
     ");
-    insta::assert_snapshot!(wrong("nodes: [ { name: a, cpus: 1, cpu: 1, memory: 1GiB } ]\n"), @r"
+    insta::assert_snapshot!(errors("nodes: [ { name: a, cpus: 1, cpu: 1, memory: 1GiB } ]\n"), @r"
     s.yaml:1:21: error: unknown key `cpus` in a node
       |
     1 | nodes: [ { name: a, cpus: 1, cpu: 1, memory: 1GiB } ]
@@ -77,7 +77,7 @@ fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
 
     hint: did you mean `cpu`?
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}config: {{ cpu_overcommit: 4 }}\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}config: {{ cpu_overcommit: 4 }}\n")), @r"
     s.yaml:2:11: error: unknown key `cpu_overcommit` in `config`
       |
     2 | config: { cpu_overcommit: 4 }
@@ -85,7 +85,7 @@ fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
 
     hint: did you mean `cpu_overcommit_ratio`?
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}timeline: [ {{ at: 1s, explode: a }} ]\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}timeline: [ {{ at: 1s, explode: a }} ]\n")), @r"
     s.yaml:2:23: error: unknown key `explode` in a timeline entry
       |
     2 | timeline: [ { at: 1s, explode: a } ]
@@ -97,7 +97,7 @@ fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
 
 #[test]
 fn a_bad_unit_and_a_negative_number_are_shown() {
-    insta::assert_snapshot!(wrong("nodes: [ { name: a, cpu: -1, memory: 8 parsecs } ]\n"), @r"
+    insta::assert_snapshot!(errors("nodes: [ { name: a, cpu: -1, memory: 8 parsecs } ]\n"), @r"
     s.yaml:1:26: error: `cpu`: `-1` is not a number of cores; write it like `0.5` or `2`
       |
     1 | nodes: [ { name: a, cpu: -1, memory: 8 parsecs } ]
@@ -108,13 +108,13 @@ fn a_bad_unit_and_a_negative_number_are_shown() {
     1 | nodes: [ { name: a, cpu: -1, memory: 8 parsecs } ]
       |                                      ^^^^^^^^^
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}until: 10\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}until: 10\n")), @r"
     s.yaml:2:8: error: `until`: `10` is not a duration; write it like `30s`, `1m30s` or `500ms`
       |
     2 | until: 10
       |        ^^
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}images: {{ x: {{ exits: 300 }}, y: {{ pull: never }} }}\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}images: {{ x: {{ exits: 300 }}, y: {{ pull: never }} }}\n")), @r"
     s.yaml:2:23: error: `exits` must be an exit code from 0 to 255
       |
     2 | images: { x: { exits: 300 }, y: { pull: never } }
@@ -129,7 +129,7 @@ fn a_bad_unit_and_a_negative_number_are_shown() {
 
 #[test]
 fn impossible_values_are_refused() {
-    insta::assert_snapshot!(wrong("nodes: [ { name: a, count: 0, cpu: 1, memory: 1GiB } ]\n"), @r"
+    insta::assert_snapshot!(errors("nodes: [ { name: a, count: 0, cpu: 1, memory: 1GiB } ]\n"), @r"
     s.yaml:1:28: error: `count` must be at least 1
       |
     1 | nodes: [ { name: a, count: 0, cpu: 1, memory: 1GiB } ]
@@ -137,13 +137,13 @@ fn impossible_values_are_refused() {
 
     hint: remove the node if there is none
     ");
-    insta::assert_snapshot!(wrong("nodes: [ { name: a, cpu: 1, memory: 1GiB, reserved: { memory: 2GiB } } ]\n"), @r"
+    insta::assert_snapshot!(errors("nodes: [ { name: a, cpu: 1, memory: 1GiB, reserved: { memory: 2GiB } } ]\n"), @r"
     s.yaml:1:63: error: `reserved.memory` is more than the node has
       |
     1 | nodes: [ { name: a, cpu: 1, memory: 1GiB, reserved: { memory: 2GiB } } ]
       |                                                               ^^^^
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}config: {{ down_after_missed: 2 }}\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}config: {{ down_after_missed: 2 }}\n")), @r"
     s.yaml:2:30: error: `down_after_missed` must be more than `suspect_after_missed`
       |
     2 | config: { down_after_missed: 2 }
@@ -151,7 +151,7 @@ fn impossible_values_are_refused() {
 
     hint: a node is suspect first and down later; the defaults are 3 and 10
     ");
-    insta::assert_snapshot!(wrong("nodes: [ { name: \"a b\", cpu: 1, memory: 1GiB } ]\n"), @r#"
+    insta::assert_snapshot!(errors("nodes: [ { name: \"a b\", cpu: 1, memory: 1GiB } ]\n"), @r#"
     s.yaml:1:18: error: `a b` cannot be a node's name
       |
     1 | nodes: [ { name: "a b", cpu: 1, memory: 1GiB } ]
@@ -159,7 +159,7 @@ fn impossible_values_are_refused() {
 
     hint: use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first
     "#);
-    insta::assert_snapshot!(wrong(&format!("{NODE}until: 400d\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}until: 400d\n")), @r"
     s.yaml:2:8: error: `until` is more than 31 days
       |
     2 | until: 400d
@@ -172,7 +172,7 @@ fn impossible_values_are_refused() {
 #[test]
 fn two_nodes_of_one_name_are_refused_wherever_they_come_from() {
     let twice = "nodes:\n  - { name: a, count: 2, cpu: 1, memory: 1GiB }\n  - { name: a-2, cpu: 1, memory: 1GiB }\n";
-    insta::assert_snapshot!(wrong(twice), @r"
+    insta::assert_snapshot!(errors(twice), @r"
     s.yaml:3:13: error: there are two nodes named `a-2`
       |
     3 |   - { name: a-2, cpu: 1, memory: 1GiB }
@@ -181,7 +181,7 @@ fn two_nodes_of_one_name_are_refused_wherever_they_come_from() {
     hint: give each node a name of its own; `count: 3` makes `a-1`, `a-2` and `a-3` of `name: a`
     ");
     let joins = format!("{NODE}timeline:\n  - {{ at: 1m, join: {{ name: a, cpu: 1, memory: 1GiB }} }}\n");
-    insta::assert_snapshot!(wrong(&joins), @r"
+    insta::assert_snapshot!(errors(&joins), @r"
     s.yaml:3:29: error: a node named `a` is already part of the cluster
       |
     3 |   - { at: 1m, join: { name: a, cpu: 1, memory: 1GiB } }
@@ -205,13 +205,13 @@ timeline:
   - { at: 5s, scale: { shop/web: 3 } }
 images: { w: { healthy: false, on: [ west ] } }
 ";
-    insta::assert_snapshot!(wrong(text), @r"
+    insta::assert_snapshot!(errors(text), @r"
     s.yaml:11:36: error: there is no node `west`
        |
     11 | images: { w: { healthy: false, on: [ west ] } }
        |                                    ^
     ");
-    insta::assert_snapshot!(wrong(&text.replace("images: { w: { healthy: false, on: [ west ] } }\n", "")), @r"
+    insta::assert_snapshot!(errors(&text.replace("images: { w: { healthy: false, on: [ west ] } }\n", "")), @r"
     s.yaml:6:21: error: there is no node `eats`
       |
     6 |   - { at: 1s, node: eats, do: fail }
@@ -248,7 +248,7 @@ fn a_malformed_constraint_inside_a_manifest_is_found_in_the_scenario() {
         "{NODE}deployments:\n  shop: |\n    services:\n      web:\n        image: w\n        deploy:\n          \
          placement:\n            constraints:\n              - node.labels.zone = east\n"
     );
-    insta::assert_snapshot!(wrong(&text), @r"
+    insta::assert_snapshot!(errors(&text), @r"
     s.yaml:10:17: error: service `web`: `node.labels.zone = east` needs one operator after `node.labels.zone`: `==`, `!=`, `<=`, `>=`, `<`, `>`, `regexp`, `version`, `semver`, `set_contains`, `set_contains_any`, `is_set`, `is_not_set` or `in`
        |
     10 |               - node.labels.zone = east
@@ -258,7 +258,7 @@ fn a_malformed_constraint_inside_a_manifest_is_found_in_the_scenario() {
     ");
     let inline =
         format!("{NODE}timeline:\n  - {{ at: 1s, apply: {{ shop: \"services: {{ web: {{ imgae: w }} }}\" }} }}\n");
-    insta::assert_snapshot!(wrong(&inline), @r#"
+    insta::assert_snapshot!(errors(&inline), @r#"
     s.yaml:3:43: error: service `web` has neither `image` nor `build`
       |
     3 |   - { at: 1s, apply: { shop: "services: { web: { imgae: w } }" } }
@@ -282,7 +282,7 @@ fn what_the_state_machine_would_refuse_is_refused_before_the_run() {
          image: a, deploy: {{ mode: global }} }}\n    volumes: {{ data: {{}} }}\ntimeline:\n  - {{ at: 1s, scale: {{ shop/db: 2 \
          }} }}\n  - {{ at: 2s, scale: {{ shop/agent: 2 }} }}\n"
     );
-    insta::assert_snapshot!(wrong(&text), @r#"
+    insta::assert_snapshot!(errors(&text), @r#"
     s.yaml:9:24: error: service `db` mounts the volume `shop_data` and cannot have 2 replicas
       |
     9 |   - { at: 1s, scale: { shop/db: 2 } }
@@ -301,21 +301,21 @@ fn what_the_state_machine_would_refuse_is_refused_before_the_run() {
 
 #[test]
 fn an_entry_says_one_thing_at_one_time() {
-    insta::assert_snapshot!(wrong(&format!("{NODE}timeline: [ {{ at: 1s, remove: shop, scale: {{ a/b: 1 }} }} ]\n")), @r"
-    s.yaml:2:37: error: an entry says one thing: `remove` or `scale`
+    insta::assert_snapshot!(errors(&format!("{NODE}timeline: [ {{ at: 1s, remove: shop, scale: {{ a/b: 1 }} }} ]\n")), @r"
+    s.yaml:2:37: error: an entry has one verb: `remove` or `scale`
       |
     2 | timeline: [ { at: 1s, remove: shop, scale: { a/b: 1 } } ]
       |                                     ^^^^^
 
     hint: write two entries with the same `at`; they happen in the order of the file
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}timeline: [ {{ remove: shop }}, {{ at: 2s }}, {{ at: 3s, node: a }} ]\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}timeline: [ {{ remove: shop }}, {{ at: 2s }}, {{ at: 3s, node: a }} ]\n")), @r"
     s.yaml:2:13: error: a timeline entry needs the key `at`
       |
     2 | timeline: [ { remove: shop }, { at: 2s }, { at: 3s, node: a } ]
       |             ^
 
-    s.yaml:2:31: error: a timeline entry says nothing
+    s.yaml:2:31: error: a timeline entry has no verb
       |
     2 | timeline: [ { remove: shop }, { at: 2s }, { at: 3s, node: a } ]
       |                               ^
@@ -329,7 +329,7 @@ fn an_entry_says_one_thing_at_one_time() {
 
     hint: add `do: fail` or `label: { zone: west }`
     ");
-    insta::assert_snapshot!(wrong(&format!("{NODE}timeline: [ {{ at: 1s, node: a, do: explode }} ]\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}timeline: [ {{ at: 1s, node: a, do: explode }} ]\n")), @r"
     s.yaml:2:36: error: `explode` cannot be done to a node
       |
     2 | timeline: [ { at: 1s, node: a, do: explode } ]
@@ -342,16 +342,16 @@ fn an_entry_says_one_thing_at_one_time() {
 #[test]
 fn what_is_no_scenario_at_all_is_refused_politely() {
     for text in ["", "42", "- a\n", "\u{0}", "a: [", "nodes: { a: 1 }", "*x"] {
-        assert_ne!(wrong(text), "nothing is wrong", "{text:?}");
+        assert_ne!(errors(text), "no errors", "{text:?}");
     }
     let deep = "[".repeat(10_000);
-    assert!(wrong(&deep).starts_with("s.yaml:1:"), "{}", wrong(&deep));
+    assert!(errors(&deep).starts_with("s.yaml:1:"), "{}", errors(&deep));
     let long = format!("{NODE}x: {}\n", "y".repeat(9 << 20));
-    assert!(wrong(&long).starts_with("s.yaml:1:1: error:"));
+    assert!(errors(&long).starts_with("s.yaml:1:1: error:"));
 }
 
-/// What is said of a file that is run all the same.
-fn odd(text: &str) -> String {
+/// The warnings of a valid file.
+fn warnings(text: &str) -> String {
     let scenario = Scenario::parse("s.yaml", text).expect("the file is right");
     scenario.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
@@ -359,8 +359,8 @@ fn odd(text: &str) -> String {
 #[test]
 fn what_is_due_after_the_end_of_the_run_is_refused_and_what_is_due_at_its_end_is_not() {
     let timeline = "timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]\nuntil: 1m\n";
-    insta::assert_snapshot!(wrong(&format!("{NODE}{timeline}")), @r"
-    s.yaml:2:63: error: this never happens: it is due at 61s, and the run ends at 60s
+    insta::assert_snapshot!(errors(&format!("{NODE}{timeline}")), @r"
+    s.yaml:2:63: error: this step is never reached: it is due at 61s, and the run ends at 60s
       |
     2 | timeline: [ { at: 60s, node: a, do: pause }, { at: 61s, node: a, do: activate } ]
       |                                                               ^
@@ -377,8 +377,8 @@ deployments:
     services: { web: { image: "web:1", x-longshore: { placement: hosts, hosts: [ aa, b ] } } }
 timeline: [ { at: 1m, join: { name: b, cpu: 1, memory: 1GiB } } ]
 "#;
-    insta::assert_snapshot!(odd(&format!("{NODE}{shop}")), @r"
-    s.yaml:4:3: warning: service `web` is pinned to `aa`, and no node of that name is ever there
+    insta::assert_snapshot!(warnings(&format!("{NODE}{shop}")), @r"
+    s.yaml:4:3: warning: service `web` is pinned to `aa`, and no node of that name ever joins
       |
     4 |   shop: |
       |   ^^^^
@@ -390,7 +390,7 @@ timeline: [ { at: 1m, join: { name: b, cpu: 1, memory: 1GiB } } ]
 #[test]
 fn faults_that_make_no_sense_are_refused_all_at_once() {
     let faults = "faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }\n";
-    insta::assert_snapshot!(wrong(&format!("{NODE}{faults}")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}{faults}")), @r"
     s.yaml:2:17: error: `seed` must be a whole number, zero or more, not `-1`
       |
     2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
@@ -401,7 +401,7 @@ fn faults_that_make_no_sense_are_refused_all_at_once() {
     2 | faults: { seed: -1, loss: 0.95, duplicate: often, delay: 6s, clock_step: 2m, agent_restarts: 0.1 }
       |                           ^^^^
 
-    hint: what never arrives is `do: isolate`
+    hint: to drop every message, use `do: isolate`
 
     s.yaml:2:44: error: `duplicate` must be a number such as `0.5`, not `often`
       |
@@ -429,7 +429,7 @@ fn faults_that_make_no_sense_are_refused_all_at_once() {
 
 #[test]
 fn a_time_to_come_to_rest_in_that_is_no_time_is_refused() {
-    insta::assert_snapshot!(wrong(&format!("{NODE}settle: soon\n")), @r"
+    insta::assert_snapshot!(errors(&format!("{NODE}settle: soon\n")), @r"
     s.yaml:2:9: error: `settle`: `soon` is not a duration; write it like `30s`, `1m30s` or `500ms`
       |
     2 | settle: soon

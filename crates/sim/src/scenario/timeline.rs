@@ -1,12 +1,12 @@
-//! The `timeline` block: what happens when.
+//! The `timeline` block: steps and their times.
 //!
 //! Owns: the verbs.
-//! Invariant: an entry says one thing.
+//! Invariant: an entry has exactly one verb.
 
 mod rollouts;
 
 use longshore_compose::{
-    Diagnostics, Extensions, Place,
+    Diagnostics, Extensions, Location,
     diagnostic::one_of,
     reader::shorten,
     suggest,
@@ -14,11 +14,11 @@ use longshore_compose::{
 };
 use longshore_model::{
     AfterDrain, Command, GroupKey, Intent, NamespaceName, NodeName, Time,
-    command::{Quota, Steering},
+    command::{Quota, RolloutControl},
     node::UseDegraded,
 };
 
-use super::{Action, Mishap, Step, machine, manifest, pressure};
+use super::{Action, InjectedFault, Step, machine, manifest, pressure};
 
 /// Verbs that are a key of their own.
 const VERBS: &[&str] = &[
@@ -41,11 +41,11 @@ const VERBS: &[&str] = &[
 ];
 const NODE_VERBS: &[&str] =
     &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
-const REPLICA_VERBS: &[(&str, Mishap)] = &[
-    ("crash", Mishap::Crash),
-    ("unhealthy", Mishap::Unhealthy),
-    ("heal", Mishap::Heal),
-    ("complete", Mishap::Complete),
+const REPLICA_VERBS: &[(&str, InjectedFault)] = &[
+    ("crash", InjectedFault::Crash),
+    ("unhealthy", InjectedFault::Unhealthy),
+    ("heal", InjectedFault::Heal),
+    ("complete", InjectedFault::Complete),
 ];
 
 pub(super) fn read(list: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
@@ -64,7 +64,7 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     let mapping = problems.mapping(entry, what)?;
     let at = problems.required(entry, "at", what).and_then(|node| problems.duration(node, "`at`"));
     let at = at.map(|at| Time::default().after(at));
-    let (verb, value) = the_verb(entry, mapping, problems)?;
+    let (verb, value) = find_verb(entry, mapping, problems)?;
     let companions: &[&str] = match verb {
         "node" => &["at", "node", "do", "label", "deadline"],
         "replica" => &["at", "replica", "do"],
@@ -75,9 +75,9 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
         "apply" => return Some(manifest::read_applied(value, at?, problems)),
         "scale" => read_scale(value, problems),
         "rollback" => rollouts::read_rollback(value, at.unwrap_or_default(), problems),
-        "promote" => rollouts::read_steering(value, Steering::Promote, at.unwrap_or_default(), problems),
-        "pause" => rollouts::read_steering(value, Steering::Pause, at.unwrap_or_default(), problems),
-        "resume" => rollouts::read_steering(value, Steering::Resume, at.unwrap_or_default(), problems),
+        "promote" => rollouts::read_rollout_control(value, RolloutControl::Promote, at.unwrap_or_default(), problems),
+        "pause" => rollouts::read_rollout_control(value, RolloutControl::Pause, at.unwrap_or_default(), problems),
+        "resume" => rollouts::read_rollout_control(value, RolloutControl::Resume, at.unwrap_or_default(), problems),
         "restart" => rollouts::read_restart(value, at.unwrap_or_default(), problems),
         "join" => read_join(value, problems),
         "node" => read_node(entry, value, at.unwrap_or_default(), problems),
@@ -91,12 +91,12 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
         _ => None,
     };
     let at = at?;
-    let step = |(place, action)| Step { at, place, action };
+    let step = |(location, action)| Step { at, location, action };
     Some(actions?.into_iter().map(step).collect())
 }
 
-/// The one key of an entry that says what happens.
-fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) -> Option<(&'static str, &'n Yaml)> {
+/// Finds the one verb of an entry.
+fn find_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) -> Option<(&'static str, &'n Yaml)> {
     let mut found = mapping
         .iter()
         .filter_map(|(key, value)| VERBS.iter().find(|verb| **verb == &*key.name).map(|verb| (*verb, key, value)));
@@ -104,17 +104,17 @@ fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) 
         (Some((verb, _, value)), None) => Some((verb, value)),
         (Some((first, ..)), Some((second, key, _))) => {
             problems
-                .error(&key.place, format!("an entry says one thing: `{first}` or `{second}`"))
+                .error(&key.location, format!("an entry has one verb: `{first}` or `{second}`"))
                 .hint("write two entries with the same `at`; they happen in the order of the file");
             None
         }
         (None, _) => {
-            let stranger = mapping.iter().find(|(key, _)| !matches!(&*key.name, "at" | "do" | "label"));
-            match stranger {
-                Some((key, _)) => unknown_verb(&key.place, &key.name, problems),
+            let unknown = mapping.iter().find(|(key, _)| !matches!(&*key.name, "at" | "do" | "label"));
+            match unknown {
+                Some((key, _)) => unknown_verb(&key.location, &key.name, problems),
                 None => {
                     problems
-                        .error(&entry.place, "a timeline entry says nothing")
+                        .error(&entry.location, "a timeline entry has no verb")
                         .hint(format!("add {}", one_of(VERBS.iter().copied())));
                 }
             }
@@ -123,19 +123,20 @@ fn the_verb<'n>(entry: &Yaml, mapping: &'n Mapping, problems: &mut Diagnostics) 
     }
 }
 
-/// Names every verb, however many there are: there is no other key an entry could have.
-fn unknown_verb(place: &Place, name: &str, problems: &mut Diagnostics) {
+/// Lists every verb in the hint, however many there are: an entry can have no other key.
+fn unknown_verb(location: &Location, name: &str, problems: &mut Diagnostics) {
     let hint = match suggest::nearest(name, VERBS.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known are {}", one_of(VERBS.iter().copied())),
     };
-    problems.error(place, format!("unknown key `{}` in a timeline entry", shorten(name))).hint(hint);
+    problems.error(location, format!("unknown key `{}` in a timeline entry", shorten(name))).hint(hint);
 }
 
-pub(super) type Actions = Option<Vec<(Place, Action)>>;
+/// The actions of an entry, each with its place; `None` after a diagnostic.
+pub(super) type Actions = Option<Vec<(Location, Action)>>;
 
-fn ask(place: &Place, command: Command) -> (Place, Action) {
-    (place.clone(), Action::Ask(Box::new(command)))
+fn command_at(location: &Location, command: Command) -> (Location, Action) {
+    (location.clone(), Action::Command(Box::new(command)))
 }
 
 fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
@@ -146,7 +147,7 @@ fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
         let Some((deployment, service)) = key.name.split_once('/').filter(|(a, b)| !a.is_empty() && !b.is_empty())
         else {
             problems
-                .error(&key.place, format!("`{}` names no service", shorten(&key.name)))
+                .error(&key.location, format!("`{}` names no service", shorten(&key.name)))
                 .hint("write it like `shop/web: 5`");
             return None;
         };
@@ -155,49 +156,49 @@ fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
             deployment: deployment.into(),
             service: service.into(),
         };
-        actions.push(ask(&key.place, Command::Scale { group, replicas }));
+        actions.push(command_at(&key.location, Command::Scale { group, replicas }));
     }
     Some(actions)
 }
 
 fn read_join(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let (node, count) = machine::read(value, problems)?;
-    let place = value.get("name").map_or(&value.place, |name| &name.place);
+    let location = value.get("name").map_or(&value.location, |name| &name.location);
     let nodes = machine::numbered(node, count);
-    Some(nodes.into_iter().map(|node| ask(place, Command::Join(Box::new(node)))).collect())
+    Some(nodes.into_iter().map(|node| command_at(location, Command::Join(Box::new(node)))).collect())
 }
 
 fn read_node(entry: &Yaml, value: &Yaml, at: Time, problems: &mut Diagnostics) -> Actions {
     let node = NodeName::from(problems.text(value, "`node`")?);
-    let place = &value.place;
+    let location = &value.location;
     match (entry.get("do"), entry.get("label")) {
         (Some(verb), None) => {
             let deadline = read_deadline(entry, verb, at, problems);
-            let action = read_node_verb(verb, node, (at, deadline), problems)?;
-            Some(vec![(place.clone(), action)])
+            let action = read_node_verb(verb, node, at, deadline, problems)?;
+            Some(vec![(location.clone(), action)])
         }
         (None, Some(labels)) => {
             let labels = machine::texts_by_name(labels, "`label`", problems);
-            Some(vec![ask(place, Command::Label { node, labels })])
+            Some(vec![command_at(location, Command::Label { node, labels })])
         }
         (Some(_), Some(labels)) => {
             problems
-                .error(&labels.place, "an entry says one thing: `do` or `label`")
+                .error(&labels.location, "an entry has either `do` or `label`")
                 .hint("write two entries with the same `at`; they happen in the order of the file");
             None
         }
         (None, None) => {
-            problems.error(place, "nothing happens to the node").hint("add `do: fail` or `label: { zone: west }`");
+            problems.error(location, "nothing happens to the node").hint("add `do: fail` or `label: { zone: west }`");
             None
         }
     }
 }
 
-/// Until when jobs may finish on a node that is emptied.
+/// The time until which jobs may finish on a draining node.
 fn read_deadline(entry: &Yaml, verb: &Yaml, at: Time, problems: &mut Diagnostics) -> Option<Time> {
     let deadline = entry.get("deadline")?;
     if !matches!(problems.text(verb, "`do`"), Some("drain" | "remove")) {
-        problems.error(&deadline.place, "`deadline` belongs to `do: drain` and `do: remove`").hint("take it away");
+        problems.error(&deadline.location, "`deadline` belongs to `do: drain` and `do: remove`").hint("take it away");
         return None;
     }
     problems.duration(deadline, "`deadline`").map(|wait| at.after(wait))
@@ -206,22 +207,25 @@ fn read_deadline(entry: &Yaml, verb: &Yaml, at: Time, problems: &mut Diagnostics
 fn read_node_verb(
     verb: &Yaml,
     node: NodeName,
-    (at, deadline): (Time, Option<Time>),
+    at: Time,
+    deadline: Option<Time>,
     problems: &mut Diagnostics,
 ) -> Option<Action> {
     let word = problems.text(verb, "`do`")?;
-    let intent = |intent| Some(Action::Ask(Box::new(Command::SetIntent { node: node.clone(), intent, at })));
-    let drain = |then| Some(Action::Ask(Box::new(Command::Drain { node: node.clone(), deadline, then, at })));
+    let intent = |intent| Some(Action::Command(Box::new(Command::SetIntent { node: node.clone(), intent, at })));
+    let drain = |then| Some(Action::Command(Box::new(Command::Drain { node: node.clone(), deadline, then, at })));
     match word {
         "fail" => Some(Action::Fail(node)),
         "return" => Some(Action::Return(node)),
         "degrade" => Some(Action::Degrade(node)),
-        "override" => Some(Action::Ask(Box::new(Command::SetUseDegraded { node, use_degraded: UseDegraded::Yes }))),
+        "override" => {
+            Some(Action::Command(Box::new(Command::SetUseDegraded { node, use_degraded: UseDegraded::Allowed })))
+        }
         "pause" => intent(Intent::Paused),
         "activate" => intent(Intent::Active),
         "drain" => drain(AfterDrain::Keep),
         "remove" => drain(AfterDrain::Remove),
-        "lost" => Some(Action::Ask(Box::new(Command::ConfirmLost { node, at }))),
+        "lost" => Some(Action::Command(Box::new(Command::ConfirmLost { node, at }))),
         "isolate" => Some(Action::Isolate(node)),
         "heal" => Some(Action::Heal(node)),
         other => {
@@ -231,7 +235,7 @@ fn read_node_verb(
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("known are {}", one_of(known())),
             };
-            problems.error(&verb.place, message).hint(hint);
+            problems.error(&verb.location, message).hint(hint);
             None
         }
     }
@@ -239,9 +243,9 @@ fn read_node_verb(
 
 fn read_replica(entry: &Yaml, value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let replica = problems.text(value, "`replica`")?.to_owned();
-    let mishap = problems.required(entry, "do", "an entry with `replica`")?;
-    let mishap = problems.choice(mishap, "`do`", REPLICA_VERBS)?;
-    Some(vec![(value.place.clone(), Action::Befall(replica, mishap))])
+    let fault = problems.required(entry, "do", "an entry with `replica`")?;
+    let fault = problems.choice(fault, "`do`", REPLICA_VERBS)?;
+    Some(vec![(value.location.clone(), Action::InjectFault(replica, fault))])
 }
 
 fn namespace(value: &Yaml, problems: &mut Diagnostics) -> NamespaceName {
@@ -260,7 +264,7 @@ fn read_secret(value: &Yaml, problems: &mut Diagnostics) -> Actions {
         None => 1,
     };
     let namespace = namespace(value, problems);
-    Some(vec![ask(&value.place, Command::PutSecret { namespace, name: name.into(), version })])
+    Some(vec![command_at(&value.location, Command::PutSecret { namespace, name: name.into(), version })])
 }
 
 fn read_quota(value: &Yaml, problems: &mut Diagnostics) -> Actions {
@@ -273,32 +277,33 @@ fn read_quota(value: &Yaml, problems: &mut Diagnostics) -> Actions {
         cpu_millis: part("cpu").and_then(|node| problems.cpus(node, "`cpu`")),
     };
     let namespace = namespace(value, problems);
-    Some(vec![ask(&value.place, Command::SetQuota { namespace, quota })])
+    Some(vec![command_at(&value.location, Command::SetQuota { namespace, quota })])
 }
 
 fn read_remove(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     let name = problems.text(value, "`remove`")?;
     let namespace = NamespaceName::default_namespace();
-    Some(vec![ask(&value.place, Command::Remove { namespace, deployment: name.into() })])
+    Some(vec![command_at(&value.location, Command::Remove { namespace, deployment: name.into() })])
 }
 
 fn read_leader(value: &Yaml, problems: &mut Diagnostics) -> Actions {
     problems.choice(value, "`leader`", &[("change", ())])?;
-    Some(vec![(value.place.clone(), Action::NewLeader)])
+    Some(vec![(value.location.clone(), Action::NewLeader)])
 }
 
-/// Whether moves are to be made, or only told.
+/// The values of `rebalance`.
 #[derive(Clone, Copy)]
-enum Asked {
-    Done,
-    Shown,
+enum RebalanceMode {
+    Apply,
+    Plan,
 }
 
 fn read_rebalance(value: &Yaml, problems: &mut Diagnostics) -> Actions {
-    let asked = problems.choice(value, "`rebalance`", &[("apply", Asked::Done), ("plan", Asked::Shown)])?;
-    let action = match asked {
-        Asked::Done => Action::Ask(Box::new(Command::EvenOut)),
-        Asked::Shown => Action::Preview,
+    let mode =
+        problems.choice(value, "`rebalance`", &[("apply", RebalanceMode::Apply), ("plan", RebalanceMode::Plan)])?;
+    let action = match mode {
+        RebalanceMode::Apply => Action::Command(Box::new(Command::EvenOut)),
+        RebalanceMode::Plan => Action::Preview,
     };
-    Some(vec![(value.place.clone(), action)])
+    Some(vec![(value.location.clone(), action)])
 }

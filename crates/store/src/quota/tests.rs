@@ -1,4 +1,4 @@
-//! What the front door says to whoever asks for too much.
+//! Admission under a quota.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn shop(quota: Quota) -> State {
 }
 
 #[test]
-fn a_scale_beyond_the_quota_is_refused_with_its_numbers() {
+fn a_scale_beyond_the_quota_is_refused_with_the_numbers() {
     let state = shop(Quota { replicas: Some(4), ..Quota::default() });
     assert_eq!(state.admits(&scale("shop", "web", 4)), Ok(()));
     let refused = state.admits(&scale("shop", "web", 5)).unwrap_err();
@@ -56,7 +56,7 @@ fn a_scale_beyond_the_quota_is_refused_with_its_numbers() {
 }
 
 #[test]
-fn memory_counts_with_the_overhead_of_the_driver() {
+fn memory_includes_the_overhead_of_the_driver() {
     let state = shop(Quota { memory_bytes: Some(1024 * MIB), ..Quota::default() });
     assert_eq!(state.admits(&scale("shop", "web", 4)), Ok(()));
     let small_machine = ServiceSpec { driver: Driver::Microvm, ..service(2, 256) };
@@ -68,14 +68,14 @@ fn memory_counts_with_the_overhead_of_the_driver() {
 }
 
 #[test]
-fn an_apply_counts_what_it_replaces_only_once() {
+fn an_apply_counts_the_groups_it_replaces_only_once() {
     let state = shop(Quota { replicas: Some(3), ..Quota::default() });
     assert_eq!(state.admits(&apply("shop", &[("web", service(1, 0)), ("api", service(2, 0))])), Ok(()));
     assert!(state.admits(&apply("other", &[("api", service(2, 0))])).is_err());
 }
 
 #[test]
-fn asking_for_less_is_admitted_even_above_a_lowered_quota() {
+fn requesting_less_is_admitted_even_above_a_lowered_quota() {
     let mut state = shop(Quota::default());
     let quota = Quota { replicas: Some(0), memory_bytes: Some(0), cpu_millis: Some(0) };
     state.apply(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota }).unwrap();
@@ -85,11 +85,11 @@ fn asking_for_less_is_admitted_even_above_a_lowered_quota() {
 }
 
 #[test]
-fn two_doors_that_let_one_through_each_leave_the_last_word_to_the_scheduler() {
+fn commands_admitted_by_two_servers_at_once_are_both_applied_and_left_to_the_scheduler() {
     let mut state = shop(Quota { replicas: Some(3), ..Quota::default() });
     let (one, other) = (scale("shop", "web", 3), apply("lab", &[("job", service(1, 0))]));
     assert_eq!((state.admits(&one), state.admits(&other)), (Ok(()), Ok(())));
     state.apply(one).unwrap();
     assert!(state.admits(&other).is_err());
-    assert!(state.apply(other).is_ok(), "recorded already, it waits with quota_exceeded");
+    assert!(state.apply(other).is_ok(), "applied; the scheduler lets it wait with quota_exceeded");
 }

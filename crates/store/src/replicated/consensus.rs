@@ -1,25 +1,25 @@
-//! The consensus library, behind our own words.
+//! The adapter to openraft.
 //!
-//! Owns: every mention of openraft's types, and the way between them and ours.
-//! Must not touch: what is decided. Outside of this module nobody knows which library decides.
-//! Invariant: nothing public here names a type of the library.
+//! Owns: every use of openraft's types, and the conversion between them and this crate's types.
+//! Must not touch: what is committed. No other module knows which library is used.
+//! Invariant: nothing public here names an openraft type.
 
 mod log_store;
-mod machine_store;
 mod network;
-mod node;
 #[cfg(test)]
-mod suite;
+mod openraft_suite;
+mod raft_node;
+mod state_machine_store;
 
 pub(crate) use log_store::LogStore;
-pub(crate) use machine_store::Held;
-pub(crate) use node::{BarrierError, Leads, Node, NodeConfig, WriteError};
+pub(crate) use raft_node::{BarrierError, RaftNode, RaftNodeConfig, RaftRole, WriteError};
+pub(crate) use state_machine_store::StateMachineHandle;
 
 use openraft::{CommittedLeaderId, EntryPayload, LeaderId, LogId, Membership, StoredMembership, Vote};
 
 use super::{
     Applied, Member,
-    record::{Body, EntryRecord, MembersRecord, Payload, Position, Standing, VoteRecord},
+    record::{Body, EntryRecord, MembersRecord, Payload, Position, VoteRecord, VoteState},
 };
 
 openraft::declare_raft_types!(
@@ -28,7 +28,7 @@ openraft::declare_raft_types!(
         R = Vec<Applied>,
         NodeId = u64,
         Node = Member,
-        SnapshotData = machine_store::SnapshotFile,
+        SnapshotData = state_machine_store::SnapshotFile,
 );
 
 type Raft = openraft::Raft<Types>;
@@ -49,16 +49,16 @@ impl From<Position> for LogId<u64> {
 
 impl From<&Vote<u64>> for VoteRecord {
     fn from(vote: &Vote<u64>) -> Self {
-        let standing = if vote.committed { Standing::Granted } else { Standing::Asked };
-        Self { term: vote.leader_id.term, candidate: vote.leader_id.node_id, standing }
+        let state = if vote.committed { VoteState::Granted } else { VoteState::Requested };
+        Self { term: vote.leader_id.term, candidate: vote.leader_id.node_id, state }
     }
 }
 
 impl From<VoteRecord> for Vote<u64> {
     fn from(vote: VoteRecord) -> Self {
-        let committed = match vote.standing {
-            Standing::Granted => true,
-            Standing::Asked => false,
+        let committed = match vote.state {
+            VoteState::Granted => true,
+            VoteState::Requested => false,
         };
         Self { leader_id: LeaderId::new(vote.term, vote.candidate), committed }
     }

@@ -1,50 +1,50 @@
-//! Values as bytes that a later version can still read.
+//! The versioned encoding of values.
 //!
-//! Owns: the version in front and the encoding behind it: `MessagePack` with named fields.
-//! Must not touch: checksums; files and records have their own, over these bytes.
-//! Invariant: bytes written by any earlier version decode; bytes of a later version are refused by name, not misread.
+//! Owns: the version byte in front and the encoding after it: `MessagePack` with named fields.
+//! Must not touch: checksums. Files and records have their own, over these bytes.
+//! Invariant: bytes written by an earlier version decode; bytes of a later version are refused with its number.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Raised only when named fields with defaults can no longer bridge a change.
+/// Increased only when named fields with defaults cannot express a change.
 const VERSION: u8 = 1;
 
-/// Why bytes could not become a value, or a value bytes.
+/// Why a value could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodingError {
-    /// Nothing there.
+    /// There are no bytes.
     #[error("there is nothing to decode")]
     Empty,
     /// Written by a later version of Longshore.
     #[error("it is in format {found}, and this version reads up to {VERSION}")]
     Newer {
-        /// The format in front.
+        /// The version byte.
         found: u8,
     },
-    /// The right format, and not what was expected.
+    /// The version is supported, but the contents do not match the type.
     #[error("the contents do not decode")]
     Malformed(#[source] rmp_serde::decode::Error),
-    /// A value that has no encoding.
+    /// The value cannot be encoded.
     #[error("the value does not encode")]
     Unencodable(#[source] rmp_serde::encode::Error),
 }
 
-/// Why a value could not be written somewhere.
-pub(crate) enum IntoError {
-    /// The place took no more.
+/// Why a value could not be written to a stream.
+pub(crate) enum EncodeIntoError {
+    /// The stream failed.
     Io(std::io::Error),
-    /// The value has no encoding.
+    /// The value cannot be encoded.
     Encoding(EncodingError),
 }
 
-/// Encodes a large value without holding all of its bytes.
-pub(crate) fn encode_into<T: Serialize>(out: &mut impl std::io::Write, value: &T) -> Result<(), IntoError> {
+/// Encodes a value into a stream, without holding all of its bytes in memory.
+pub(crate) fn encode_into<T: Serialize>(out: &mut impl std::io::Write, value: &T) -> Result<(), EncodeIntoError> {
     use rmp_serde::encode::Error;
-    out.write_all(&[VERSION]).map_err(IntoError::Io)?;
+    out.write_all(&[VERSION]).map_err(EncodeIntoError::Io)?;
     rmp_serde::encode::write_named(out, value).map_err(|error| match error {
-        Error::InvalidValueWrite(error) => IntoError::Io(error.into()),
+        Error::InvalidValueWrite(error) => EncodeIntoError::Io(error.into()),
         Error::UnknownLength | Error::InvalidDataModel(_) | Error::DepthLimitExceeded | Error::Syntax(_) => {
-            IntoError::Encoding(EncodingError::Unencodable(error))
+            EncodeIntoError::Encoding(EncodingError::Unencodable(error))
         }
     })
 }
@@ -55,31 +55,31 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, EncodingError> 
     Ok(bytes)
 }
 
-/// Bytes a value takes.
+/// The encoded size of a value in bytes.
 pub(crate) fn size<T: Serialize>(value: &T) -> Result<usize, EncodingError> {
-    let mut counted = Counted { bytes: 0, most: usize::MAX };
+    let mut counted = ByteCounter { bytes: 0, most: usize::MAX };
     match encode_into(&mut counted, value) {
-        Ok(()) | Err(IntoError::Io(_)) => Ok(counted.bytes),
-        Err(IntoError::Encoding(error)) => Err(error),
+        Ok(()) | Err(EncodeIntoError::Io(_)) => Ok(counted.bytes),
+        Err(EncodeIntoError::Encoding(error)) => Err(error),
     }
 }
 
-/// Whether a value takes at most so many bytes. One that does not is not encoded to its end.
+/// Whether a value takes at most `most` bytes. Encoding stops as soon as it takes more.
 pub(crate) fn fits<T: Serialize>(value: &T, most: usize) -> Result<bool, EncodingError> {
-    match encode_into(&mut Counted { bytes: 0, most }, value) {
+    match encode_into(&mut ByteCounter { bytes: 0, most }, value) {
         Ok(()) => Ok(true),
-        Err(IntoError::Io(_)) => Ok(false),
-        Err(IntoError::Encoding(error)) => Err(error),
+        Err(EncodeIntoError::Io(_)) => Ok(false),
+        Err(EncodeIntoError::Encoding(error)) => Err(error),
     }
 }
 
-/// Counts bytes, and takes no more than so many.
-struct Counted {
+/// A writer that counts bytes and fails after `most` bytes.
+struct ByteCounter {
     bytes: usize,
     most: usize,
 }
 
-impl std::io::Write for Counted {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.bytes = self.bytes.saturating_add(bytes.len());
         if self.bytes > self.most { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
@@ -105,13 +105,13 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Serialize)]
-    struct Yesterday {
+    struct OldShape {
         name: &'static str,
         gone_since: u32,
     }
 
     #[derive(Debug, PartialEq, Eq, Deserialize)]
-    struct Today {
+    struct NewShape {
         #[serde(default)]
         added: Option<u64>,
         name: String,
@@ -120,21 +120,21 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_and_go_and_what_was_written_before_is_still_read() {
-        let written = encode(&vec![Yesterday { name: "a", gone_since: 1 }, Yesterday { name: "b", gone_since: 2 }]);
-        let read: Vec<Today> = decode(&written.unwrap()).unwrap();
-        let today = |name: &str| Today { added: None, name: name.to_owned(), also_added: Vec::new() };
-        assert_eq!(read, [today("a"), today("b")]);
+    fn fields_can_be_added_and_removed_and_old_bytes_still_decode() {
+        let written = encode(&vec![OldShape { name: "a", gone_since: 1 }, OldShape { name: "b", gone_since: 2 }]);
+        let read: Vec<NewShape> = decode(&written.unwrap()).unwrap();
+        let new_shape = |name: &str| NewShape { added: None, name: name.to_owned(), also_added: Vec::new() };
+        assert_eq!(read, [new_shape("a"), new_shape("b")]);
     }
 
     #[test]
-    fn every_cut_of_a_value_is_refused_and_none_is_misread() {
-        let bytes = encode(&vec![Yesterday { name: "a", gone_since: 1 }; 3]).unwrap();
-        assert!((0..bytes.len()).all(|cut| decode::<Vec<Today>>(&bytes[..cut]).is_err()));
+    fn every_truncated_value_is_refused() {
+        let bytes = encode(&vec![OldShape { name: "a", gone_since: 1 }; 3]).unwrap();
+        assert!((0..bytes.len()).all(|cut| decode::<Vec<NewShape>>(&bytes[..cut]).is_err()));
     }
 
     #[test]
-    fn a_later_format_is_refused_by_its_number() {
+    fn a_later_format_is_refused_with_its_number() {
         let mut bytes = encode(&7_u64).unwrap();
         bytes[0] = 9;
         assert_eq!(decode::<u64>(&bytes).unwrap_err().to_string(), "it is in format 9, and this version reads up to 1");

@@ -1,7 +1,7 @@
 //! Members of the control plane.
 //!
-//! Owns: who a member is and where it is reached.
-//! Invariant: an id is given out once; a machine that lost its disk comes back as another member.
+//! Owns: the identity and the address of a member.
+//! Invariant: an id is assigned once; a machine that lost its disk returns as another member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ pub struct Member {
     pub id: MemberId,
     /// The node it runs on.
     pub name: NodeName,
-    /// Where other members reach it; only the transport looks inside.
+    /// Where other members reach it. Only the transport interprets it.
     pub address: String,
 }
 
-/// The consensus library wants a nobody to fall back on; nothing of ours ever makes one.
+/// openraft requires a default; nothing in this crate creates one.
 impl Default for Member {
     fn default() -> Self {
         Self { id: MemberId(0), name: NodeName::from(""), address: String::new() }
@@ -29,35 +29,35 @@ impl Default for Member {
 /// All members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Those whose votes count.
+    /// The voters.
     pub voters: BTreeSet<MemberId>,
-    /// All of them, learners included.
+    /// All members, including learners.
     pub members: BTreeMap<MemberId, Member>,
 }
 
-/// Who leads, as far as this member knows.
+/// The leadership as known to this member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// Grows with every election.
+    /// The current term.
     pub term: u64,
-    /// The leader, if there is one.
+    /// The leader, if one is known.
     pub leader: Option<Member>,
-    /// What this member does.
-    pub part: Part,
+    /// The role of this member.
+    pub role: LeadershipRole,
 }
 
-/// What a member does.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// It leads, a quorum has confirmed it of late, and everything decided before its time is applied here.
+pub enum LeadershipRole {
+    /// It leads: a quorum confirmed it recently, and every entry committed before its term is applied here.
     Leading,
-    /// It follows, is being elected, or waits for a leader.
+    /// It follows, is a candidate, or waits for a leader.
     Following,
-    /// It has stopped taking part: its storage failed, or it is being closed.
+    /// It has stopped: its storage failed, or it is shutting down.
     Stopped,
 }
 
-/// Why members could not be changed.
+/// Why a membership change failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The member's directory already belongs to a cluster.
@@ -66,28 +66,28 @@ pub enum MembershipError {
     /// Only the leader changes members.
     #[error("this member does not lead; ask {}", .leader.as_ref().map_or_else(|| "again once a leader is elected".to_owned(), |leader| format!("`{}`", leader.name)))]
     NotLeading {
-        /// Who leads instead.
+        /// The leader, if one is known.
         leader: Option<Member>,
     },
-    /// Another change is under way.
+    /// Another membership change is under way.
     #[error("another change of members is under way")]
     InProgress,
-    /// More than one voter would come or go.
-    #[error("one voter comes or goes at a time, and this would change {changes}")]
+    /// A change adds or removes one voter at a time.
+    #[error("only one voter can be added or removed at a time, and this would change {changes}")]
     MoreThanOneChange {
-        /// How many it would be.
+        /// The number of voters that would change.
         changes: usize,
     },
     /// Not a member.
     #[error("there is no member {0}")]
     UnknownMember(MemberId),
-    /// A cluster without voters decides nothing.
-    #[error("at least one voter must stay")]
+    /// At least one voter is required.
+    #[error("at least one voter must remain")]
     NoVoterLeft,
     /// A voter must first be made a learner.
     #[error("member {0} still votes")]
     StillVotes(MemberId),
-    /// Too few voters can be reached, or this member stopped.
-    #[error("the change was not decided: {0}")]
+    /// Too few voters are reachable, or this member stopped.
+    #[error("the change was not committed: {0}")]
     NotDecided(String),
 }

@@ -1,23 +1,24 @@
-//! A plan in as many parts as entries it takes.
+//! Splits a plan that is too large for one log entry.
 //!
-//! Owns: where a plan is cut.
-//! Must not touch: the order of its items; parts are carried out one after the other, as the whole would be.
-//! Invariant: the parts hold everything once, what follows from the items last, and each fits into one entry unless a
-//! single item does not. Each part is a plan of its own, and may be checked and appended as one.
+//! Owns: where a plan is split.
+//! Must not touch: the order of its items. Parts are committed one after another, with the same effect as the whole
+//! plan.
+//! Invariant: the parts contain each item once, with changes of nodes and deployments last, and each fits into one
+//! entry unless a single item does not. Each part is a plan of its own that can be checked and appended.
 
 use longshore_model::{DeploymentPlan, GroupPlan, NodePlan, Plan, PlanItem, Wait};
 use serde::Serialize;
 
 use super::{ProposeError, encoding};
 
-/// Slots of one `Wait` in a part. A million slots may wait for the same reason; so many with the longest names of nodes
-/// still are half an entry.
+/// Slots of one `Wait` in a part. A million slots may wait for the same reason; 1,000 with the longest node names take
+/// half an entry.
 const SLOTS_TOGETHER: usize = 1_000;
-/// What a list takes beyond its elements, at most.
+/// The most a list takes beyond its elements, in bytes.
 const LIST: usize = 8;
 
-/// The plan in parts that take at most `room` bytes each; one that fits is its only part, and one without items has none.
-pub(super) fn cut(plan: Plan, room: usize) -> Result<Vec<Plan>, ProposeError> {
+/// Splits the plan into parts of at most `room` bytes each. A plan that fits is the only part; an empty plan has none.
+pub(super) fn split(plan: Plan, room: usize) -> Result<Vec<Plan>, ProposeError> {
     if plan.is_empty() {
         return Ok(Vec::new());
     }
@@ -26,42 +27,43 @@ pub(super) fn cut(plan: Plan, room: usize) -> Result<Vec<Plan>, ProposeError> {
     }
     let Plan { made_from, made_at, groups, nodes, deployments, wake_at } = plan;
     let head = Plan { made_from, made_at, wake_at, ..Plan::default() };
-    let empty = weight(&head)? + 3 * LIST;
-    let mut cutter = Cutter { open: head.clone(), head, parts: Vec::new(), room: room.saturating_sub(empty), used: 0 };
+    let empty = encoded_bytes(&head)? + 3 * LIST;
+    let mut splitter =
+        PlanSplitter { open: head.clone(), head, parts: Vec::new(), room: room.saturating_sub(empty), used: 0 };
     for group in groups {
-        cutter.add_group(group)?;
+        splitter.add_group(group)?;
     }
     for node in nodes {
-        cutter.add_node(node)?;
+        splitter.add_node(node)?;
     }
     for deployment in deployments {
-        cutter.add_deployment(deployment)?;
+        splitter.add_deployment(deployment)?;
     }
-    cutter.close();
-    Ok(cutter.parts)
+    splitter.close();
+    Ok(splitter.parts)
 }
 
-fn weight<T: Serialize>(value: &T) -> Result<usize, ProposeError> {
+fn encoded_bytes<T: Serialize>(value: &T) -> Result<usize, ProposeError> {
     encoding::size(value).map_err(unencodable)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn unencodable(error: encoding::EncodingError) -> ProposeError {
     ProposeError::StorageFailed(error.to_string())
 }
 
-/// Fills one part after the other.
-struct Cutter {
-    /// A plan without items.
+/// Fills one part after another.
+struct PlanSplitter {
+    /// A plan without items, cloned for each part.
     head: Plan,
     parts: Vec<Plan>,
-    /// The part that is filled.
+    /// The part that is being filled.
     open: Plan,
     room: usize,
     used: usize,
 }
 
-impl Cutter {
+impl PlanSplitter {
     fn close(&mut self) {
         self.used = 0;
         let full = std::mem::replace(&mut self.open, self.head.clone());
@@ -70,7 +72,7 @@ impl Cutter {
         }
     }
 
-    /// Room for so many bytes, in another part if this one has too little.
+    /// Makes sure that the open part has room for `bytes`, starting a new part if needed.
     fn make_room(&mut self, bytes: usize) {
         if self.used + bytes > self.room {
             self.close();
@@ -79,12 +81,12 @@ impl Cutter {
     }
 
     fn add_group(&mut self, whole: GroupPlan) -> Result<(), ProposeError> {
-        let GroupPlan { group, terms, items } = whole;
-        let head = GroupPlan { group, terms, items: Vec::new() };
-        let head_bytes = weight(&head)? + LIST;
+        let GroupPlan { group, reservation, items } = whole;
+        let head = GroupPlan { group, reservation, items: Vec::new() };
+        let head_bytes = encoded_bytes(&head)? + LIST;
         let mut begun = None;
-        for item in items.into_iter().flat_map(apart) {
-            let bytes = weight(&item)?;
+        for item in items.into_iter().flat_map(split_long_item) {
+            let bytes = encoded_bytes(&item)?;
             if self.used + bytes > self.room {
                 self.open.groups.extend(begun.take());
             }
@@ -96,20 +98,20 @@ impl Cutter {
     }
 
     fn add_node(&mut self, node: NodePlan) -> Result<(), ProposeError> {
-        self.make_room(weight(&node)?);
+        self.make_room(encoded_bytes(&node)?);
         self.open.nodes.push(node);
         Ok(())
     }
 
     fn add_deployment(&mut self, deployment: DeploymentPlan) -> Result<(), ProposeError> {
-        self.make_room(weight(&deployment)?);
+        self.make_room(encoded_bytes(&deployment)?);
         self.open.deployments.push(deployment);
         Ok(())
     }
 }
 
-/// Items that are long because they name many slots, as several that name fewer.
-fn apart(item: PlanItem) -> Vec<PlanItem> {
+/// Splits a `Wait` with very many slots into several; other items are returned as they are.
+fn split_long_item(item: PlanItem) -> Vec<PlanItem> {
     match item {
         PlanItem::Wait(Wait { slots, reason, details }) if slots.len() > SLOTS_TOGETHER => {
             let some = |slots: &[_]| Wait { slots: slots.to_vec(), reason, details: details.clone() };
@@ -127,7 +129,7 @@ fn apart(item: PlanItem) -> Vec<PlanItem> {
         | PlanItem::NoRoom { .. }
         | PlanItem::Promote
         | PlanItem::GiveUp { .. }
-        | PlanItem::EvenedOut) => vec![item],
+        | PlanItem::EvenOutDone) => vec![item],
     }
 }
 

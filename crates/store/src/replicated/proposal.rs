@@ -1,7 +1,7 @@
-//! What is proposed to the cluster, and what it answers.
+//! Proposals, their answers and their errors.
 //!
-//! Owns: the shape of a proposal, of its answer, and of the ways it can fail to get one.
-//! Invariant: a failure says whether the command may still come into force; nobody has to guess.
+//! Owns: the types of a proposal, of its answer, and of the errors when there is no answer.
+//! Invariant: an error says whether the command may still take effect.
 
 use std::{fmt, sync::Arc};
 
@@ -9,70 +9,71 @@ use longshore_model::{Actor, Command, StateIndex, Time};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{CommandError, recheck::DroppedItem};
+use crate::{CommandError, plan_check::DroppedItem};
 
-/// One command with its circumstances.
+/// A command to be committed, with its actor, time and idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// What shall change.
+    /// The command.
     pub command: Command,
-    /// Set by whoever may ask again: the same key is carried out once.
+    /// Set by clients that may retry: commands with the same key are applied once.
     #[serde(default)]
     pub key: Option<IdempotencyKey>,
-    /// What was asked under the key; the command itself where nobody says. One request asked twice may become two commands
-    /// that differ in their time or in how a secret is sealed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Fingerprint>,
-    /// Who asks.
+    /// Fingerprint of the client's request; `None` means the fingerprint of the command. A retried request may produce
+    /// a command with another time, or with a secret sealed again.
+    #[serde(default, rename = "asked", skip_serializing_if = "Option::is_none")]
+    pub request: Option<Fingerprint>,
+    /// Who requested it.
     #[serde(default)]
     pub actor: Actor,
-    /// When, by the clock of whoever took the request.
+    /// When the request was received, by the clock of the receiving member.
     #[serde(default)]
     pub at: Time,
 }
 
 impl Proposal {
-    /// A proposal of the leader's own loops.
+    /// A proposal by one of the leader's own loops.
     pub fn by_system(command: Command, at: Time) -> Self {
-        Self { command, key: None, asked: None, actor: Actor::System, at }
+        Self { command, key: None, request: None, actor: Actor::System, at }
     }
 }
 
-/// A client's name for one request of its own.
+/// A client's key for one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdempotencyKey(Arc<str>);
 
-/// Keys are kept by the thousands, so one key must not be a document.
+/// Thousands of keys are kept, so each must be short.
 const LONGEST_KEY: usize = 128;
 
 impl IdempotencyKey {
-    /// Takes a client's text, if it can be a key.
-    pub fn new(text: &str) -> Result<Self, KeyNotUsable> {
+    /// Validates a client's text as a key.
+    pub fn new(text: &str) -> Result<Self, InvalidIdempotencyKey> {
         if text.is_empty() || text.len() > LONGEST_KEY {
-            return Err(KeyNotUsable { length: text.len() });
+            return Err(InvalidIdempotencyKey { length: text.len() });
         }
         Ok(Self(text.into()))
     }
 
-    /// The bare text.
+    /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key of a part of the request, for one that takes several commands.
+    /// A derived key for one step of a request that takes several commands.
     pub fn part(&self, of: &str) -> Self {
         Self(Fingerprint::of([self.0.as_bytes(), of.as_bytes()]).to_string().into())
     }
 }
 
-/// Tells another request under the same key from the same one asked again.
+/// Distinguishes a retried request from another request with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// What these parts come to, each with its length: no two lists of parts look alike.
+    /// The fingerprint of several parts. Each is hashed with its length, so different lists never collide by
+    /// concatenation.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Sha256::new();
         for part in parts {
@@ -82,7 +83,7 @@ impl Fingerprint {
         Self::short(&digest.finalize())
     }
 
-    /// What one text comes to.
+    /// The fingerprint of one byte string.
     pub(super) fn whole(bytes: &[u8]) -> Self {
         Self::short(&Sha256::digest(bytes))
     }
@@ -100,102 +101,105 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// A text that cannot be an idempotency key.
+/// The text cannot be an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an idempotency key has 1 to {LONGEST_KEY} bytes, not {length}")]
-pub struct KeyNotUsable {
+pub struct InvalidIdempotencyKey {
     length: usize,
 }
 
-/// The cluster's answer: committed, and applied in its place.
+/// The answer to a proposal that was committed and applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// The state in which the answer holds.
+    /// The state index after it was applied.
     pub index: StateIndex,
-    /// What came of it.
+    /// What it did.
     pub outcome: Outcome,
-    /// Whether it was carried out now, or had been before under the same key.
-    #[serde(default)]
-    pub novelty: Novelty,
-    /// Items of a plan that no longer fitted the applied state and were left out before the plan was appended.
+    /// Whether it was applied now, or earlier with the same key.
+    #[serde(default, rename = "novelty")]
+    pub dedup: Dedup,
+    /// Placements that no longer fitted the applied state and were dropped before the plan was appended.
     #[serde(default)]
     pub dropped: Vec<DroppedItem>,
 }
 
-/// What came of a command.
+/// The effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The state changed; what exactly, watchers hear.
+    /// The state changed. Watchers get the events.
     Changed,
-    /// It was so already, or all of it had gone stale.
+    /// Nothing changed: the state was as requested, or every item was stale.
     Unchanged,
-    /// It was refused and changed nothing.
+    /// The command was refused and changed nothing.
     Refused(CommandError),
-    /// Its key belongs to another command.
+    /// The idempotency key was used for another request.
     KeyReused,
 }
 
 /// Whether an answer is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Novelty {
-    /// Carried out now.
+pub enum Dedup {
+    /// The command was applied now.
     #[default]
     New,
-    /// The first answer, given again.
+    /// The stored answer of an earlier request with the same key.
     Repeated,
 }
 
-/// Why there is no answer.
+/// Why a proposal has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposeError {
-    /// Too few voters can be reached for anything to be decided.
+    /// Too few voters are reachable.
     #[error("too few voters can be reached to decide anything")]
     QuorumLost {
-        /// Whether the command may still come into force.
-        fate: Fate,
+        /// Whether the command may still take effect.
+        #[serde(rename = "fate")]
+        commit: CommitCertainty,
     },
-    /// The leader went away while the command was under way.
+    /// The leader changed while the command was in flight.
     #[error("the leader changed while the command was under way")]
     LeaderLost {
-        /// Whether the command may still come into force.
-        fate: Fate,
+        /// Whether the command may still take effect.
+        #[serde(rename = "fate")]
+        commit: CommitCertainty,
     },
-    /// More than one entry of the log may hold.
-    #[error("the command takes {bytes} bytes, and {limit} is the most the log takes")]
+    /// The command is larger than a log entry may be.
+    #[error("the command takes {bytes} bytes, and the log accepts at most {limit}")]
     TooLarge {
         /// Its size.
         bytes: usize,
-        /// The ceiling.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The disk of this member is full; it still reads.
+    /// The disk of this member is full. Reads still work.
     #[error("the disk that holds the log is full")]
     DiskFull,
-    /// More is waiting than can be decided soon.
+    /// Too many commands are queued.
     #[error("too many commands are waiting already")]
     Overloaded,
-    /// The log or a snapshot could not be written or read; this member has stopped taking part.
+    /// The log or a snapshot could not be written or read, and this member has stopped.
     #[error("the log of this member failed: {0}")]
     StorageFailed(String),
-    /// This member is being closed.
+    /// This member is shutting down.
     #[error("this member is shutting down")]
-    Closing,
+    #[serde(rename = "closing")]
+    ShuttingDown,
 }
 
-/// What can still become of a command without an answer.
+/// Whether a command without an answer may still take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
-    /// It never entered the log.
+pub enum CommitCertainty {
+    /// It was not appended to the log.
     NotAppended,
-    /// It may come into force later. Asking again under the same idempotency key is safe.
+    /// It may take effect later. Retrying with the same idempotency key is safe.
     Unknown,
 }
 
-impl Fate {
+impl CommitCertainty {
     /// Stable: clients branch on these strings.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -215,40 +219,42 @@ impl ProposeError {
             Self::DiskFull => "disk_full",
             Self::Overloaded => "overloaded",
             Self::StorageFailed(_) => "storage_failed",
-            Self::Closing => "closing",
+            Self::ShuttingDown => "shutting_down",
         }
     }
 
-    /// Whether the command may still come into force.
-    pub const fn fate(&self) -> Fate {
+    /// Whether the command may still take effect.
+    pub const fn commit_certainty(&self) -> CommitCertainty {
         match self {
-            Self::QuorumLost { fate } | Self::LeaderLost { fate } => *fate,
-            Self::StorageFailed(_) | Self::Closing => Fate::Unknown,
-            Self::TooLarge { .. } | Self::DiskFull | Self::Overloaded => Fate::NotAppended,
+            Self::QuorumLost { commit } | Self::LeaderLost { commit } => *commit,
+            Self::StorageFailed(_) | Self::ShuttingDown => CommitCertainty::Unknown,
+            Self::TooLarge { .. } | Self::DiskFull | Self::Overloaded => CommitCertainty::NotAppended,
         }
     }
 
-    /// The same, of a command that may have entered the log on an earlier try.
+    /// The same error for a command that an earlier attempt may have appended.
     pub(super) fn perhaps_appended(self) -> Self {
         match self {
-            Self::QuorumLost { .. } => Self::QuorumLost { fate: Fate::Unknown },
+            Self::QuorumLost { .. } => Self::QuorumLost { commit: CommitCertainty::Unknown },
             Self::LeaderLost { .. } | Self::DiskFull | Self::Overloaded | Self::TooLarge { .. } => {
-                Self::LeaderLost { fate: Fate::Unknown }
+                Self::LeaderLost { commit: CommitCertainty::Unknown }
             }
-            Self::StorageFailed(_) | Self::Closing => self,
+            Self::StorageFailed(_) | Self::ShuttingDown => self,
         }
     }
 
-    /// What to do about it.
+    /// What the operator or client can do.
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::QuorumLost { .. } => "bring voters back; if they are gone for good, recover from one that is left",
-            Self::LeaderLost { .. } => "ask again, with the same idempotency key",
+            Self::QuorumLost { .. } => {
+                "start the missing voters; if they are lost for good, recover from a remaining member"
+            }
+            Self::LeaderLost { .. } => "retry with the same idempotency key",
             Self::TooLarge { .. } => "split the manifest into several deployments",
-            Self::DiskFull => "free space on the disk; writes are taken again within seconds",
-            Self::Overloaded => "ask again in a moment",
-            Self::StorageFailed(_) => "look at the member's log, mend the disk, and restart the member",
-            Self::Closing => "ask another member",
+            Self::DiskFull => "free space on the disk; writes resume within seconds",
+            Self::Overloaded => "retry in a moment",
+            Self::StorageFailed(_) => "check the log output of the member, repair the disk, and restart the member",
+            Self::ShuttingDown => "send the request to another member",
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Many commands, one entry: the group commit in front of the log.
+//! Group commit: many queued commands in one log entry.
 //!
-//! Owns: the queue, cutting it into entries, and bringing each its answer.
-//! Must not touch: policy. What is proposed is appended as it is, but for plan items that no longer fit.
-//! Invariant: one entry is under way at a time and a plan, or a part of one, begins its entry, so that what it is checked
-//! against is all there is. However large a plan is, nobody waits for more of it than one entry.
+//! Owns: the queue, its division into entries, and the delivery of the answers.
+//! Must not touch: policy. Proposals are appended unchanged, except for placements that no longer fit.
+//! Invariant: one entry is in flight at a time, and a plan, or a part of one, starts its entry, so that it is checked
+//! against everything applied before. Other commands wait for at most one entry of a large plan.
 
 use std::{
     collections::VecDeque,
@@ -15,63 +15,62 @@ use longshore_model::{Actor, Command, Plan, StateIndex, Time};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Applied, DroppedItem, Fate, Fingerprint, IdempotencyKey, Member, Novelty, Outcome, Proposal, ProposeError,
-    consensus::{Held, Leads, Node, WriteError},
-    encoding,
-    machine::{Batch, Item, PlanPart},
-    message, plan_parts,
+    Applied, CommitCertainty, Dedup, DroppedItem, Fingerprint, IdempotencyKey, Member, Outcome, Proposal, ProposeError,
+    consensus::{RaftNode, RaftRole, StateMachineHandle, WriteError},
+    encoding, leader_request, plan_parts,
     record::Payload,
-    transport::Sent,
+    state_machine::{Batch, Item, PlanPart},
+    transport::Delivery,
 };
 
-/// The most one entry holds, unless one command alone is larger.
+/// The most bytes in one entry, unless a single command is larger.
 const ENTRY_BYTES: usize = 512 * 1024;
-/// The most one command may take. The manifest of a large deployment is a tenth of it.
+/// The most bytes in one command. The manifest of a large deployment takes a tenth of it.
 const COMMAND_BYTES: usize = 8 * 1024 * 1024;
-/// Commands that may wait. More would only wait longer than anybody's patience.
-pub(super) const QUEUE: usize = 8192;
-/// How often a proposer without a leader looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Capacity of the queue. More commands would exceed the request timeout anyway.
+pub(super) const QUEUE_CAPACITY: usize = 8192;
+/// How often the proposer looks for a leader while there is none.
+const LEADER_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 type Answer = Result<Applied, ProposeError>;
 
-/// A proposal that waits.
-pub(super) struct Queued {
-    work: Work,
-    repeat: Repeat,
+/// A queued proposal.
+pub(super) struct QueuedProposal {
+    command: QueuedCommand,
+    retry: RetrySafety,
     deadline: Instant,
-    asker: Asker,
+    waiter: Waiter,
 }
 
-/// Whoever waits for an answer, and what may have become of the command on earlier tries.
-struct Asker {
+/// The caller waiting for an answer, and whether an earlier attempt may have appended the command.
+struct Waiter {
     answer: oneshot::Sender<Answer>,
-    fate: Fate,
+    commit: CommitCertainty,
 }
 
-impl Asker {
-    fn tell(self, answer: Answer) {
-        let answer = match (answer, self.fate) {
-            (Err(error), Fate::Unknown) => Err(error.perhaps_appended()),
-            (answer, Fate::NotAppended | Fate::Unknown) => answer,
+impl Waiter {
+    fn answer(self, answer: Answer) {
+        let answer = match (answer, self.commit) {
+            (Err(error), CommitCertainty::Unknown) => Err(error.perhaps_appended()),
+            (answer, CommitCertainty::NotAppended | CommitCertainty::Unknown) => answer,
         };
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = self.answer.send(answer);
     }
 }
 
-/// Whether a command whose fate is not known may be sent once more.
+/// Whether a command with an unknown outcome may be sent again.
 #[derive(Clone, Copy)]
-enum Repeat {
-    /// It carries a key, under which it is carried out once however often it is sent.
+enum RetrySafety {
+    /// It has an idempotency key, so it is applied once however often it is sent.
     Safe,
     Unsafe,
 }
 
-enum Work {
-    /// Encoded by whoever proposed it.
-    Ready(Payload),
-    /// Encoded once it was checked against the state.
+enum QueuedCommand {
+    /// Encoded by the caller.
+    Encoded(Payload),
+    /// Encoded after it was checked against the state.
     Plan(Box<PlanProposal>),
 }
 
@@ -79,43 +78,45 @@ enum Work {
 struct PlanProposal {
     plan: Plan,
     key: Option<IdempotencyKey>,
-    asked: Option<Fingerprint>,
+    request: Option<Fingerprint>,
     actor: Actor,
     at: Time,
 }
 
 impl PlanProposal {
     fn of(&self, plan: Plan, key: Option<IdempotencyKey>) -> Proposal {
-        let Self { asked, actor, at, .. } = self;
-        Proposal { command: Command::Commit(Box::new(plan)), key, asked: *asked, actor: actor.clone(), at: *at }
+        let Self { request, actor, at, .. } = self;
+        Proposal { command: Command::Commit(Box::new(plan)), key, request: *request, actor: actor.clone(), at: *at }
     }
 }
 
-impl Queued {
+impl QueuedProposal {
     pub(super) fn new(
         proposal: Proposal,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(Self, oneshot::Receiver<Answer>), ProposeError> {
-        let repeat = if proposal.key.is_some() { Repeat::Safe } else { Repeat::Unsafe };
-        let Proposal { command, key, asked, actor, at } = proposal;
-        let work = match command {
-            Command::Commit(plan) => Work::Plan(Box::new(PlanProposal { plan: *plan, key, asked, actor, at })),
+        let retry = if proposal.key.is_some() { RetrySafety::Safe } else { RetrySafety::Unsafe };
+        let Proposal { command, key, request, actor, at } = proposal;
+        let command = match command {
+            Command::Commit(plan) => {
+                QueuedCommand::Plan(Box::new(PlanProposal { plan: *plan, key, request, actor, at }))
+            }
             command => {
-                let proposal = Proposal { command, key, asked, actor, at };
-                Work::Ready(encoded(&Item { proposal, part: None })?)
+                let proposal = Proposal { command, key, request, actor, at };
+                QueuedCommand::Encoded(encoded(&Item { proposal, part: None })?)
             }
         };
         let (answer, answered) = oneshot::channel();
-        let asker = Asker { answer, fate: Fate::NotAppended };
-        Ok((Self { work, repeat, deadline: Instant::now() + patience, asker }, answered))
+        let waiter = Waiter { answer, commit: CommitCertainty::NotAppended };
+        Ok((Self { command, retry, deadline: Instant::now() + timeout, waiter }, answered))
     }
 
     fn refuse(self, error: ProposeError) {
-        self.asker.tell(Err(error));
+        self.waiter.answer(Err(error));
     }
 }
 
-/// An item as it stands in the log.
+/// Encodes an item, and refuses it if it is too large.
 pub(super) fn encoded(item: &Item) -> Result<Payload, ProposeError> {
     let bytes = encoding::encode(item).map_err(|error| ProposeError::StorageFailed(error.to_string()))?;
     if bytes.len() > COMMAND_BYTES {
@@ -124,42 +125,42 @@ pub(super) fn encoded(item: &Item) -> Result<Payload, ProposeError> {
     Ok(Payload(bytes.into()))
 }
 
-/// The proposer. There is one per member.
+/// The proposer of a member.
 pub(super) struct Proposer {
-    node: Arc<Node>,
-    held: Arc<Held>,
-    queue: mpsc::Receiver<Queued>,
-    patience: Duration,
-    /// Longest silence of a quorum after which nothing is appended any more.
+    node: Arc<RaftNode>,
+    state_machine: Arc<StateMachineHandle>,
+    queue: mpsc::Receiver<QueuedProposal>,
+    timeout: Duration,
+    /// A leader without a quorum for this long appends nothing.
     quorum_silence: Duration,
-    /// Taken from the queue, and still to be decided: the next in line.
-    left_over: VecDeque<Queued>,
-    plans_cut: u64,
+    /// Taken from the queue but not committed yet; these go first.
+    requeued: VecDeque<QueuedProposal>,
+    plans_split: u64,
 }
 
-/// Who decides.
-enum Decider {
-    Us,
+/// The member that can commit.
+enum Leader {
+    ThisMember,
     Other(Member),
-    Nobody,
+    Unknown,
     Stopped,
 }
 
 impl Proposer {
     pub(super) fn new(
-        node: Arc<Node>,
-        held: Arc<Held>,
-        queue: mpsc::Receiver<Queued>,
-        patience: Duration,
+        node: Arc<RaftNode>,
+        state_machine: Arc<StateMachineHandle>,
+        queue: mpsc::Receiver<QueuedProposal>,
+        timeout: Duration,
         quorum_silence: Duration,
     ) -> Self {
-        Self { node, held, queue, patience, quorum_silence, left_over: VecDeque::new(), plans_cut: 0 }
+        Self { node, state_machine, queue, timeout, quorum_silence, requeued: VecDeque::new(), plans_split: 0 }
     }
 
-    /// Runs until nobody can propose any more.
+    /// Runs until the member is dropped.
     pub(super) async fn run(mut self) {
         loop {
-            let first = match self.left_over.pop_front() {
+            let first = match self.requeued.pop_front() {
                 Some(queued) => queued,
                 None => match self.queue.recv().await {
                     Some(queued) => queued,
@@ -167,14 +168,14 @@ impl Proposer {
                 },
             };
             if Instant::now() >= first.deadline {
-                first.refuse(ProposeError::QuorumLost { fate: Fate::NotAppended });
+                first.refuse(ProposeError::QuorumLost { commit: CommitCertainty::NotAppended });
                 continue;
             }
-            match self.decider(first.deadline).await {
-                Decider::Us => self.decide(first).await,
-                Decider::Other(leader) => self.hand_on(first, &leader).await,
-                Decider::Nobody => first.refuse(ProposeError::QuorumLost { fate: Fate::NotAppended }),
-                Decider::Stopped => {
+            match self.wait_for_leader(first.deadline).await {
+                Leader::ThisMember => self.commit_queued(first).await,
+                Leader::Other(leader) => self.forward_to_leader(first, &leader).await,
+                Leader::Unknown => first.refuse(ProposeError::QuorumLost { commit: CommitCertainty::NotAppended }),
+                Leader::Stopped => {
                     let why = self.node.status().failure.unwrap_or_else(|| "it was stopped".to_owned());
                     first.refuse(ProposeError::StorageFailed(why));
                 }
@@ -182,66 +183,77 @@ impl Proposer {
         }
     }
 
-    /// Waits for somebody who can decide.
-    async fn decider(&self, deadline: Instant) -> Decider {
+    /// Waits until a member can commit, or until the deadline.
+    async fn wait_for_leader(&self, deadline: Instant) -> Leader {
         loop {
-            let standing = self.node.standing();
-            match (standing.leads, standing.leader) {
-                (Leads::Stopped, _) => return Decider::Stopped,
-                (Leads::Yes { since_quorum }, _) if since_quorum.is_none_or(|since| since < self.quorum_silence) => {
-                    return Decider::Us;
+            let status = self.node.raft_status();
+            match (status.role, status.leader) {
+                (RaftRole::Stopped, _) => return Leader::Stopped,
+                (RaftRole::Leader { since_quorum }, _)
+                    if since_quorum.is_none_or(|since| since < self.quorum_silence) =>
+                {
+                    return Leader::ThisMember;
                 }
-                (Leads::No, Some(leader)) => return Decider::Other(leader),
-                (Leads::Yes { .. }, _) | (Leads::No, None) => {}
+                (RaftRole::NotLeader, Some(leader)) => return Leader::Other(leader),
+                (RaftRole::Leader { .. }, _) | (RaftRole::NotLeader, None) => {}
             }
             if Instant::now() >= deadline {
-                return Decider::Nobody;
+                return Leader::Unknown;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(LEADER_POLL_INTERVAL).await;
         }
     }
 
-    async fn decide(&mut self, first: Queued) {
-        let Queued { work, repeat, deadline, asker } = first;
-        match work {
-            Work::Ready(item) => {
-                self.decide_with(Queued { work: Work::Ready(item), repeat, deadline, asker }, Vec::new()).await;
+    async fn commit_queued(&mut self, first: QueuedProposal) {
+        let QueuedProposal { command, retry, deadline, waiter } = first;
+        match command {
+            QueuedCommand::Encoded(item) => {
+                self.commit_batch(
+                    QueuedProposal { command: QueuedCommand::Encoded(item), retry, deadline, waiter },
+                    Vec::new(),
+                )
+                .await;
             }
-            Work::Plan(mut whole) => match plan_parts::cut(std::mem::take(&mut whole.plan), ENTRY_BYTES) {
-                Err(error) => asker.tell(Err(error)),
+            QueuedCommand::Plan(mut whole) => match plan_parts::split(std::mem::take(&mut whole.plan), ENTRY_BYTES) {
+                Err(error) => waiter.answer(Err(error)),
                 Ok(parts) if parts.len() <= 1 => {
                     let plan = parts.into_iter().next().unwrap_or_default();
                     let key = whole.key.take();
-                    self.decide_plan(whole.of(plan, key), deadline, asker).await;
+                    self.commit_plan(whole.of(plan, key), deadline, waiter).await;
                 }
                 Ok(parts) => {
-                    let answer = self.decide_parts(parts.into_iter().map(|part| whole.of(part, None))).await;
-                    asker.tell(answer);
+                    let answer = self.commit_parts(parts.into_iter().map(|part| whole.of(part, None))).await;
+                    waiter.answer(answer);
                 }
             },
         }
     }
 
-    /// A plan that fits into one entry.
-    async fn decide_plan(&mut self, proposal: Proposal, deadline: Instant, asker: Asker) {
+    /// Commits a plan that fits into one entry.
+    async fn commit_plan(&mut self, proposal: Proposal, deadline: Instant, waiter: Waiter) {
         match self.checked(proposal, None) {
-            Err(error) => asker.tell(Err(error)),
-            Ok((None, dropped)) => asker.tell(Ok(self.nothing_left(dropped))),
+            Err(error) => waiter.answer(Err(error)),
+            Ok((None, dropped)) => waiter.answer(Ok(self.unchanged(dropped))),
             Ok((Some(plan), dropped)) => {
-                // Checked against this state, so not to be kept for another.
-                let queued = Queued { work: Work::Ready(plan), repeat: Repeat::Unsafe, deadline, asker };
-                self.decide_with(queued, dropped).await;
+                // It was checked against this state, so it must not be retried against another.
+                let queued = QueuedProposal {
+                    command: QueuedCommand::Encoded(plan),
+                    retry: RetrySafety::Unsafe,
+                    deadline,
+                    waiter,
+                };
+                self.commit_batch(queued, dropped).await;
             }
         }
     }
 
-    /// An entry that begins with this item, and takes along what waits and fits.
-    async fn decide_with(&mut self, first: Queued, dropped: Vec<DroppedItem>) {
+    /// Commits an entry that starts with this item, and adds queued commands that fit.
+    async fn commit_batch(&mut self, first: QueuedProposal, dropped: Vec<DroppedItem>) {
         let (mut bytes, mut items, mut waiting) = (0, Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
-            // A plan begins an entry of its own; `next_fitting` leaves it for later.
-            if let Work::Ready(item) = &queued.work {
+            // A plan starts an entry of its own; `next_fitting` leaves it in the queue.
+            if let QueuedCommand::Encoded(item) = &queued.command {
                 bytes += item.0.len();
                 items.push(item.clone());
                 waiting.push(queued);
@@ -253,38 +265,38 @@ impl Proposer {
                     first.dropped = dropped;
                 }
                 for (queued, answer) in waiting.into_iter().zip(answers) {
-                    queued.asker.tell(Ok(answer));
+                    queued.waiter.answer(Ok(answer));
                 }
             }
-            // Somebody else leads by now, or soon will.
-            Err(ProposeError::LeaderLost { fate: Fate::Unknown }) => self.keep_repeatable(waiting),
+            // Another member leads now, or will soon.
+            Err(ProposeError::LeaderLost { commit: CommitCertainty::Unknown }) => self.requeue_retryable(waiting),
             Err(error) => waiting.into_iter().for_each(|queued| queued.refuse(error.clone())),
         }
     }
 
-    /// The next in the queue if it may join an entry that has this much room; otherwise it waits for the next entry.
-    fn next_fitting(&mut self, room: usize) -> Option<Queued> {
-        let queued = self.left_over.pop_front().or_else(|| self.queue.try_recv().ok())?;
-        let fits = match &queued.work {
-            Work::Ready(bytes) => bytes.0.len() <= room,
-            Work::Plan(_) => false,
+    /// The next queued command, if it fits into `room` bytes; otherwise it waits for the next entry.
+    fn next_fitting(&mut self, room: usize) -> Option<QueuedProposal> {
+        let queued = self.requeued.pop_front().or_else(|| self.queue.try_recv().ok())?;
+        let fits = match &queued.command {
+            QueuedCommand::Encoded(bytes) => bytes.0.len() <= room,
+            QueuedCommand::Plan(_) => false,
         };
         if fits {
             return Some(queued);
         }
-        self.left_over.push_front(queued);
+        self.requeued.push_front(queued);
         None
     }
 
-    /// A plan too large for one entry: part after part, each checked when its turn comes, and whoever waits in between.
-    /// Where one fails, nobody is told that nothing of the plan was written.
-    async fn decide_parts(&mut self, parts: impl ExactSizeIterator<Item = Proposal>) -> Answer {
-        self.plans_cut += 1;
+    /// Commits a plan that is too large for one entry, part by part. Each part is checked when its turn comes, and
+    /// other commands are committed in between. After the first part, errors say that the plan may have been appended.
+    async fn commit_parts(&mut self, parts: impl ExactSizeIterator<Item = Proposal>) -> Answer {
+        self.plans_split += 1;
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let mut whole = self.nothing_left(Vec::new());
+        let mut whole = self.unchanged(Vec::new());
         for (proposal, part) in parts.zip(0..) {
             let failed = |error: ProposeError| if part == 0 { error } else { error.perhaps_appended() };
-            let about = PlanPart { plan: self.plans_cut, part, parts: count };
+            let about = PlanPart { plan: self.plans_split, part, parts: count };
             let (item, dropped) = self.checked(proposal, Some(about)).map_err(failed)?;
             whole.dropped.extend(dropped);
             let Some(item) = item else { continue };
@@ -295,7 +307,7 @@ impl Proposer {
                 }
             }
             if let Some(queued) = self.next_fitting(COMMAND_BYTES) {
-                self.decide_with(queued, Vec::new()).await;
+                self.commit_batch(queued, Vec::new()).await;
             }
         }
         Ok(whole)
@@ -304,16 +316,16 @@ impl Proposer {
     async fn write(&self, items: Vec<Payload>) -> Result<Vec<Applied>, ProposeError> {
         let batch =
             encoding::encode(&Batch { items }).map_err(|error| ProposeError::StorageFailed(error.to_string()))?;
-        self.node.write(Payload(batch.into()), self.patience).await.map_err(|error| match error {
-            WriteError::NotLeading => ProposeError::LeaderLost { fate: Fate::NotAppended },
+        self.node.write(Payload(batch.into()), self.timeout).await.map_err(|error| match error {
+            WriteError::NotLeading => ProposeError::LeaderLost { commit: CommitCertainty::NotAppended },
             WriteError::DiskFull => ProposeError::DiskFull,
-            WriteError::TimedOut => ProposeError::QuorumLost { fate: Fate::Unknown },
-            WriteError::Superseded => ProposeError::LeaderLost { fate: Fate::Unknown },
+            WriteError::TimedOut => ProposeError::QuorumLost { commit: CommitCertainty::Unknown },
+            WriteError::Superseded => ProposeError::LeaderLost { commit: CommitCertainty::Unknown },
             WriteError::Stopped(why) => ProposeError::StorageFailed(why),
         })
     }
 
-    /// The plan without what no longer fits, as it stands in the log; nothing if nothing of it fits.
+    /// Encodes the plan without the placements that no longer fit. Returns `None` if nothing of it is left.
     fn checked(
         &self,
         mut proposal: Proposal,
@@ -321,7 +333,7 @@ impl Proposer {
     ) -> Result<(Option<Payload>, Vec<DroppedItem>), ProposeError> {
         let mut dropped = Vec::new();
         if let Command::Commit(plan) = &mut proposal.command {
-            dropped = self.held.recheck(plan);
+            dropped = self.state_machine.drop_stale_placements(plan);
             for item in &dropped {
                 let reason = item.reason.code();
                 tracing::warn!(group = %item.group, reason, "a placement no longer fits and is dropped");
@@ -333,23 +345,22 @@ impl Proposer {
         Ok((Some(encoded(&Item { proposal, part })?), dropped))
     }
 
-    fn nothing_left(&self, dropped: Vec<DroppedItem>) -> Applied {
-        let index: StateIndex = self.held.look(|machine| machine.state.index());
-        Applied { index, outcome: Outcome::Unchanged, novelty: Novelty::New, dropped }
+    fn unchanged(&self, dropped: Vec<DroppedItem>) -> Applied {
+        let index: StateIndex = self.state_machine.with_machine(|machine| machine.state.index());
+        Applied { index, outcome: Outcome::Unchanged, dedup: Dedup::New, dropped }
     }
 
-    /// Another member leads: what waits is sent there together. What certainly did not arrive is kept and tried again, and
-    /// so is what may be carried out twice without being done twice. A leader that hangs is not waited for once there is
-    /// another.
-    async fn hand_on(&mut self, first: Queued, leader: &Member) {
+    /// Sends the queued commands to the leader in one request. Commands that were not delivered are retried, and so are
+    /// commands with an idempotency key. Gives up on a hanging leader as soon as another one is known.
+    async fn forward_to_leader(&mut self, first: QueuedProposal, leader: &Member) {
         let mut bytes = 0;
         let mut items = Vec::new();
         let mut waiting = Vec::new();
         let mut next = Some(first);
         while let Some(queued) = next.take().or_else(|| self.next_fitting(ENTRY_BYTES.saturating_sub(bytes))) {
-            let item = match &queued.work {
-                Work::Ready(item) => Ok(item.clone()),
-                Work::Plan(whole) => {
+            let item = match &queued.command {
+                QueuedCommand::Encoded(item) => Ok(item.clone()),
+                QueuedCommand::Plan(whole) => {
                     encoded(&Item { proposal: whole.of(whole.plan.clone(), whole.key.clone()), part: None })
                 }
             };
@@ -363,65 +374,65 @@ impl Proposer {
             }
         }
         let answer = tokio::select! {
-            answer = self.node.ask(leader, message::Request::Propose(items), self.patience * 2) => answer,
-            () = self.node.led_by_another(leader.id) => Err(Sent::Perhaps),
+            answer = self.node.ask(leader, leader_request::Request::Propose(items), self.timeout * 2) => answer,
+            () = self.node.leader_changed_from(leader.id) => Err(Delivery::Unknown),
         };
         match answer {
-            Ok(message::Response::Answers(answers)) => {
-                self.answer(waiting, answers);
-                if !self.left_over.is_empty() {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+            Ok(leader_request::Response::Answers(answers)) => {
+                self.deliver_answers(waiting, answers);
+                if !self.requeued.is_empty() {
+                    tokio::time::sleep(LEADER_POLL_INTERVAL).await;
                 }
             }
-            Ok(message::Response::NotLeading(_)) | Err(Sent::No) => {
-                self.keep(waiting);
-                tokio::time::sleep(LOOK_AGAIN).await;
+            Ok(leader_request::Response::NotLeading(_)) | Err(Delivery::NotSent) => {
+                self.requeue(waiting);
+                tokio::time::sleep(LEADER_POLL_INTERVAL).await;
             }
-            Ok(message::Response::Barrier(_) | message::Response::NoQuorum) | Err(Sent::Perhaps) => {
-                self.keep_repeatable(waiting);
-                tokio::time::sleep(LOOK_AGAIN).await;
+            Ok(leader_request::Response::Barrier(_) | leader_request::Response::NoQuorum) | Err(Delivery::Unknown) => {
+                self.requeue_retryable(waiting);
+                tokio::time::sleep(LEADER_POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Their fate is not known: who has a key is sent again, the others are told.
-    fn keep_repeatable(&mut self, waiting: Vec<Queued>) {
+    /// For commands with an unknown outcome: those with an idempotency key are requeued, the others fail.
+    fn requeue_retryable(&mut self, waiting: Vec<QueuedProposal>) {
         let mut kept = Vec::new();
         for mut queued in waiting {
-            queued.asker.fate = Fate::Unknown;
-            match queued.repeat {
-                Repeat::Safe => kept.push(queued),
-                Repeat::Unsafe => queued.refuse(ProposeError::LeaderLost { fate: Fate::Unknown }),
+            queued.waiter.commit = CommitCertainty::Unknown;
+            match queued.retry {
+                RetrySafety::Safe => kept.push(queued),
+                RetrySafety::Unsafe => queued.refuse(ProposeError::LeaderLost { commit: CommitCertainty::Unknown }),
             }
         }
-        self.keep(kept);
+        self.requeue(kept);
     }
 
-    /// The leader's answers, but for those that another leader may still give.
-    fn answer(&mut self, waiting: Vec<Queued>, answers: Vec<Answer>) {
+    /// Delivers the leader's answers, except for those that another leader may still give.
+    fn deliver_answers(&mut self, waiting: Vec<QueuedProposal>, answers: Vec<Answer>) {
         let (mut kept, mut in_doubt) = (Vec::new(), Vec::new());
         for (queued, answer) in waiting.into_iter().zip(answers) {
             match answer {
-                Err(ProposeError::LeaderLost { fate: Fate::NotAppended }) => kept.push(queued),
-                // What that member says of itself is nothing to whoever asked this one.
+                Err(ProposeError::LeaderLost { commit: CommitCertainty::NotAppended }) => kept.push(queued),
+                // These errors are about the other member, not about the command.
                 Err(
-                    ProposeError::LeaderLost { fate: Fate::Unknown }
-                    | ProposeError::Closing
+                    ProposeError::LeaderLost { commit: CommitCertainty::Unknown }
+                    | ProposeError::ShuttingDown
                     | ProposeError::StorageFailed(_),
                 ) => {
                     in_doubt.push(queued);
                 }
-                answer @ (Ok(_) | Err(_)) => queued.asker.tell(answer),
+                answer @ (Ok(_) | Err(_)) => queued.waiter.answer(answer),
             }
         }
-        self.keep_repeatable(in_doubt);
-        self.keep(kept);
+        self.requeue_retryable(in_doubt);
+        self.requeue(kept);
     }
 
-    /// Back to the front of the line, in order.
-    fn keep(&mut self, waiting: Vec<Queued>) {
+    /// Puts commands back at the front of the queue, in order.
+    fn requeue(&mut self, waiting: Vec<QueuedProposal>) {
         for queued in waiting.into_iter().rev() {
-            self.left_over.push_front(queued);
+            self.requeued.push_front(queued);
         }
     }
 }

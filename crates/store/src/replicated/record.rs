@@ -1,7 +1,8 @@
-//! What is written to the log: our own shapes, so that the library above can change without old logs becoming unreadable.
+//! The records of the log. They are this crate's own types, so that old logs stay readable when openraft changes.
 //!
 //! Owns: the kinds of records.
-//! Invariant: fields are named and added with a default, never renamed; a fixture of old bytes is read by a test.
+//! Invariant: fields are named, are added with a default, and keep their serialised names; a test reads fixtures of old
+//! bytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,31 +14,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::Member;
 
-/// One thing written to the log.
+/// One record of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// An entry at the log's end.
+    /// An entry appended to the log.
     Entry(EntryRecord),
-    /// Who has this member's vote.
+    /// This member's vote.
     Vote(VoteRecord),
-    /// Everything up to here is decided. Written without waiting for the disk: it may lag, never lead.
+    /// Everything up to this position is committed. Written without a sync, so it may lag behind but never runs ahead.
     Committed(Position),
-    /// Entries from here on are void.
+    /// Entries from this index on are discarded.
     Truncate {
-        /// The first void one.
+        /// The first discarded index.
         from: u64,
     },
-    /// Entries up to here are in a snapshot.
+    /// Entries up to this position are in a snapshot.
     Purge(Position),
 }
 
-/// Where an entry is, and who put it there.
+/// The position of an entry in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Position {
     /// Term of the leader that appended it.
     pub(crate) term: u64,
-    /// That leader.
+    /// The leader that appended it.
     pub(crate) leader: u64,
     /// Its index.
     pub(crate) index: u64,
@@ -48,14 +49,16 @@ pub(crate) struct Position {
 pub(crate) struct VoteRecord {
     pub(crate) term: u64,
     pub(crate) candidate: u64,
-    pub(crate) standing: Standing,
+    #[serde(rename = "standing")]
+    pub(crate) state: VoteState,
 }
 
-/// Whether a quorum granted a vote.
+/// Whether a quorum granted the vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Standing {
-    Asked,
+pub(crate) enum VoteState {
+    #[serde(rename = "asked")]
+    Requested,
     Granted,
 }
 
@@ -66,28 +69,28 @@ pub(crate) struct EntryRecord {
     pub(crate) body: Body,
 }
 
-/// What an entry holds.
+/// The contents of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
-    /// Nothing: a new leader's first word.
+    /// Nothing: the first entry of a new leader.
     Blank,
-    /// Commands.
+    /// A batch of commands.
     Batch(Payload),
-    /// Members.
+    /// The members from this entry on.
     Members(MembersRecord),
 }
 
-/// Members as of an entry.
+/// The members as of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MembersRecord {
-    /// One set of voters, or two while they change.
+    /// One set of voters, or two during a joint configuration.
     pub(crate) voters: Vec<BTreeSet<u64>>,
     /// All members.
     pub(crate) members: BTreeMap<u64, Member>,
 }
 
-/// Encoded commands. Decoded where they are applied, and nowhere before.
+/// Encoded commands. They are decoded only when they are applied.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Payload(pub(crate) Arc<[u8]>);
 

@@ -1,8 +1,8 @@
-//! Beginning again from what is left: a backup, or the disk of one member.
+//! Disaster recovery: a new single-voter cluster from a backup or from the disk of one member.
 //!
-//! Owns: making a directory from which a cluster of one goes on.
-//! Must not touch: a running member. Both ways work on a directory that nobody has open.
-//! Invariant: a directory that holds anything is never overwritten by a restore; a recovery loses nothing this member has.
+//! Owns: preparing a directory from which a single-member cluster starts.
+//! Must not touch: a running member. Both functions require a directory that no process has open.
+//! Invariant: a restore never overwrites a directory that is not empty; a recovery loses nothing that this member has.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,14 +15,14 @@ use longshore_model::StateIndex;
 use super::{
     Member, OpenError, SnapshotError, WalError, claim,
     encoding::{self, EncodingError},
-    machine::{Batch, Machine},
-    record::{Body, EntryRecord, MembersRecord, Position, Record, Standing, VoteRecord},
-    snapshot::{self, Head},
-    wal::{Demand, Recovered, Wal},
+    record::{Body, EntryRecord, MembersRecord, Position, Record, VoteRecord, VoteState},
+    snapshot::{self, SnapshotHeader},
+    state_machine::{Batch, StateMachine},
+    wal::{Recovered, RecoveryMode, Wal},
 };
 use crate::State;
 
-/// Why a cluster could not begin again.
+/// Why a restore or a recovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// A restore needs an empty directory.
@@ -49,60 +49,60 @@ pub enum RecoveryError {
     /// An entry of the log could not be applied.
     #[error("entry {entry} of the log cannot be applied")]
     Entry {
-        /// Which.
+        /// The index of the entry.
         entry: u64,
-        /// Why not.
+        /// The cause.
         source: EncodingError,
     },
 }
 
-/// What a cluster begins again with.
+/// What the new cluster starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The state.
+    /// The state index.
     pub index: StateIndex,
-    /// The last entry of the old log in it.
+    /// The last entry of the old log that is included.
     pub entry: u64,
 }
 
 /// Fills an empty directory from a backup, for a new cluster whose only voter is `me`.
 pub fn restore(dir: &Path, me: &Member, backup: &[u8]) -> Result<Recovery, RecoveryError> {
-    if holds_something(&dir.join("log")) || holds_something(&dir.join("snapshots")) {
+    if is_not_empty(&dir.join("log")) || is_not_empty(&dir.join("snapshots")) {
         return Err(RecoveryError::NotEmpty { dir: dir.to_owned() });
     }
-    let (head, machine) = snapshot::parse(backup, Path::new("backup"))?;
+    let (header, machine) = snapshot::parse(backup, Path::new("backup"))?;
     claim(dir, me.id)?;
-    let (wal, _) = Wal::open(&dir.join("log"), Demand::Everything)?;
-    begin_alone(dir, wal, me, head.at.unwrap_or_default(), &machine, 0)
+    let (wal, _) = Wal::open(&dir.join("log"), RecoveryMode::Strict)?;
+    write_single_voter(dir, wal, me, header.at.unwrap_or_default(), &machine, 0)
 }
 
-/// What a backup holds, without making anything of it.
-pub fn peek(backup: &[u8]) -> Result<State, RecoveryError> {
+/// Decodes the state in a backup.
+pub fn read_backup(backup: &[u8]) -> Result<State, RecoveryError> {
     let (_, machine) = snapshot::parse(backup, Path::new("backup"))?;
     Ok(machine.state)
 }
 
-/// Makes the member in `dir` the only voter, with everything its log holds, when too many others are gone for good.
+/// Makes the member in `dir` the only voter, with everything in its log, when too many other members are lost.
 ///
-/// Entries that were never confirmed by a quorum come into force: some of them may have been acknowledged by members
-/// that are gone, and losing those would be worse. Every other member of the old cluster must stay off for ever.
+/// Entries that no quorum confirmed take effect: lost members may have acknowledged some of them. No other member of
+/// the old cluster may ever be started again.
 pub fn recover_as_single_voter(dir: &Path, me: &Member) -> Result<Recovery, RecoveryError> {
-    if !holds_something(&dir.join("log")) {
+    if !is_not_empty(&dir.join("log")) {
         return Err(RecoveryError::Nothing { dir: dir.to_owned() });
     }
     claim(dir, me.id)?;
-    // Whoever recovers has nowhere else to look: a log that lost its end is still the best there is.
-    let (wal, recovered) = Wal::open(&dir.join("log"), Demand::WhatIsLeft)?;
-    let (head, mut machine) = match snapshot::newest(&dir.join("snapshots"))? {
-        Some((_, head, machine)) => (head, machine),
-        None => (Head::default(), Machine::default()),
+    // There is no better copy: a log that lost its end is still recovered.
+    let (wal, recovered) = Wal::open(&dir.join("log"), RecoveryMode::Salvage)?;
+    let (header, mut machine) = match snapshot::newest(&dir.join("snapshots"))? {
+        Some((_, header, machine)) => (header, machine),
+        None => (SnapshotHeader::default(), StateMachine::default()),
     };
     let term = recovered.vote.map_or(0, |vote| vote.term);
-    let at = replay(&mut machine, head.at, recovered)?;
-    begin_alone(dir, wal, me, at, &machine, term)
+    let at = replay(&mut machine, header.at, recovered)?;
+    write_single_voter(dir, wal, me, at, &machine, term)
 }
 
-fn replay(machine: &mut Machine, from: Option<Position>, recovered: Recovered) -> Result<Position, RecoveryError> {
+fn replay(machine: &mut StateMachine, from: Option<Position>, recovered: Recovered) -> Result<Position, RecoveryError> {
     let mut at = from;
     for entry in recovered.entries {
         if at.is_some_and(|at| entry.at.index <= at.index) {
@@ -114,7 +114,7 @@ fn replay(machine: &mut Machine, from: Option<Position>, recovered: Recovered) -
     Ok(at.unwrap_or_default())
 }
 
-fn apply(machine: &mut Machine, entry: EntryRecord) -> Result<(), RecoveryError> {
+fn apply(machine: &mut StateMachine, entry: EntryRecord) -> Result<(), RecoveryError> {
     let failed = |source| RecoveryError::Entry { entry: entry.at.index, source };
     match entry.body {
         Body::Blank | Body::Members(_) => Ok(()),
@@ -125,25 +125,25 @@ fn apply(machine: &mut Machine, entry: EntryRecord) -> Result<(), RecoveryError>
     }
 }
 
-/// Snapshot first, then the log: whoever is interrupted between the two can do the same once more.
-fn begin_alone(
+/// Writes the snapshot first, then the log, so that an interrupted recovery can be repeated.
+fn write_single_voter(
     dir: &Path,
     mut wal: Wal,
     me: &Member,
     at: Position,
-    machine: &Machine,
+    machine: &StateMachine,
     term: u64,
 ) -> Result<Recovery, RecoveryError> {
     let members =
         MembersRecord { voters: vec![BTreeSet::from([me.id.0])], members: BTreeMap::from([(me.id.0, me.clone())]) };
-    snapshot::write(&dir.join("snapshots"), &Head { at: Some(at), members_at: Some(at), members }, machine)?;
-    // A term beyond any this member has heard of, so that what it appends comes after what it has.
-    let vote = VoteRecord { term: term.max(at.term) + 1, candidate: me.id.0, standing: Standing::Asked };
+    snapshot::write(&dir.join("snapshots"), &SnapshotHeader { at: Some(at), members_at: Some(at), members }, machine)?;
+    // A term higher than any this member has seen, so that new entries come after the existing ones.
+    let vote = VoteRecord { term: term.max(at.term) + 1, candidate: me.id.0, state: VoteState::Requested };
     wal.write(&[Record::Vote(vote), Record::Committed(at), Record::Purge(at)])?;
     wal.sync()?;
     Ok(Recovery { index: machine.state.index(), entry: at.index })
 }
 
-fn holds_something(dir: &Path) -> bool {
+fn is_not_empty(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|mut files| files.next().is_some())
 }

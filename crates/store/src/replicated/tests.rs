@@ -1,4 +1,4 @@
-//! One member, told as stories.
+//! Tests of a single member.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn keyed(command: Command, key: &str) -> Proposal {
 }
 
 async fn alone(dir: &Path) -> Replicated {
-    let one = Replicated::open(ReplicatedConfig::new(dir, MemberId(1)), Arc::new(Alone)).await.unwrap();
+    let one = Replicated::open(ReplicatedConfig::new(dir, MemberId(1)), Arc::new(NoTransport)).await.unwrap();
     match one.initialise(member(1)).await {
         Ok(()) | Err(MembershipError::AlreadyInitialised) => one,
         Err(error) => panic!("{error}"),
@@ -33,7 +33,7 @@ async fn alone(dir: &Path) -> Replicated {
 }
 
 #[tokio::test]
-async fn what_one_member_acknowledged_is_there_after_a_restart() {
+async fn acknowledged_commands_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     for count in 1..=20 {
@@ -50,14 +50,14 @@ async fn what_one_member_acknowledged_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn the_same_key_is_carried_out_once_and_answered_twice() {
+async fn commands_with_the_same_key_are_applied_once_and_answered_twice() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     let first = one.propose(keyed(quota(1), "a")).await.unwrap();
     one.propose(proposal(quota(2))).await.unwrap();
     let again = one.propose(keyed(quota(1), "a")).await.unwrap();
-    assert_eq!(again, Applied { novelty: Novelty::Repeated, ..first });
-    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(2), "the second one changed nothing");
+    assert_eq!(again, Applied { dedup: Dedup::Repeated, ..first });
+    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(2), "the repeated command changed nothing");
 
     let other = one.propose(keyed(quota(3), "a")).await.unwrap();
     assert_eq!(other.outcome, Outcome::KeyReused);
@@ -65,7 +65,7 @@ async fn the_same_key_is_carried_out_once_and_answered_twice() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer_and_is_remembered_as_one() {
+async fn a_refusal_is_stored_as_the_answer_to_its_key() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     let remove = Command::Remove { namespace: "default".into(), deployment: "shop".into() };
@@ -76,7 +76,7 @@ async fn a_refusal_is_an_answer_and_is_remembered_as_one() {
     assert_eq!(again.outcome, first.outcome);
 
     let audit = one.audit(0, 10);
-    assert_eq!(audit.len(), 1, "asking again is no second deed");
+    assert_eq!(audit.len(), 1, "a repeated request is not audited again");
     assert_eq!(audit[0].action, AuditAction::DeploymentRemoved);
     assert_eq!((&audit[0].actor, audit[0].at), (&by, Time(7)));
     assert_eq!(audit[0].outcome, AuditOutcome::Refused("unknown_deployment".to_owned()));
@@ -84,7 +84,7 @@ async fn a_refusal_is_an_answer_and_is_remembered_as_one() {
 }
 
 #[tokio::test]
-async fn many_proposers_share_entries() {
+async fn concurrent_proposals_share_entries() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     let before = one.status().last_entry;
@@ -96,54 +96,54 @@ async fn many_proposers_share_entries() {
 }
 
 #[tokio::test]
-async fn a_watcher_hears_everything_after_its_index_in_order() {
+async fn a_watcher_gets_every_change_after_its_index_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     one.propose(proposal(quota(1))).await.unwrap();
     let mut watcher = one.watch(StateIndex(1), Filter::All);
-    let hear = tokio::spawn(async move {
-        let mut heard = Vec::new();
-        while heard.len() < 50 {
+    let receiving = tokio::spawn(async move {
+        let mut received = Vec::new();
+        while received.len() < 50 {
             match watcher.next().await {
-                Watched::Changes { changes, .. } => heard.extend(changes.iter().map(|change| change.index.0)),
-                other @ (Watched::Resync | Watched::Closed) => panic!("{other:?}"),
+                WatchEvent::Changes { changes, .. } => received.extend(changes.iter().map(|change| change.index.0)),
+                other @ (WatchEvent::Resync | WatchEvent::Closed) => panic!("{other:?}"),
             }
         }
-        heard
+        received
     });
     for count in 2..=51 {
         one.propose(proposal(quota(count))).await.unwrap();
     }
-    assert_eq!(hear.await.unwrap(), (2..=51).collect::<Vec<_>>());
+    assert_eq!(receiving.await.unwrap(), (2..=51).collect::<Vec<_>>());
     one.close().await;
 }
 
 #[tokio::test]
-async fn a_watcher_that_falls_too_far_behind_is_told_to_start_over() {
+async fn a_watcher_that_falls_too_far_behind_gets_resync() {
     let dir = tempfile::tempdir().unwrap();
     let config = ReplicatedConfig { watch_events: 10, ..ReplicatedConfig::new(dir.path(), MemberId(1)) };
-    let one = Replicated::open(config, Arc::new(Alone)).await.unwrap();
+    let one = Replicated::open(config, Arc::new(NoTransport)).await.unwrap();
     one.initialise(member(1)).await.unwrap();
     let mut watcher = one.watch(StateIndex(0), Filter::All);
     one.propose_all((1..=30).map(|count| proposal(quota(count))).collect()).await;
-    assert_eq!(watcher.next().await, Watched::Resync);
-    assert_eq!(watcher.next().await, Watched::Resync, "until it has read the state anew");
+    assert_eq!(watcher.next().await, WatchEvent::Resync);
+    assert_eq!(watcher.next().await, WatchEvent::Resync, "until it has read the state");
 
     let now = one.read_local();
     assert_eq!(now.freshness, Freshness::Stale);
     watcher.resume(now.state.index());
     one.propose(proposal(quota(99))).await.unwrap();
-    assert!(matches!(watcher.next().await, Watched::Changes { through: StateIndex(31), .. }));
+    assert!(matches!(watcher.next().await, WatchEvent::Changes { through: StateIndex(31), .. }));
     one.close().await;
-    assert_eq!(watcher.next().await, Watched::Closed);
+    assert_eq!(watcher.next().await, WatchEvent::Closed);
 }
 
 #[tokio::test]
-async fn a_member_says_that_it_leads_once_it_may_act_as_leader() {
+async fn a_member_publishes_leading_once_it_may_act_as_leader() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     let mut leadership = one.leadership();
-    let leading = leadership.wait_for(|leadership| leadership.part == Part::Leading).await.unwrap().clone();
+    let leading = leadership.wait_for(|leadership| leadership.role == LeadershipRole::Leading).await.unwrap().clone();
     assert_eq!(leading.leader, Some(member(1)));
     one.close().await;
 }
@@ -152,12 +152,13 @@ async fn a_member_says_that_it_leads_once_it_may_act_as_leader() {
 async fn a_directory_belongs_to_one_member() {
     let dir = tempfile::tempdir().unwrap();
     alone(dir.path()).await.close().await;
-    let error = Replicated::open(ReplicatedConfig::new(dir.path(), MemberId(2)), Arc::new(Alone)).await.err().unwrap();
+    let error =
+        Replicated::open(ReplicatedConfig::new(dir.path(), MemberId(2)), Arc::new(NoTransport)).await.err().unwrap();
     assert!(matches!(error, OpenError::OtherMember { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_member_of_a_cluster_cannot_begin_another() {
+async fn a_member_of_a_cluster_cannot_initialise_another() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     one.propose(proposal(quota(1))).await.unwrap();
@@ -165,7 +166,7 @@ async fn a_member_of_a_cluster_cannot_begin_another() {
     one.close().await;
 }
 
-/// Everything of a service placed on one node.
+/// A plan that places all replicas of a service on one node.
 fn placements(replicas: u32) -> Command {
     use longshore_model::{Generation, GroupKey, GroupPlan, Placement, Plan, PlanItem, SlotIndex, SlotKey};
     let place = |index| {
@@ -176,14 +177,14 @@ fn placements(replicas: u32) -> Command {
             address: std::net::Ipv6Addr::from(u128::from(index) + 1),
             new_volumes: Vec::new(),
             devices: longshore_model::device::TakenDevices::default(),
-            terms: None,
+            reservation: None,
             moved: None,
         })
     };
     let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     let items = (0..replicas).map(place).collect();
     Command::Commit(Box::new(Plan {
-        groups: vec![GroupPlan { group, terms: Arc::default(), items }],
+        groups: vec![GroupPlan { group, reservation: Arc::default(), items }],
         ..Plan::default()
     }))
 }
@@ -193,12 +194,12 @@ async fn with_service(one: &Replicated, replicas: u32) {
     let services = [("web".into(), Arc::new(service))].into();
     let spec = longshore_model::DeploymentSpec { services, ..longshore_model::DeploymentSpec::default() };
     let apply = Command::Apply { namespace: "default".into(), deployment: "shop".into(), spec: Box::new(spec) };
-    one.propose(proposal(Command::Join(Box::new(crate::stories::node("worker"))))).await.unwrap();
+    one.propose(proposal(Command::Join(Box::new(crate::tests::node("worker"))))).await.unwrap();
     one.propose(proposal(apply)).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
+async fn a_plan_too_large_for_one_entry_is_committed_in_several() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     with_service(&one, 8_000).await;
@@ -211,32 +212,32 @@ async fn a_plan_too_large_for_one_entry_is_carried_out_whole_in_several() {
     assert_eq!(one.read_local().state.replicas().count(), 8_000);
 
     let again = one.propose(proposal(placements(8_000))).await.unwrap();
-    assert_eq!(again.outcome, Outcome::Unchanged, "what is taken is not given twice");
+    assert_eq!(again.outcome, Outcome::Unchanged, "the addresses are taken");
     assert_eq!(again.dropped.len(), 8_000);
     one.close().await;
 }
 
 #[tokio::test]
-async fn whoever_asks_while_a_large_plan_is_written_is_answered_in_between() {
+async fn other_commands_are_committed_between_the_parts_of_a_large_plan() {
     let dir = tempfile::tempdir().unwrap();
     let one = alone(dir.path()).await;
     with_service(&one, 30_000).await;
-    let (plan, asked) = tokio::join!(one.propose(proposal(placements(30_000))), one.propose(proposal(quota(7))));
-    let (plan, asked) = (plan.unwrap(), asked.unwrap());
+    let (plan, quota_set) = tokio::join!(one.propose(proposal(placements(30_000))), one.propose(proposal(quota(7))));
+    let (plan, quota_set) = (plan.unwrap(), quota_set.unwrap());
     assert_eq!((&plan.outcome, plan.dropped.len()), (&Outcome::Changed, 0));
-    assert!(asked.index < plan.index, "{:?} is not before {:?}", asked.index, plan.index);
+    assert!(quota_set.index < plan.index, "{:?} is not before {:?}", quota_set.index, plan.index);
     assert_eq!(one.read_local().state.replicas().count(), 30_000);
     one.close().await;
 }
 
 #[tokio::test]
-async fn a_member_whose_snapshot_is_gone_or_damaged_is_refused_by_name() {
+async fn a_member_with_a_missing_or_damaged_snapshot_is_refused_with_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let config = || ReplicatedConfig { snapshot_after_entries: 280, ..ReplicatedConfig::new(dir.path(), MemberId(1)) };
-    let one = Replicated::open(config(), Arc::new(Alone)).await.unwrap();
+    let one = Replicated::open(config(), Arc::new(NoTransport)).await.unwrap();
     one.initialise(member(1)).await.unwrap();
     let mut count = 0;
-    // The last entries before a snapshot stay in the log; there must be some that do not.
+    // The last entries before a snapshot stay in the log; some must have been purged.
     while one.status().snapshot_entry < 270 {
         count += 1;
         one.propose(proposal(quota(count))).await.unwrap();
@@ -249,16 +250,16 @@ async fn a_member_whose_snapshot_is_gone_or_damaged_is_refused_by_name() {
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;
     std::fs::write(&file, damaged).unwrap();
-    let error = Replicated::open(config(), Arc::new(Alone)).await.err().unwrap();
+    let error = Replicated::open(config(), Arc::new(NoTransport)).await.err().unwrap();
     let OpenError::Snapshot(cause) = error else { panic!("{error}") };
     assert!(cause.to_string().contains(file.to_str().unwrap()), "{cause}");
 
     std::fs::remove_file(&file).unwrap();
-    let error = Replicated::open(config(), Arc::new(Alone)).await.err().unwrap();
+    let error = Replicated::open(config(), Arc::new(NoTransport)).await.err().unwrap();
     assert!(matches!(error, OpenError::SnapshotMissing { snapshot_ends_at: 0, .. }), "{error}");
 
     std::fs::write(&file, bytes).unwrap();
-    let one = Replicated::open(config(), Arc::new(Alone)).await.unwrap();
-    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(count + 1), "and nothing was touched meanwhile");
+    let one = Replicated::open(config(), Arc::new(NoTransport)).await.unwrap();
+    assert_eq!(one.read().await.unwrap().state.index(), StateIndex(count + 1), "the failed opens changed nothing");
     one.close().await;
 }

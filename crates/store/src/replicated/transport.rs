@@ -1,59 +1,58 @@
-//! How members reach each other.
+//! The transport between members.
 //!
-//! Owns: the one call every transport offers.
-//! Must not touch: what is said. Messages are opaque, carry their own version, and are answered by
+//! Owns: the trait that every transport implements.
+//! Must not touch: the contents of messages. They are opaque, carry their own version, and are handled by
 //! [`Replicated::serve`](super::Replicated::serve) on the other side.
 
 use std::{future::Future, pin::Pin};
 
 use super::Member;
 
-/// The largest message ever sent, with room for what frames it: one entry of the log at its largest, or one chunk of a
+/// The largest message ever sent, with headroom for its framing: one log entry of maximum size, or one chunk of a
 /// snapshot.
-pub const LARGEST_MESSAGE: usize = 10 * 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 10 * 1024 * 1024;
 
-/// A call under way.
+/// The future of a call.
 pub type Call<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Unreachable>> + Send + 'a>>;
 
-/// Carries messages to other members.
+/// Sends messages to other members.
 ///
-/// Calls are made at the same time and in no order; each is given up by the caller when it takes too long, so a
-/// transport needs no time limit of its own. Whoever implements it proves to both sides who they talk to: whatever
-/// arrives at `serve` is trusted as coming from a member.
+/// Calls are concurrent and unordered. The caller drops a call that takes too long, so a transport needs no timeout of
+/// its own. An implementation must authenticate both sides: every message that reaches `serve` is trusted.
 pub trait Transport: Send + Sync + 'static {
-    /// Brings `message` to `to` and its answer back.
+    /// Sends `message` to `to` and returns the response.
     fn call<'a>(&'a self, to: &'a Member, message: Vec<u8>) -> Call<'a>;
 }
 
-/// A member could not be reached, or went away before it answered.
+/// A member could not be reached, or disconnected before it responded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("member {to} cannot be reached: {why}")]
 pub struct Unreachable {
-    /// Who.
+    /// The member.
     pub to: longshore_model::MemberId,
-    /// What the transport knows about it.
+    /// The transport's error message.
     pub why: String,
-    /// Whether the message may have arrived.
-    pub sent: Sent,
+    /// Whether the message may have been delivered.
+    pub sent: Delivery,
 }
 
-/// Whether a message without an answer may have arrived.
+/// Whether a message without a response may have been delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// It never left: no connection could be made. What was asked may safely be asked of somebody else.
-    No,
-    /// It may have arrived, and been acted on.
-    Perhaps,
+pub enum Delivery {
+    /// Not delivered: no connection could be made. The request may safely be sent to another member.
+    NotSent,
+    /// It may have been delivered and processed.
+    Unknown,
 }
 
-/// For a cluster of one: there is nobody to call.
+/// The transport of a single-member cluster: every call fails.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
+pub struct NoTransport;
 
-impl Transport for Alone {
+impl Transport for NoTransport {
     fn call<'a>(&'a self, to: &'a Member, _message: Vec<u8>) -> Call<'a> {
         Box::pin(async move {
-            Err(Unreachable { to: to.id, why: "this member has no transport".to_owned(), sent: Sent::No })
+            Err(Unreachable { to: to.id, why: "this member has no transport".to_owned(), sent: Delivery::NotSent })
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The log on disk: records appended to segment files, each with its length, checksum and number.
+//! The write-ahead log: records in segment files, each with its length, checksum and number.
 //!
 //! ```text
 //! log/00000000000000000001.seg   header │ record │ record │ …      entries 1..=870
@@ -8,14 +8,14 @@
 //! record:  length u32 │ crc32 u32 │ number u64 │ body            all little-endian; the crc covers number and body
 //! ```
 //!
-//! Owns: the bytes, their order, their way to the disk, and the end of segments nobody needs.
-//! Must not touch: what the records mean to the cluster; one serial stream holds votes and entries alike, so their order
-//! on disk is the order they were asked for.
-//! Invariant: a record is whole or it is not there. What was synced is found again, or opening fails and says where. A
-//! write that failed for want of space has left nothing behind and may be tried again.
+//! Owns: the bytes on disk, their order, syncing, and the removal of purged segments.
+//! Must not touch: the meaning of the records. Votes and entries share one stream, so their order on disk is the order
+//! in which they were requested.
+//! Invariant: a record is complete or absent. Everything synced is found again, or opening fails with the position. A
+//! write that failed on a full disk left nothing behind and may be retried.
 
-mod mark;
 mod recovery;
+mod synced_watermark;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -28,73 +28,75 @@ use rustix::{
     io::Errno,
 };
 
-use self::mark::Mark;
+use self::synced_watermark::SyncedWatermark;
 use super::{
+    durable_file,
     encoding::{self, EncodingError},
     record::{EntryRecord, Position, Record, VoteRecord},
 };
 
-/// What a segment begins with; the last byte is the version of the framing.
+/// The header of a segment; its last byte is the version of the framing.
 const HEADER: &[u8; 8] = b"LSHRLOG\x01";
 const FRAME: usize = 16;
-/// No record is larger, so a length beyond it is damage and not a reason to reserve memory.
+/// No record is larger, so a greater length is damage and must not be allocated.
 const LARGEST_RECORD: usize = 64 * 1024 * 1024;
-/// Small enough that a snapshot frees space soon, large enough that files stay few.
+/// Small enough that a snapshot frees space soon, large enough to keep the number of files low.
 const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
-/// Space is set aside in steps of this, so that few writes have to ask for it.
+/// Disk space is reserved in steps of this size, so that few writes have to reserve.
 const STEP_BYTES: u64 = 1024 * 1024;
-/// Set aside beyond what was asked for: votes and notes are written unannounced, and must find room on a full disk.
+/// Reserved beyond each request: votes and commit indexes are written without a reservation and must fit on a full
+/// disk.
 const SPARE_BYTES: u64 = 64 * 1024;
 
 /// Why the log could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WalError {
-    /// The operating system said no.
+    /// An operation of the operating system failed.
     #[error("could not {action} `{}`", .path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A damaged record with whole ones behind it: not a write that was cut short.
+    /// A damaged record followed by complete ones, so it is not an interrupted write.
     #[error("the log is damaged: `{}` at byte {offset}, after entry {after_entry}, and whole records follow", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
-        /// The last entry before it; 0 where there is none.
+        /// The last entry before it; 0 if there is none.
         after_entry: u64,
     },
-    /// The log ends before what is known to be decided.
-    #[error("the log in `{}` ends at entry {last}, but entry {committed} was decided: its end was lost", .path.display())]
+    /// The log ends before its commit index.
+    #[error("the log in `{}` ends at entry {last}, but entry {committed} was committed: its end was lost", .path.display())]
     EndLost {
         /// The directory.
         path: PathBuf,
         /// The last entry.
         last: u64,
-        /// The last one known to be decided.
+        /// The committed entry.
         committed: u64,
     },
-    /// Less is there than had been synced.
+    /// The log ends before its synced watermark.
     #[error("the log is damaged: `{}` ends at byte {offset}, after entry {after_entry}, and more than that was synced", .path.display())]
     SyncedLost {
         /// The file.
         path: PathBuf,
-        /// Where what is left ends.
+        /// Where the log ends.
         offset: u64,
-        /// The last entry before it; 0 where there is none.
+        /// The last entry before it; 0 if there is none.
         after_entry: u64,
     },
-    /// The operating system did not say that what was written is safe. It may be, or not: the log must be read anew.
+    /// The sync failed. The data may or may not be on disk, so the log must be read again.
     #[error("could not sync `{}`", .path.display())]
     NotSynced {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// Entries are not consecutive.
@@ -107,22 +109,22 @@ pub enum WalError {
         /// The entry expected.
         expected: u64,
     },
-    /// A whole record that does not decode.
+    /// A complete record that does not decode.
     #[error("a record of `{}` at byte {offset} cannot be read", .path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset in bytes.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: EncodingError,
     },
-    /// A record that has no encoding.
+    /// A record that cannot be encoded.
     #[error("a record could not be written")]
     Unwritable(#[source] EncodingError),
 }
 
-/// What a log holds when it is opened.
+/// The contents of a log when it is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) entries: Vec<EntryRecord>,
@@ -132,7 +134,7 @@ pub(crate) struct Recovered {
 }
 
 impl WalError {
-    /// Whether space is all that is missing: the same write may succeed once there is some.
+    /// Whether the disk is full, so that a retry may succeed later.
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -147,18 +149,18 @@ impl WalError {
     }
 }
 
-/// Whether the operating system refused for want of space.
+/// Whether the error is a full disk or an exceeded disk quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What a log must still hold to be opened.
+/// How much of the log must be intact to open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
+pub(crate) enum RecoveryMode {
     /// Everything that was synced.
-    Everything,
-    /// What is left of it, whole from its beginning: somebody has decided to go on with that.
-    WhatIsLeft,
+    Strict,
+    /// Only its beginning: the operator chose to continue with what is left.
+    Salvage,
 }
 
 /// The log, open for writing.
@@ -167,11 +169,11 @@ pub(crate) struct Wal {
     segments: Vec<Segment>,
     active: File,
     active_len: u64,
-    /// The disk has set space aside for the active segment up to here.
-    set_aside: u64,
+    /// Disk space is allocated for the active segment up to this offset.
+    allocated: u64,
     next_number: u64,
-    mark: Mark,
-    /// Restated at the head of each segment, so that the ones before it can go.
+    watermark: SyncedWatermark,
+    /// Repeated at the start of each segment, so that earlier segments can be removed.
     vote: Option<VoteRecord>,
     committed: Option<Position>,
     purged: Option<Position>,
@@ -180,17 +182,17 @@ pub(crate) struct Wal {
 
 struct Segment {
     path: PathBuf,
-    /// The largest index in it; 0 where it holds no entry.
+    /// The largest entry index in it; 0 if it holds no entry.
     last_entry: u64,
 }
 
 impl Wal {
-    /// Opens the log, reading all of it. What a crash cut short at its end is removed; other damage is an error.
-    pub(crate) fn open(dir: &Path, demand: Demand) -> Result<(Self, Recovered), WalError> {
+    /// Opens the log and reads all of it. An interrupted write at its end is removed; other damage is an error.
+    pub(crate) fn open(dir: &Path, mode: RecoveryMode) -> Result<(Self, Recovered), WalError> {
         fs::create_dir_all(dir).map_err(io("create", dir))?;
-        let (mut mark, mut synced) = Mark::open(dir)?;
-        if demand == Demand::WhatIsLeft {
-            mark.clear()?;
+        let (mut watermark, mut synced) = SyncedWatermark::open(dir)?;
+        if mode == RecoveryMode::Salvage {
+            watermark.clear()?;
             synced = 0;
         }
         let found = recovery::read(dir, synced)?;
@@ -208,9 +210,9 @@ impl Wal {
             segments,
             active,
             active_len,
-            set_aside: active_len,
+            allocated: active_len,
             next_number: found.next_number,
-            mark,
+            watermark,
             vote: found.recovered.vote,
             committed: found.recovered.committed,
             purged: found.recovered.purged,
@@ -219,9 +221,9 @@ impl Wal {
         Ok((wal, found.recovered))
     }
 
-    /// Writes records in order. They are safe only after [`sync`](Self::sync). When it fails nothing was written.
+    /// Writes records in order. They are durable only after [`sync`](Self::sync). If it fails, nothing was written.
     pub(crate) fn write(&mut self, records: &[Record]) -> Result<(), WalError> {
-        // A little late, so that what space was set aside for is not followed into a segment that has none.
+        // Slightly above the limit, so that a write with reserved space does not move to a segment without it.
         if self.active_len >= SEGMENT_BYTES + SPARE_BYTES {
             self.roll()?;
         }
@@ -232,7 +234,7 @@ impl Wal {
         written?;
         self.next_number += records.len() as u64;
         for record in records {
-            self.note(record);
+            self.track(record);
         }
         Ok(())
     }
@@ -241,41 +243,42 @@ impl Wal {
     pub(crate) fn sync(&mut self) -> Result<(), WalError> {
         let synced = self.active.sync_data();
         synced.map_err(|source| WalError::NotSynced { path: self.active_path().to_owned(), source })?;
-        if let Err(error) = self.mark.set(self.next_number - 1) {
-            // What was written is safe. Only less of a later loss would be noticed.
-            tracing::debug!(%error, "how far the log was synced could not be noted");
+        if let Err(error) = self.watermark.set(self.next_number - 1) {
+            // The data is safe. Only the detection of a later loss is weaker.
+            tracing::debug!(%error, "the synced watermark could not be written");
         }
         Ok(())
     }
 
-    /// Sets space aside: the next writes of so many bytes together will find room, with a vote and some notes among them.
-    pub(crate) fn make_room(&mut self, bytes: u64) -> Result<(), WalError> {
+    /// Reserves disk space for the next `bytes` bytes of records, plus a vote and some commit indexes.
+    pub(crate) fn reserve_space(&mut self, bytes: u64) -> Result<(), WalError> {
         if self.active_len >= SEGMENT_BYTES {
             self.roll()?;
         }
         let needed = self.active_len + bytes + SPARE_BYTES;
-        if self.set_aside >= needed {
+        if self.allocated >= needed {
             return Ok(());
         }
         let upto = needed.next_multiple_of(STEP_BYTES);
         match fallocate(&self.active, FallocateFlags::KEEP_SIZE, 0, upto) {
-            // A file system that cannot set space aside says so; a write may then fail where it stands, and waits.
-            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.set_aside = upto,
+            // File systems without `fallocate` return an error; a write may then fail later, and waits for space.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.allocated = upto,
             Err(error) => return Err(io("set space aside for", self.active_path())(error.into())),
         }
         Ok(())
     }
 
-    /// Bytes for which space is set aside.
-    pub(crate) fn room(&self) -> u64 {
-        self.set_aside.saturating_sub(self.active_len).saturating_sub(SPARE_BYTES)
+    /// Bytes of reserved disk space.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.allocated.saturating_sub(self.active_len).saturating_sub(SPARE_BYTES)
     }
 
-    /// Removes segments whose every entry is in a snapshot.
+    /// Removes segments whose entries are all in a snapshot.
     pub(crate) fn drop_purged(&mut self) -> Result<(), WalError> {
         let purged = self.purged.map_or(0, |purged| purged.index);
         let mut removed = 0;
-        // Oldest first, and never past one that is needed: a later segment may void entries of an earlier one.
+        // Oldest first, and never past a segment that is needed: a later segment may truncate entries of an earlier
+        // one.
         while self.segments.len() > removed + 1 && self.segments[removed].last_entry <= purged {
             let path = &self.segments[removed].path;
             fs::remove_file(path).map_err(io("remove", path))?;
@@ -283,7 +286,7 @@ impl Wal {
         }
         if removed > 0 {
             self.segments.drain(..removed);
-            sync_dir(&self.dir)?;
+            durable_file::sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
         }
         Ok(())
     }
@@ -295,11 +298,11 @@ impl Wal {
                 Ok(())
             }
             Err(source) => {
-                // Half a record in front of the next one would look like damage.
+                // A partial record in front of the next one would look like damage.
                 let path = self.active_path().to_owned();
                 self.active.set_len(self.active_len).map_err(io("shorten", &path))?;
-                // What was set aside behind the end went with it.
-                self.set_aside = self.active_len;
+                // Truncating released the space allocated behind the end.
+                self.allocated = self.active_len;
                 Err(WalError::Io { action: "write to", path, source })
             }
         }
@@ -314,19 +317,19 @@ impl Wal {
                 .collect();
         let mut bytes = Vec::new();
         frame_all(&mut bytes, self.next_number, &restated)?;
-        // The vote must not be lost with the segment that held it first: it is safe here before anything changes.
+        // The vote must not be lost with the old segment, so the new segment is synced before anything changes.
         let file = new_segment(&self.dir, self.next_number, &bytes)?;
-        // What was set aside and not used goes back; it is only space, so that nothing is lost if it stays.
+        // Releases allocated space that was not used. It does no harm if this fails.
         let _ = self.active.set_len(self.active_len);
         self.segments.push(Segment { path: segment_path(&self.dir, self.next_number), last_entry: 0 });
         self.active = file;
         self.active_len = (HEADER.len() + bytes.len()) as u64;
-        self.set_aside = self.active_len;
+        self.allocated = self.active_len;
         self.next_number += restated.len() as u64;
         Ok(())
     }
 
-    fn note(&mut self, record: &Record) {
+    fn track(&mut self, record: &Record) {
         match record {
             Record::Entry(entry) => {
                 if let Some(segment) = self.segments.last_mut() {
@@ -366,12 +369,13 @@ fn frame_all(bytes: &mut Vec<u8>, first: u64, records: &[Record]) -> Result<(), 
     records.iter().zip(first..).try_for_each(|(record, number)| frame(bytes, number, record))
 }
 
-/// A segment that begins with these records, safe on the disk.
+/// Creates a segment that starts with these records, and syncs it.
 fn new_segment(dir: &Path, number: u64, first: &[u8]) -> Result<File, WalError> {
     let path = segment_path(dir, number);
-    let made = fill_segment(&path, first).and_then(|file| sync_dir(dir).map(|()| file));
+    let made =
+        fill_segment(&path, first).and_then(|file| durable_file::sync_dir(dir).map_err(io("sync", dir)).map(|()| file));
     if made.is_err() {
-        // Half a segment would be in the way of the next attempt; what cannot be removed is emptied by it.
+        // A partial segment would block the next attempt; if it cannot be removed, that attempt truncates it.
         let _ = fs::remove_file(&path);
     }
     made
@@ -379,21 +383,16 @@ fn new_segment(dir: &Path, number: u64, first: &[u8]) -> Result<File, WalError> 
 
 fn fill_segment(path: &Path, first: &[u8]) -> Result<File, WalError> {
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(io("create", path))?;
-    // A file of that name can only be what a crash left of creating it: its number was never used for a record.
+    // A file with this name can only be left from a crash during creation: its number was never used for a record.
     file.set_len(0).map_err(io("empty", path))?;
     file.write_all(HEADER).and_then(|()| file.write_all(first)).map_err(io("write to", path))?;
-    // A new file's first sync may find out that there is no space; nothing is in it that was not elsewhere before.
+    // The first sync of a new file may find the disk full; all of its records also exist in the previous segment.
     file.sync_all().map_err(io("sync", path))?;
     Ok(file)
 }
 
 fn segment_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:020}.seg"))
-}
-
-/// A new or removed name is safe only once its directory is.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), WalError> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
 }
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WalError {

@@ -1,10 +1,9 @@
-//! What changed, for everybody who wants to hear it.
+//! Watches: the feed of changes to the state.
 //!
-//! Owns: the last changes in memory, and where each watcher has got to.
-//! Must not touch: anybody's pace. A change is written once into a ring that watchers read at their own speed; there is
-//! no queue per watcher, so a slow one costs nothing and can hold up nobody.
-//! Invariant: a watcher hears every change after its index, in order, or is told to start over. It never misses one
-//! unknowingly.
+//! Owns: the recent changes in memory, and the position of each watcher.
+//! Must not touch: the pace of `apply`. A change is written once into a ring that watchers read at their own pace.
+//! There is no queue per watcher, so a slow watcher costs nothing and blocks nobody.
+//! Invariant: a watcher gets every change after its index, in order, or `Resync`. It never misses a change silently.
 
 use std::{
     collections::VecDeque,
@@ -18,31 +17,31 @@ use tokio::sync::{Notify, watch};
 
 use super::encoding;
 
-/// What one command changed.
+/// The events of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The state it led to.
+    /// The state index after it.
     pub index: StateIndex,
-    /// What happened, in order.
+    /// The events in order.
     pub events: Vec<Event>,
 }
 
-/// Which events a watcher hears.
+/// Which events a watcher gets.
 #[derive(Clone)]
 pub enum Filter {
-    /// All.
+    /// All events.
     All,
-    /// Those the function says yes to.
+    /// Events for which the function returns true.
     Only(Arc<dyn Fn(&Event) -> bool + Send + Sync>),
 }
 
 impl Filter {
-    /// What is about the deployments of a namespace.
+    /// Events about the deployments of a namespace.
     pub fn namespace(namespace: NamespaceName) -> Self {
         Self::Only(Arc::new(move |event| event.deployment().is_some_and(|(scope, _)| *scope == namespace)))
     }
 
-    /// What is about one deployment.
+    /// Events about one deployment.
     pub fn deployment(namespace: NamespaceName, deployment: DeploymentName) -> Self {
         Self::Only(Arc::new(move |event| event.deployment() == Some((&namespace, &deployment))))
     }
@@ -50,256 +49,261 @@ impl Filter {
     fn pick(&self, changes: Arc<[Arc<Change>]>) -> Arc<[Arc<Change>]> {
         match self {
             Self::All => changes,
-            Self::Only(wanted) => changes.iter().filter_map(|change| part_of(change, wanted)).collect(),
+            Self::Only(predicate) => changes.iter().filter_map(|change| part_of(change, predicate)).collect(),
         }
     }
 }
 
-fn part_of(change: &Change, wanted: &Arc<dyn Fn(&Event) -> bool + Send + Sync>) -> Option<Arc<Change>> {
-    let events: Vec<Event> = change.events.iter().filter(|event| wanted(event)).cloned().collect();
+fn part_of(change: &Change, predicate: &Arc<dyn Fn(&Event) -> bool + Send + Sync>) -> Option<Arc<Change>> {
+    let events: Vec<Event> = change.events.iter().filter(|event| predicate(event)).cloned().collect();
     (!events.is_empty()).then(|| Arc::new(Change { index: change.index, events }))
 }
 
-/// What a watcher hears next.
+/// What a watcher gets next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Watched {
-    /// Changes, oldest first. `through` is how far the watcher has heard, also where its filter left nothing.
+pub enum WatchEvent {
+    /// Changes, oldest first. `through` advances even if the filter removed every change.
     Changes {
-        /// The state up to which everything has been heard.
+        /// The state index up to which the watcher has seen all changes.
         through: StateIndex,
-        /// What passed the filter.
+        /// The changes that passed the filter.
         changes: Arc<[Arc<Change>]>,
     },
-    /// It fell too far behind, or the state was replaced as a whole: read the state, then
+    /// The watcher fell too far behind, or the state was replaced by a snapshot: read the state, then
     /// [`resume`](Watcher::resume) from its index.
     Resync,
-    /// The member is being closed.
+    /// The member is shutting down.
     Closed,
 }
 
-/// Follows the changes after an index.
+/// Follows the changes after a state index.
 pub struct Watcher {
-    feed: Arc<Feed>,
+    feed: Arc<ChangeFeed>,
     filter: Filter,
-    heard: StateIndex,
-    news: watch::Receiver<News>,
+    position: StateIndex,
+    state: watch::Receiver<FeedState>,
 }
 
-/// Changes handed to a watcher at once, so that one far behind does not hold the ring's lock for long.
-const MOST_AT_ONCE: usize = 256;
+/// The most changes returned at once, so that a watcher far behind does not hold the ring's lock for long.
+const MAX_CHANGES_PER_READ: usize = 256;
 
 impl Watcher {
     /// Waits for the next changes.
     ///
-    /// Safe to drop while waiting: nothing is skipped.
-    pub async fn next(&mut self) -> Watched {
+    /// Cancel-safe: dropping the future skips nothing.
+    pub async fn next(&mut self) -> WatchEvent {
         loop {
-            if *self.news.borrow_and_update() == News::Closed {
-                return Watched::Closed;
+            if *self.state.borrow_and_update() == FeedState::Closed {
+                return WatchEvent::Closed;
             }
-            match self.feed.after(self.heard) {
-                Missed::Nothing(changes) if changes.is_empty() => {
-                    // The sender lives in the feed we hold, so this cannot fail.
-                    let _ = self.news.changed().await;
+            match self.feed.after(self.position) {
+                Backlog::Complete(changes) if changes.is_empty() => {
+                    // The sender lives in the feed that `self` holds, so this cannot fail.
+                    let _ = self.state.changed().await;
                 }
-                Missed::Nothing(changes) => {
-                    self.heard = changes.last().map_or(self.heard, |change| change.index);
-                    return Watched::Changes { through: self.heard, changes: self.filter.pick(changes) };
+                Backlog::Complete(changes) => {
+                    self.position = changes.last().map_or(self.position, |change| change.index);
+                    return WatchEvent::Changes { through: self.position, changes: self.filter.pick(changes) };
                 }
-                Missed::Something => return Watched::Resync,
+                Backlog::Truncated => return WatchEvent::Resync,
             }
         }
     }
 
-    /// Goes on after a state that was read anew.
+    /// Continues after a state that was read.
     pub fn resume(&mut self, after: StateIndex) {
-        self.heard = after;
+        self.position = after;
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
+enum FeedState {
     Open(StateIndex),
     Closed,
 }
 
-enum Missed {
-    Nothing(Arc<[Arc<Change>]>),
-    Something,
+enum Backlog {
+    Complete(Arc<[Arc<Change>]>),
+    Truncated,
 }
 
-/// The last changes.
-pub(crate) struct Feed {
+/// The feed of recent changes.
+pub(crate) struct ChangeFeed {
     ring: Mutex<Ring>,
-    /// What is not in the ring yet. Whoever applies only ever waits for this lock, which nobody holds for longer than it
-    /// takes to empty a list; a thousand watchers share the other one.
-    arrived: Mutex<Vec<Arrival>>,
-    fresh: Notify,
-    news: watch::Sender<News>,
+    /// Updates that are not in the ring yet. `apply` waits only for this lock, which is held just long enough to empty
+    /// the list; the watchers share the other lock.
+    pending: Mutex<Vec<PendingUpdate>>,
+    updates_pending: Notify,
+    state: watch::Sender<FeedState>,
 }
 
-enum Arrival {
+enum PendingUpdate {
     Change(Change),
-    /// The state was replaced by one of this index.
+    /// The state was replaced by a snapshot with this index.
     Restart(StateIndex),
 }
 
 #[derive(Default)]
 struct Ring {
-    /// Each with its weight.
+    /// Each change with its weight.
     changes: VecDeque<(Arc<Change>, usize)>,
     weight: usize,
     most_events: usize,
-    /// Changes up to here are no longer in the ring.
-    forgotten: StateIndex,
+    /// Changes up to this index were dropped from the ring.
+    dropped_through: StateIndex,
     newest: StateIndex,
-    /// What was last handed out, and after which state. Watchers called together have mostly heard the same, and then share
-    /// one list instead of each counting up every change in it.
-    handed_out: Option<(StateIndex, Arc<[Arc<Change>]>)>,
+    /// The list returned last, and the position it starts after. Watchers notified together mostly have the same
+    /// position and share one list.
+    last_returned: Option<(StateIndex, Arc<[Arc<Change>]>)>,
 }
 
-/// Time between two calls to all watchers. A thousand of them woken at every commit would cost more than the commit;
-/// the first change after a pause is told at once.
-const BETWEEN_CALLS: Duration = Duration::from_millis(5);
+/// Minimum time between two notifications. Waking a thousand watchers at every commit would cost more than the commit.
+/// The first change after a pause is notified at once.
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(5);
 
-impl Feed {
+impl ChangeFeed {
     pub(crate) fn new(most_events: usize, index: StateIndex) -> Arc<Self> {
-        let ring = Ring { most_events, forgotten: index, newest: index, ..Ring::default() };
+        let ring = Ring { most_events, dropped_through: index, newest: index, ..Ring::default() };
         Arc::new(Self {
             ring: Mutex::new(ring),
-            arrived: Mutex::default(),
-            fresh: Notify::new(),
-            news: watch::Sender::new(News::Open(index)),
+            pending: Mutex::default(),
+            updates_pending: Notify::new(),
+            state: watch::Sender::new(FeedState::Open(index)),
         })
     }
 
-    /// Adds changes; costs the same however many listen.
+    /// Adds changes. The cost does not depend on the number of watchers.
     pub(crate) fn push(&self, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
         }
-        self.arrived().extend(changes.into_iter().map(Arrival::Change));
-        self.fresh.notify_one();
+        self.pending().extend(changes.into_iter().map(PendingUpdate::Change));
+        self.updates_pending.notify_one();
     }
 
-    /// The state was replaced: what led there is not known here.
+    /// The state was replaced by a snapshot, so the changes up to its index are unknown.
     pub(crate) fn restart(&self, index: StateIndex) {
-        self.arrived().push(Arrival::Restart(index));
-        self.fresh.notify_one();
+        self.pending().push(PendingUpdate::Restart(index));
+        self.updates_pending.notify_one();
     }
 
-    /// Calls the watchers whenever something is new. Runs until the member closes.
-    pub(crate) async fn herald(self: Arc<Self>) {
+    /// Wakes the watchers when there are updates. Runs until the member is closed.
+    pub(crate) async fn notify_watchers(self: Arc<Self>) {
         loop {
-            self.fresh.notified().await;
+            self.updates_pending.notified().await;
             let newest = self.ring().newest;
-            self.news.send_replace(News::Open(newest));
-            tokio::time::sleep(BETWEEN_CALLS).await;
+            self.state.send_replace(FeedState::Open(newest));
+            tokio::time::sleep(NOTIFY_INTERVAL).await;
         }
     }
 
-    /// Sends every watcher away. The herald must have stopped.
+    /// Closes every watcher. The task of `notify_watchers` must have ended.
     pub(crate) fn close(&self) {
-        self.news.send_replace(News::Closed);
+        self.state.send_replace(FeedState::Closed);
     }
 
     pub(crate) fn watcher(self: &Arc<Self>, after: StateIndex, filter: Filter) -> Watcher {
-        Watcher { feed: Arc::clone(self), filter, heard: after, news: self.news.subscribe() }
+        Watcher { feed: Arc::clone(self), filter, position: after, state: self.state.subscribe() }
     }
 
-    /// The changes that are still kept, oldest first.
+    /// The kept changes, oldest first.
     pub(crate) fn kept(&self) -> Vec<Arc<Change>> {
         self.ring().changes.iter().map(|(change, _)| Arc::clone(change)).collect()
     }
 
-    fn after(&self, heard: StateIndex) -> Missed {
+    fn after(&self, position: StateIndex) -> Backlog {
         let mut ring = self.ring();
-        // An index from the future was heard from a history that is not ours: before a restore, or from a member that is
-        // ahead of us. Waiting for the numbers to catch up would hide the difference.
-        if heard < ring.forgotten || heard > ring.newest {
-            return Missed::Something;
+        // A position ahead of this feed comes from another history: from before a restore, or from a member that is
+        // ahead. Waiting for the index to catch up would hide the difference.
+        if position < ring.dropped_through || position > ring.newest {
+            return Backlog::Truncated;
         }
-        Missed::Nothing(ring.after(heard))
+        Backlog::Complete(ring.after(position))
     }
 
-    /// The ring with everything in it that has arrived.
+    /// Locks the ring, after moving all pending updates into it.
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        // Nothing under these locks can leave the ring half changed.
+        // No code under these locks can leave the ring half changed.
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let arrived = std::mem::take(&mut *self.arrived());
-        for arrival in arrived {
+        let pending = std::mem::take(&mut *self.pending());
+        for arrival in pending {
             match arrival {
-                Arrival::Change(change) => ring.push(change),
-                Arrival::Restart(index) => {
-                    *ring = Ring { most_events: ring.most_events, forgotten: index, newest: index, ..Ring::default() };
+                PendingUpdate::Change(change) => ring.push(change),
+                PendingUpdate::Restart(index) => {
+                    *ring = Ring {
+                        most_events: ring.most_events,
+                        dropped_through: index,
+                        newest: index,
+                        ..Ring::default()
+                    };
                 }
             }
         }
         ring
     }
 
-    fn arrived(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Vec<PendingUpdate>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ring {
-    /// What changed after a state that the ring reaches back to.
-    fn after(&mut self, heard: StateIndex) -> Arc<[Arc<Change>]> {
-        if let Some((after, changes)) = &self.handed_out
-            && *after == heard
+    /// The changes after a position that the ring still covers.
+    fn after(&mut self, position: StateIndex) -> Arc<[Arc<Change>]> {
+        if let Some((after, changes)) = &self.last_returned
+            && *after == position
         {
             return Arc::clone(changes);
         }
-        let skip = usize::try_from(heard.0 - self.forgotten.0).unwrap_or(usize::MAX);
-        let changes = self.changes.range(skip..).take(MOST_AT_ONCE).map(|(change, _)| Arc::clone(change));
+        let skip = usize::try_from(position.0 - self.dropped_through.0).unwrap_or(usize::MAX);
+        let changes = self.changes.range(skip..).take(MAX_CHANGES_PER_READ).map(|(change, _)| Arc::clone(change));
         let changes: Arc<[_]> = changes.collect();
-        self.handed_out = Some((heard, Arc::clone(&changes)));
+        self.last_returned = Some((position, Arc::clone(&changes)));
         changes
     }
 
     fn push(&mut self, change: Change) {
-        self.handed_out = None;
+        self.last_returned = None;
         let weight = change.events.iter().map(weight).sum();
         self.weight += weight;
         self.newest = change.index;
         self.changes.push_back((Arc::new(change), weight));
-        // The newest stays even when it alone is more than the ring should hold: dropping it would tell everybody to
-        // start over for a change they are about to read.
+        // The newest change is kept even if it alone exceeds the limit; dropping it would force every watcher to
+        // resync.
         while self.weight > self.most_events
             && self.changes.len() > 1
             && let Some((oldest, weight)) = self.changes.pop_front()
         {
             self.weight -= weight;
-            self.forgotten = oldest.index;
+            self.dropped_through = oldest.index;
         }
     }
 }
 
-/// Bytes that weigh as much as one event without anything large in it. Sixty thousand events are then some tens of megabytes,
-/// whatever is in them: a manifest may be megabytes, and whoever sends one after the other must not fill our memory.
-const BYTES_OF_AN_EVENT: usize = 512;
+/// Bytes that weigh as much as one small event. Sixty thousand events then take tens of megabytes, whatever they
+/// contain: a manifest may be megabytes, and a series of them must not exhaust the memory.
+const BYTES_PER_EVENT: usize = 512;
 
-/// What an event weighs: one, and more where it brings along what somebody wrote.
+/// The weight of an event: one, plus the size of the spec or node it carries.
 fn weight(event: &Event) -> usize {
     let bytes = if let Event::GroupChanged { spec, .. } = event {
-        length_of(spec)
+        encoded_bytes(spec)
     } else if let Event::NodeChanged(node) = event {
-        length_of(node)
+        encoded_bytes(node)
     } else {
         0
     };
-    1 + bytes / BYTES_OF_AN_EVENT
+    1 + bytes / BYTES_PER_EVENT
 }
 
-/// How long something is when it is written down. What cannot be written down was not in the log either.
-fn length_of(what: &impl Serialize) -> usize {
+/// The encoded size in bytes; 0 if it cannot be encoded, in which case it was not in the log either.
+fn encoded_bytes(what: &impl Serialize) -> usize {
     encoding::size(what).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_model::{GroupKey, RevisionNumber, ServiceSpec, SlotIndex, rollout::Rolling};
+    use longshore_model::{GroupKey, RevisionNumber, ServiceSpec, SlotIndex, rollout::RolloutPosition};
 
     use super::*;
 
@@ -313,15 +317,15 @@ mod tests {
             spec: Arc::new(spec),
             next_index: SlotIndex(0),
             restart_epoch: 0,
-            rolling: Rolling::default(),
+            rollout_position: RolloutPosition::default(),
         };
         Change { index: StateIndex(index), events: vec![event] }
     }
 
     #[test]
-    fn what_is_kept_for_watchers_is_bounded_by_what_it_holds_and_not_by_how_many_there_are() {
+    fn changes_kept_for_watchers_are_bounded_by_their_size_not_their_number() {
         let kept_of = |bytes: usize| {
-            let feed = Feed::new(1_000, StateIndex(0));
+            let feed = ChangeFeed::new(1_000, StateIndex(0));
             feed.push((1..=100).map(|index| change(index, bytes)).collect());
             let kept = feed.kept();
             assert_eq!(kept.last().map(|change| change.index), Some(StateIndex(100)), "the newest is always there");

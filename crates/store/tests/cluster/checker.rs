@@ -1,19 +1,19 @@
-//! A check that some order explains all that clients of a register saw.
+//! A linearizability checker for a register.
 //!
-//! It is the one of Wing and Gong with the memory of Lowe: pick any operation that could come next, see whether its answer
-//! fits, go on, and go back when nothing fits.
+//! The algorithm of Wing and Gong with Lowe's memoisation: pick any operation that could come next, check its result,
+//! continue, and backtrack when nothing fits.
 
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
 
-/// What was done to a register and when.
+/// One operation on a register.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) called: Instant,
-    /// `None` while nobody knows whether it will still happen.
+    /// `None` if it is unknown whether it took effect.
     pub(crate) returned: Option<Instant>,
 }
 
@@ -23,17 +23,17 @@ pub(crate) enum Action {
     Read(Option<String>),
 }
 
-/// Whether one order explains all operations on a register.
+/// Whether some order explains all operations on a register.
 pub(crate) fn linearizable(operations: &[Operation]) -> bool {
     let mut seen = HashSet::new();
-    // Depth first with its own stack: which operations are done, and the register after them.
+    // Depth first with an explicit stack: which operations are done, and the value of the register after them.
     let mut stack = vec![(vec![false; operations.len()], None::<String>)];
     while let Some((done, value)) = stack.pop() {
         let open = || operations.iter().zip(&done).filter(|(_, done)| !**done).map(|(operation, _)| operation);
         if open().all(|operation| operation.returned.is_none()) {
             return true;
         }
-        // Whatever was called before the first open operation returned may come next.
+        // Any operation called before the first open operation returned may come next.
         let first_return = open().filter_map(|operation| operation.returned).min();
         for (place, operation) in operations.iter().enumerate() {
             if done[place] || first_return.is_some_and(|first| operation.called > first) {
@@ -55,7 +55,7 @@ pub(crate) fn linearizable(operations: &[Operation]) -> bool {
 }
 
 #[test]
-fn the_check_knows_right_from_wrong() {
+fn the_checker_accepts_and_rejects_known_histories() {
     let start = Instant::now();
     let at = |millis| start + Duration::from_millis(millis);
     let operation = |action, from, to: Option<u64>| Operation { action, called: at(from), returned: to.map(at) };
@@ -64,7 +64,10 @@ fn the_check_knows_right_from_wrong() {
 
     assert!(linearizable(&[write("a", 0, Some(10)), read(None, 1, 3), read(Some("a"), 4, 12)]), "overlapping");
     assert!(!linearizable(&[write("a", 0, Some(10)), read(None, 11, 12)]), "a stale read");
-    assert!(!linearizable(&[write("a", 0, Some(10)), read(Some("a"), 1, 3), read(None, 4, 6)]), "time runs backwards");
-    assert!(linearizable(&[write("a", 0, None), read(None, 5, 6), read(Some("a"), 7, 8)]), "it came into force late");
+    assert!(
+        !linearizable(&[write("a", 0, Some(10)), read(Some("a"), 1, 3), read(None, 4, 6)]),
+        "an older value after a newer one"
+    );
+    assert!(linearizable(&[write("a", 0, None), read(None, 5, 6), read(Some("a"), 7, 8)]), "it took effect late");
     assert!(!linearizable(&[write("a", 0, Some(1)), write("b", 2, Some(3)), read(Some("a"), 4, 5)]), "a lost write");
 }

@@ -1,4 +1,4 @@
-//! Clients that write as fast as they are answered, and remember what was acknowledged.
+//! Clients that write as fast as they are answered, and record what was acknowledged.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +12,21 @@ use std::{
 };
 
 use crate::{
-    fleet::{Fleet, PATIENCE},
-    line,
+    process_cluster::{PATIENCE, ProcessCluster},
+    socket,
 };
 
-/// The audit record keeps the last 10,000 deeds, and other clients' are among them.
+/// The audit log keeps the last 10,000 writes of all clients.
 const RECORDED: usize = 4_000;
-/// Time for one answer; a member that is held gives none.
+/// Timeout of one request; a suspended member does not respond.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What clients did.
+/// What the clients wrote.
 #[derive(Default)]
 struct Done {
-    /// In order.
+    /// Acknowledged write ids in order.
     acknowledged: Mutex<Vec<String>>,
-    /// The last acknowledged value of each client's register, and what was asked after it.
+    /// For each client's register, the last acknowledged value and the last one sent.
     registers: Mutex<BTreeMap<String, (u32, u32)>>,
     ended: AtomicBool,
 }
@@ -37,11 +37,11 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Clients that write at members 1 to `members`, whoever runs. The name tells their deeds from those of others.
-    pub(crate) fn begin(fleet: &Fleet, name: &str, clients: u64, members: u64) -> Self {
+    /// Starts clients that write to the running ones of members 1 to `members`. The name is part of their write ids.
+    pub(crate) fn begin(cluster: &ProcessCluster, name: &str, clients: u64, members: u64) -> Self {
         let done = Arc::new(Done::default());
         let client = |number: u64| {
-            let (done, root, register) = (Arc::clone(&done), fleet.root.clone(), format!("{name}-{number}"));
+            let (done, root, register) = (Arc::clone(&done), cluster.root.clone(), format!("{name}-{number}"));
             thread::spawn(move || write(&done, &root, &register, number % members + 1, members))
         };
         let clients = (0..clients).map(client).collect();
@@ -52,7 +52,7 @@ impl Load {
         self.done.acknowledged.lock().unwrap().len()
     }
 
-    /// Waits until that many writes were acknowledged.
+    /// Waits until this many writes were acknowledged.
     pub(crate) fn wait_for(&self, acknowledged: usize) {
         let deadline = std::time::Instant::now() + PATIENCE;
         while self.acknowledged() < acknowledged {
@@ -61,24 +61,24 @@ impl Load {
         }
     }
 
-    /// Ends the clients and looks whether all they were told is so, once each. Returns how much that was.
-    pub(crate) fn check(self, fleet: &Fleet, at: u64) -> usize {
+    /// Ends the clients and checks that every acknowledged write took effect exactly once. Returns their number.
+    pub(crate) fn check(self, cluster: &ProcessCluster, at: u64) -> usize {
         self.done.ended.store(true, Ordering::Relaxed);
         for client in self.clients {
             client.join().unwrap();
         }
-        for (register, (acknowledged, asked)) in &*self.done.registers.lock().unwrap() {
-            let value = fleet.ask(at, &format!("get {register}")).unwrap();
+        for (register, (acknowledged, sent)) in &*self.done.registers.lock().unwrap() {
+            let value = cluster.ask(at, &format!("get {register}")).unwrap();
             let value: u32 = value.strip_prefix("value ").unwrap_or("").parse().unwrap_or(0);
-            assert!((*acknowledged..=*asked).contains(&value), "{register} is {value}, not {acknowledged} to {asked}");
+            assert!((*acknowledged..=*sent).contains(&value), "{register} is {value}, not {acknowledged} to {sent}");
         }
-        let deeds = fleet.ask(at, "deeds").unwrap();
-        let deeds: Vec<&str> = deeds.split(' ').skip(1).collect();
-        let once: BTreeSet<&str> = deeds.iter().copied().collect();
-        assert_eq!(deeds.len(), once.len(), "a deed was done twice");
+        let write_ids = cluster.ask(at, "write_ids").unwrap();
+        let write_ids: Vec<&str> = write_ids.split(' ').skip(1).collect();
+        let once: BTreeSet<&str> = write_ids.iter().copied().collect();
+        assert_eq!(write_ids.len(), once.len(), "a write was applied twice");
         let acknowledged = self.done.acknowledged.lock().unwrap();
         let recent = acknowledged.iter().rev().take(RECORDED);
-        let lost: Vec<&String> = recent.filter(|deed| !once.contains(deed.as_str())).collect();
+        let lost: Vec<&String> = recent.filter(|write_id| !once.contains(write_id.as_str())).collect();
         assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
         acknowledged.len()
     }
@@ -87,21 +87,21 @@ impl Load {
 fn write(done: &Done, root: &Path, register: &str, first: u64, members: u64) {
     let mut at = first;
     for value in 1_u32.. {
-        let deed = format!("{register}-{value}");
+        let write_id = format!("{register}-{value}");
         done.registers.lock().unwrap().entry(register.to_owned()).or_default().1 = value;
-        // The same deed until it is acknowledged, wherever that is possible: the key makes it one.
+        // The same write id until it is acknowledged by some member: the idempotency key makes it one write.
         loop {
             if done.ended.load(Ordering::Relaxed) {
                 return;
             }
-            let asked = line::ask(root, at, &format!("put {register} {value} {deed}"), ANSWER);
-            if asked.is_ok_and(|answer| answer == "done") {
+            let sent = socket::ask(root, at, &format!("put {register} {value} {write_id}"), ANSWER);
+            if sent.is_ok_and(|answer| answer == "done") {
                 break;
             }
             at = at % members + 1;
             thread::sleep(Duration::from_millis(5));
         }
         done.registers.lock().unwrap().entry(register.to_owned()).or_default().0 = value;
-        done.acknowledged.lock().unwrap().push(deed);
+        done.acknowledged.lock().unwrap().push(write_id);
     }
 }

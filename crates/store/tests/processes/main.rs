@@ -1,14 +1,14 @@
-//! Members as processes of their own that are killed, held and starved, and must remember what they acknowledged.
+//! Members in processes that are killed, suspended and run out of disk, and must keep what they acknowledged.
 //!
-//! This program is two things: the stories, and the member process they start. It is its own test runner, so that no
-//! process and no mount outlives it. `--heavy` runs every story for minutes; other words pick stories by name.
-#![expect(clippy::unwrap_used, reason = "a story that cannot go on has failed, and says where")]
+//! This program is both the test runner and the member process. It has its own runner so that no process and no mount
+//! outlives it. `--heavy` runs every test for minutes; other arguments select tests by name.
+#![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
-mod fleet;
-mod line;
 mod load;
 mod member_process;
-mod stories;
+mod process_cluster;
+mod socket;
+mod tests;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -16,7 +16,7 @@ use std::{
     time::Instant,
 };
 
-/// How long a story may go on.
+/// How long a test may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     Light,
@@ -24,7 +24,7 @@ enum Weight {
 }
 
 impl Weight {
-    /// A number of rounds for everyday, or for a soak.
+    /// The number of rounds in a normal or a heavy run.
     fn rounds(self, light: u32, heavy: u32) -> u32 {
         match self {
             Self::Light => light,
@@ -43,15 +43,15 @@ fn main() -> ExitCode {
     let weight = if arguments.iter().any(|word| word == "--heavy") { Weight::Heavy } else { Weight::Light };
     let wanted: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     let mut outcome = ExitCode::SUCCESS;
-    for (name, story) in stories::ALL {
+    for (name, test) in tests::ALL {
         if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
             continue;
         }
         let since = Instant::now();
-        let told = catch_unwind(AssertUnwindSafe(|| story(weight)));
-        let verdict = if told.is_ok() { "ok" } else { "FAILED" };
+        let result = catch_unwind(AssertUnwindSafe(|| test(weight)));
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         println!("test {name} ... {verdict} ({:.1} s)", since.elapsed().as_secs_f64());
-        if told.is_err() {
+        if result.is_err() {
             outcome = ExitCode::FAILURE;
         }
     }

@@ -1,28 +1,25 @@
-//! One member in a process of its own, asked in words.
+//! One member in its own process, controlled by text commands.
 //!
-//! `put REGISTER VALUE DEED` writes a label under the idempotency key DEED and is acknowledged with `done`; the audit
-//! record names the deed, so that one carried out twice would be seen.
+//! `put REGISTER VALUE WRITE_ID` sets a label with the idempotency key `WRITE_ID` and returns `done`. The audit log names
+//! the write id, so a write applied twice would be found.
 
 use std::{error::Error, path::PathBuf, process::ExitCode, sync::Arc};
 
-use longshore_model::{
-    Actor, Command, MemberId, Node, NodeName, NodeNumber, Platform, PoolName, Role, Time,
-    command::Quota,
-    node::{Health, Intent, Overlay, UseDegraded},
-};
+use longshore_model::{Actor, Command, MemberId, Node, NodeName, Time, command::Quota};
 use longshore_store::replicated::{
-    Fate, IdempotencyKey, Member, Outcome, Part, Proposal, ProposeError, Replicated, ReplicatedConfig,
+    CommitCertainty, IdempotencyKey, LeadershipRole, Member, Outcome, Proposal, ProposeError, Replicated,
+    ReplicatedConfig,
 };
 use tokio::{
     io::AsyncWriteExt,
     net::{UnixListener, UnixStream},
 };
 
-use crate::line::{Asker, Sockets, question, socket};
+use crate::socket::{Caller, Sockets, read_request, socket_path};
 
 const NODE: &str = "worker";
 
-/// `ROOT ID ENTRIES`: a snapshot after so many entries.
+/// `ROOT ID ENTRIES`: takes a snapshot after ENTRIES entries.
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let [root, id, entries] = arguments else { panic!("member ROOT ID ENTRIES, not {arguments:?}") };
@@ -47,8 +44,8 @@ async fn run(root: PathBuf, id: u64, entries: u64) -> Result<(), Box<dyn Error>>
     };
     let sockets = Arc::new(Sockets { root: root.clone() });
     let member = Replicated::open(config, sockets).await?;
-    let path = socket(&root, id);
-    // Left by the process that was killed.
+    let path = socket_path(&root, id);
+    // Left by a killed process.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(path)?;
     loop {
@@ -58,19 +55,19 @@ async fn run(root: PathBuf, id: u64, entries: u64) -> Result<(), Box<dyn Error>>
 }
 
 async fn answer(mut stream: UnixStream, member: Replicated) {
-    let Ok((asker, message)) = question(&mut stream).await else { return };
-    let answer = match asker {
-        Asker::Member => member.serve(&message).await,
-        Asker::Client => in_words(&member, &String::from_utf8(message).unwrap()).await.into_bytes(),
+    let Ok((caller, message)) = read_request(&mut stream).await else { return };
+    let answer = match caller {
+        Caller::Member => member.serve(&message).await,
+        Caller::Client => run_command(&member, &String::from_utf8(message).unwrap()).await.into_bytes(),
     };
-    // Whoever asked may be gone.
+    // The caller may be gone.
     let _ = stream.write_all(&answer).await;
 }
 
-async fn in_words(member: &Replicated, words: &str) -> String {
+async fn run_command(member: &Replicated, words: &str) -> String {
     let words: Vec<&str> = words.split(' ').collect();
     match words[..] {
-        ["put", register, value, deed] => put(member, register, value, deed).await,
+        ["put", register, value, write_id] => put(member, register, value, write_id).await,
         ["get", register] => match member.read().await {
             Ok(reading) => {
                 let node = reading.state.node(&NODE.into());
@@ -80,12 +77,12 @@ async fn in_words(member: &Replicated, words: &str) -> String {
             Err(error) => format!("refused {}", error.code()),
         },
         ["fill", from, count] => fill(member, from.parse().unwrap(), count.parse().unwrap()).await,
-        ["deeds"] => deeds(member),
-        ["standing"] => standing(member),
+        ["write_ids"] => write_ids(member),
+        ["status"] => status(member),
         ["digest"] => digest(member),
         ["begin"] => {
             member.initialise(peer(1)).await.unwrap();
-            member.leadership().wait_for(|leadership| leadership.part == Part::Leading).await.unwrap();
+            member.leadership().wait_for(|leadership| leadership.role == LeadershipRole::Leading).await.unwrap();
             member.propose(Proposal::by_system(node(), Time(0))).await.unwrap();
             "done".to_owned()
         }
@@ -95,7 +92,7 @@ async fn in_words(member: &Replicated, words: &str) -> String {
             member.set_voters((1..=id).map(MemberId).collect()).await.unwrap();
             "done".to_owned()
         }
-        _ => panic!("what does {words:?} mean?"),
+        _ => panic!("unknown command {words:?}"),
     }
 }
 
@@ -103,30 +100,30 @@ fn peer(id: u64) -> Member {
     Member { id: MemberId(id), name: NodeName::new(format!("node-{id}")), address: String::new() }
 }
 
-async fn put(member: &Replicated, register: &str, value: &str, deed: &str) -> String {
+async fn put(member: &Replicated, register: &str, value: &str, write_id: &str) -> String {
     let labels = [(register.to_owned(), value.to_owned())].into();
     let proposal = Proposal {
         command: Command::Label { node: NODE.into(), labels },
-        key: Some(IdempotencyKey::new(deed).unwrap()),
-        asked: None,
-        actor: Actor::Operator(deed.to_owned()),
+        key: Some(IdempotencyKey::new(write_id).unwrap()),
+        request: None,
+        actor: Actor::Operator(write_id.to_owned()),
         at: Time(0),
     };
     match member.propose(proposal).await {
         Ok(applied) if matches!(applied.outcome, Outcome::Changed | Outcome::Unchanged) => "done".to_owned(),
         Ok(applied) => format!("refused {:?}", applied.outcome),
-        Err(error) => format!("refused {} {}", error.code(), fate(&error)),
+        Err(error) => format!("refused {} {}", error.code(), commit_certainty(&error)),
     }
 }
 
-fn fate(error: &ProposeError) -> &'static str {
-    match error.fate() {
-        Fate::NotAppended => "not_appended",
-        Fate::Unknown => "unknown",
+fn commit_certainty(error: &ProposeError) -> &'static str {
+    match error.commit_certainty() {
+        CommitCertainty::NotAppended => "not_appended",
+        CommitCertainty::Unknown => "unknown",
     }
 }
 
-/// So many quotas with names that do not pack well.
+/// Sets `count` quotas with names that compress badly.
 async fn fill(member: &Replicated, from: u64, count: u64) -> String {
     let proposals = (from..from + count).map(|number| {
         let noise = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -137,23 +134,23 @@ async fn fill(member: &Replicated, from: u64, count: u64) -> String {
     let answers = member.propose_all(proposals.collect()).await;
     match answers.into_iter().find_map(Result::err) {
         None => "done".to_owned(),
-        Some(error) => format!("refused {} {}", error.code(), fate(&error)),
+        Some(error) => format!("refused {} {}", error.code(), commit_certainty(&error)),
     }
 }
 
-fn deeds(member: &Replicated) -> String {
-    let deeds = member.audit(0, usize::MAX).into_iter().filter_map(|event| match &event.actor {
-        Actor::Operator(deed) => Some(deed.clone()),
+fn write_ids(member: &Replicated) -> String {
+    let write_ids = member.audit(0, usize::MAX).into_iter().filter_map(|event| match &event.actor {
+        Actor::Operator(write_id) => Some(write_id.clone()),
         _ => None,
     });
-    format!("deeds {}", deeds.collect::<Vec<_>>().join(" "))
+    format!("write_ids {}", write_ids.collect::<Vec<_>>().join(" "))
 }
 
-fn standing(member: &Replicated) -> String {
-    let leading = match member.leadership().borrow().part {
-        Part::Leading => "leading",
-        Part::Following => "following",
-        Part::Stopped => "stopped",
+fn status(member: &Replicated) -> String {
+    let leading = match member.leadership().borrow().role {
+        LeadershipRole::Leading => "leading",
+        LeadershipRole::Following => "following",
+        LeadershipRole::Stopped => "stopped",
     };
     let status = member.status();
     format!("{leading} {} {} {}", status.applied_entry, status.snapshot_entry, status.failure.unwrap_or_default())
@@ -168,26 +165,5 @@ fn digest(member: &Replicated) -> String {
 }
 
 fn node() -> Command {
-    Command::Join(Box::new(Node {
-        name: NODE.into(),
-        number: NodeNumber(0),
-        ip: None,
-        labels: std::collections::BTreeMap::new(),
-        engine_labels: std::collections::BTreeMap::new(),
-        role: Role::Worker,
-        pool: PoolName::from("default"),
-        platform: Platform::new("linux", "amd64"),
-        drivers: std::collections::BTreeSet::new(),
-        plugins: std::collections::BTreeSet::new(),
-        capacity: longshore_model::Capacity::default(),
-        reserved: longshore_model::Capacity::default(),
-        intent: Intent::Active,
-        health: Health::Ready,
-        use_degraded: UseDegraded::No,
-        overlay: Overlay::Reachable,
-        health_since: Time(0),
-        confirmed_lost: None,
-        drain: None,
-        removed_at: None,
-    }))
+    Command::Join(Box::new(Node::new(NODE)))
 }

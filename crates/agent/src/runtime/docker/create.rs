@@ -1,7 +1,7 @@
-//! A work's spec in the engine's words.
+//! Translates a work's spec into the engine's request to create a container.
 //!
-//! Owns: every key of a container that the manifest can say.
-//! Invariant: a container of somebody else that bears the name is left alone; ours then takes a longer one.
+//! Owns: every container setting that a manifest can contain.
+//! Invariant: a foreign container that already has the name is left alone; ours then gets a longer name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,13 +20,15 @@ use longshore_model::{
 };
 
 use super::{Docker, LONG, labels, mounts::EngineVolumes, networks::EngineNetwork};
-use crate::runtime::{Ending, Found, Handle, Phase, PlacedFile, RuntimeError, identity};
+use crate::runtime::{
+    ExistingReplica, Handle, Phase, PreparedFile, Runtime as _, RuntimeError, StopSpec, identity_env,
+};
 
 impl Docker {
-    pub(super) async fn create(
+    pub(super) async fn create_container(
         &self,
         work: &Work,
-        files: &[PlacedFile],
+        files: &[PreparedFile],
         volumes: &EngineVolumes,
         networks: &[EngineNetwork],
     ) -> Result<Handle, RuntimeError> {
@@ -41,7 +43,7 @@ impl Docker {
             host_config(&mut body).network_mode = Some(first.name.clone());
         }
         let handle = self.create_named(work, body).await?;
-        // Engines before 25 take one network when a container is made, and the others before it starts.
+        // Engines before 25 accept one network when a container is created; the others are connected before it starts.
         for network in others {
             let request =
                 NetworkConnectRequest { container: handle.0.clone(), endpoint_config: Some(endpoint(work, network)) };
@@ -50,14 +52,17 @@ impl Docker {
         Ok(handle)
     }
 
-    /// Under its name; or, where that is taken by somebody else's container, under one that only this cluster uses.
+    /// Creates it under its name, or under the cluster-scoped name if a foreign container has the first.
     async fn create_named(&self, work: &Work, body: Box<ContainerCreateBody>) -> Result<Handle, RuntimeError> {
         let name = work.container_name();
         match self.create_as(&name, work, body.clone()).await {
             Err(RuntimeError::Refused(reason)) if reason.contains("is already in use by container") => {
-                // Ours would have been found by its labels before it was made anew.
-                tracing::warn!(container = name, "the name is taken by a container that is not ours");
-                self.create_as(&self.own_name(&name), work, body).await
+                // A container of ours would have been found by its labels before.
+                tracing::warn!(
+                    container = name,
+                    "the name belongs to a foreign container; using the cluster-scoped name"
+                );
+                self.create_as(&self.cluster_scoped_name(&name), work, body).await
             }
             outcome => outcome,
         }
@@ -65,12 +70,12 @@ impl Docker {
 
     async fn create_as(&self, name: &str, work: &Work, body: Box<ContainerCreateBody>) -> Result<Handle, RuntimeError> {
         let options = CreateContainerOptionsBuilder::new().name(name).platform(&platform(&work.spec)).build();
-        let made = self.call(LONG, async |client| client.create_container(Some(options), *body).await).await;
-        match made {
-            Ok(made) => Ok(Handle(made.id)),
-            // The image was here a moment ago; that it is gone now is no reason to think the container was.
-            Err(RuntimeError::Gone) => {
-                Err(RuntimeError::Refused(format!("image `{}` is gone", work.spec.container.image)))
+        let created = self.call(LONG, async |client| client.create_container(Some(options), *body).await).await;
+        match created {
+            Ok(created) => Ok(Handle(created.id)),
+            // The image was present a moment ago. `NotFound` would claim that the container was removed.
+            Err(RuntimeError::NotFound) => {
+                Err(RuntimeError::Refused(format!("image `{}` is no longer on this node", work.spec.container.image)))
             }
             Err(error) => Err(error),
         }
@@ -79,12 +84,12 @@ impl Docker {
     async fn body(
         &self,
         work: &Work,
-        files: &[PlacedFile],
+        files: &[PreparedFile],
         volumes: &EngineVolumes,
     ) -> Result<ContainerCreateBody, RuntimeError> {
         let container = &work.spec.container;
         let on = |switch: Switch| Some(container.switches.contains(&switch));
-        let ending = Ending::of(container, None);
+        let stop = StopSpec::of(container, None);
         Ok(ContainerCreateBody {
             hostname: container.hostname.clone(),
             domainname: container.domainname.clone(),
@@ -99,8 +104,8 @@ impl Docker {
             volumes: Some(volumes.anonymous.clone()),
             working_dir: container.working_dir.clone(),
             labels: Some(labels::of_work(work, &self.cluster_id, self.node.as_str())),
-            stop_signal: Some(ending.signal),
-            stop_timeout: i64::try_from(ending.grace.as_millis().div_ceil(1000)).ok(),
+            stop_signal: Some(stop.signal),
+            stop_timeout: i64::try_from(stop.grace.as_millis().div_ceil(1000)).ok(),
             exposed_ports: Some(work.spec.ports.iter().map(target).collect()),
             host_config: Some(self.host_config(work, files, volumes).await?),
             ..ContainerCreateBody::default()
@@ -110,16 +115,16 @@ impl Docker {
     async fn host_config(
         &self,
         work: &Work,
-        files: &[PlacedFile],
+        files: &[PreparedFile],
         volumes: &EngineVolumes,
     ) -> Result<HostConfig, RuntimeError> {
         let container = &work.spec.container;
         let mut config = HostConfig {
             binds: Some(volumes.binds.clone()),
-            mounts: Some(volumes.mounts.iter().cloned().chain(files.iter().map(super::mounts::file)).collect()),
+            mounts: Some(volumes.mounts.iter().cloned().chain(files.iter().map(super::mounts::file_mount)).collect()),
             tmpfs: Some(volumes.tmpfs.clone()),
             port_bindings: Some(self.bindings(&work.spec.ports)),
-            // Whether it is started again is decided for the cluster, never by the engine on its own.
+            // The control plane decides about restarts, never the engine.
             restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
             log_config: container.log_driver.as_ref().map(|driver| HostConfigLogConfig {
                 typ: Some(driver.clone()),
@@ -136,24 +141,27 @@ impl Docker {
         Ok(config)
     }
 
-    /// `service:x` is a container of that service on this node; anything else is the engine's own word.
+    /// Resolves `service:x` to a running container of that service on this node; other modes are the engine's own.
     async fn namespace(&self, work: &Work, mode: Option<&str>) -> Result<Option<String>, RuntimeError> {
         let Some(service) = mode.and_then(|mode| mode.strip_prefix("service:")) else {
             return Ok(mode.map(str::to_owned));
         };
-        let group = work.key.group.beside(&service.into());
-        let mut here: Vec<Found> = self.list().await?.into_iter().filter(|found| found.key.group == group).collect();
-        here.sort_by_key(|found| std::cmp::Reverse((found.key.generation, found.attempt)));
-        for found in here {
-            if self.look(&found.handle).await.is_ok_and(|seen| matches!(seen.phase, Phase::Up(_))) {
-                return Ok(Some(format!("container:{}", found.handle.0)));
+        let group = work.key.group.sibling(&service.into());
+        let mut replicas: Vec<ExistingReplica> = self.list().await?;
+        replicas.retain(|replica| replica.key.group == group);
+        replicas.sort_by_key(|replica| std::cmp::Reverse((replica.key.generation, replica.attempt)));
+        for replica in replicas {
+            let inspected = self.inspect(&replica.handle).await;
+            if inspected.is_ok_and(|inspection| matches!(inspection.phase, Phase::Running(_))) {
+                return Ok(Some(format!("container:{}", replica.handle.0)));
             }
         }
-        Err(RuntimeError::NotYet(format!("no replica of `{service}` runs on this node yet to share with")))
+        let reason = format!("no replica of `{service}` runs on this node yet to share its namespace");
+        Err(RuntimeError::DependencyNotReady(reason))
     }
 
-    /// Whether every service it shares a namespace with has a replica here.
-    pub(crate) async fn company(&self, work: &Work) -> Result<(), RuntimeError> {
+    /// Fails with `DependencyNotReady` until every service whose namespace the work shares has a running replica here.
+    pub(super) async fn check_shared_namespaces(&self, work: &Work) -> Result<(), RuntimeError> {
         let namespaces = &work.spec.container.namespaces;
         for mode in [&namespaces.network, &namespaces.ipc, &namespaces.pid] {
             self.namespace(work, mode.as_deref()).await?;
@@ -177,14 +185,14 @@ impl Docker {
         bindings
     }
 
-    /// A name nobody else uses.
-    pub(super) fn own_name(&self, name: &str) -> String {
+    /// The name with the cluster's id appended, for when the plain name is taken.
+    pub(super) fn cluster_scoped_name(&self, name: &str) -> String {
         let short: String = self.cluster_id.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
         format!("{name}_{short}")
     }
 }
 
-/// What the manifest asks of the processor, memory and the kernel's other limits.
+/// Limits on processor, memory and other resources.
 fn limits(config: &mut HostConfig, spec: &ServiceSpec) {
     let (limits, resources) = (&spec.container.limits, &spec.resources);
     let signed = |amount: Option<u64>| amount.and_then(|amount| i64::try_from(amount).ok());
@@ -209,7 +217,7 @@ fn limits(config: &mut HostConfig, spec: &ServiceSpec) {
     config.ulimits = Some(limits.ulimits.iter().map(ulimit).collect());
 }
 
-/// What it may do, share and see.
+/// Capabilities, namespaces, name resolution and devices.
 fn confinement(config: &mut HostConfig, spec: &ServiceSpec) {
     let container = &spec.container;
     let on = |switch: Switch| container.switches.contains(&switch).then_some(true);
@@ -243,7 +251,7 @@ fn confinement(config: &mut HostConfig, spec: &ServiceSpec) {
 fn device_request(request: &longshore_model::container::DeviceRequest) -> DeviceRequest {
     let count = match (request.count, request.ids.is_empty()) {
         (Some(count), _) => i64::try_from(count).ok(),
-        // The engine's own way to say all of them.
+        // The engine's value for all devices.
         (None, true) => Some(-1),
         (None, false) => None,
     };
@@ -256,7 +264,7 @@ fn device_request(request: &longshore_model::container::DeviceRequest) -> Device
     }
 }
 
-/// `host:container:permissions`, the last two of which can be left out.
+/// Parses `host:container:permissions`, of which the last two are optional.
 fn device_mapping(device: &str) -> DeviceMapping {
     let mut parts = device.splitn(3, ':');
     let host = parts.next().unwrap_or_default();
@@ -283,7 +291,7 @@ fn healthcheck(check: &Healthcheck) -> HealthConfig {
 
 fn endpoint(work: &Work, network: &EngineNetwork) -> EndpointSettings {
     let group = &work.key.group;
-    let mut aliases = vec![group.service.to_string(), work.key.slot.printed(group)];
+    let mut aliases = vec![group.service.to_string(), work.key.slot.replica_id(group)];
     aliases.extend(network.attachment.aliases.iter().cloned());
     EndpointSettings {
         aliases: Some(aliases),
@@ -292,18 +300,19 @@ fn endpoint(work: &Work, network: &EngineNetwork) -> EndpointSettings {
     }
 }
 
-/// `NAME=value`; a name without a value takes the value it has on this host, and is left out where it has none.
+/// `NAME=value` pairs. A manifest's name without a value takes the agent's own value, and is left out if that is unset.
 fn environment(work: &Work) -> Vec<String> {
-    let wanted = &work.spec.container.environment;
-    let told = identity::variables(work).into_iter().filter(|(name, _)| !wanted.contains_key(name));
-    let given = wanted.iter().filter_map(|(name, given)| {
+    let manifest = &work.spec.container.environment;
+    let identity = identity_env::variables(work).into_iter().filter(|(name, _)| !manifest.contains_key(name));
+    let from_manifest = manifest.iter().filter_map(|(name, given)| {
         let value = given.clone().or_else(|| std::env::var(name).ok())?;
         Some((name.clone(), value))
     });
-    told.chain(given).map(|(name, value)| format!("{name}={value}")).collect()
+    identity.chain(from_manifest).map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// `os/arch` of the one platform asked for; with several the engine's own is among them, or the node would not have it.
+/// `os/arch` if the spec names exactly one platform, else empty: of several, the engine's own is one, or the node would
+/// not have been chosen.
 pub(super) fn platform(spec: &ServiceSpec) -> String {
     match &spec.placement.platforms[..] {
         [only] if !only.arch.is_empty() => {
@@ -322,6 +331,6 @@ fn host_config(body: &mut ContainerCreateBody) -> &mut HostConfig {
     body.host_config.get_or_insert_default()
 }
 
-fn hash_map(map: &BTreeMap<String, String>) -> HashMap<String, String> {
+pub(super) fn hash_map(map: &BTreeMap<String, String>) -> HashMap<String, String> {
     map.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -1,7 +1,8 @@
-//! The engine's events, as hints to look.
+//! The engine's events, as hints to inspect a container.
 //!
-//! Owns: staying connected to them.
-//! Invariant: whoever missed an event looks again: every reconnection pokes all, and so does every minute.
+//! Owns: the subscription, and reconnecting it.
+//! Invariant: a missed event only delays an inspection: every reconnection wakes all monitors, and so does a quiet
+//! minute.
 
 use std::{
     collections::HashMap,
@@ -13,54 +14,50 @@ use bollard::{Docker as Client, query_parameters::EventsOptionsBuilder};
 use futures_util::StreamExt;
 
 use super::{connect, labels};
-use crate::{backoff::Backoff, config::DockerConfig, runtime::Pokes};
+use crate::{backoff::Backoff, config::DockerConfig, wakeups::Wakeups};
 
-/// A stream this quiet may be dead without knowing; looking costs one call per replica.
+/// A stream without events for so long may have died unnoticed. Waking all costs one call per replica.
 const QUIET: Duration = Duration::from_mins(1);
 
+/// Wakes the monitor of a replica for each of its container's events, for ever.
 pub(super) async fn follow(
     config: DockerConfig,
     client: Arc<OnceLock<Client>>,
     mut filters: HashMap<String, Vec<String>>,
-    pokes: Arc<Pokes>,
+    wakeups: Arc<Wakeups>,
 ) {
     filters.insert("type".to_owned(), vec!["container".to_owned()]);
-    let mut backoff = Backoff::for_neighbours();
+    let mut backoff = Backoff::for_requests();
     loop {
         if let Ok(client) = connect(&config, &client).await
-            && listen(&client, &filters, &pokes).await == Heard::Something
+            && listen(&client, &filters, &wakeups).await
         {
-            backoff = Backoff::for_neighbours();
+            backoff = Backoff::for_requests();
         }
-        pokes.poke_all();
-        tokio::time::sleep(backoff.pause()).await;
+        wakeups.wake_all();
+        tokio::time::sleep(backoff.next_pause()).await;
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Heard {
-    Nothing,
-    Something,
-}
-
-async fn listen(client: &Client, filters: &HashMap<String, Vec<String>>, pokes: &Pokes) -> Heard {
-    let mut heard = Heard::Nothing;
+/// Listens until the stream ends. Returns whether any event arrived.
+async fn listen(client: &Client, filters: &HashMap<String, Vec<String>>, wakeups: &Wakeups) -> bool {
+    let mut received = false;
     let mut events = std::pin::pin!(client.events(Some(EventsOptionsBuilder::new().filters(filters).build())));
     loop {
         match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(Ok(event))) => {
-                heard = Heard::Something;
-                // Every probe of a health check is three events of its own, and says nothing that is not said after it.
+                received = true;
+                // A health check's probe causes three of these; a change of health has its own event.
                 if event.action.as_deref().is_some_and(|action| action.starts_with("exec_")) {
                     continue;
                 }
                 let attributes = event.actor.and_then(|actor| actor.attributes).unwrap_or_default();
                 if let Some(key) = labels::key(&attributes) {
-                    pokes.poke(&key);
+                    wakeups.wake(&key);
                 }
             }
-            Ok(Some(Err(_)) | None) => return heard,
-            Err(_) => pokes.poke_all(),
+            Ok(Some(Err(_)) | None) => return received,
+            Err(_) => wakeups.wake_all(),
         }
     }
 }

@@ -1,14 +1,15 @@
-//! How a container says whose it is.
+//! The labels that record which work a container was created for.
 //!
-//! Owns: the names of the labels and both directions of writing them.
-//! Invariant: what was written is read back as the same work, and a container without all of it is not ours.
+//! Owns: their names, writing and reading them.
+//! Invariant: written labels are read back as the same work, and a container without all of them is not ours.
 
 use std::{collections::HashMap, time::Duration};
 
 use bollard::models::ContainerSummary;
-use longshore_model::{Attempt, Generation, GroupKey, SlotIndex, SlotKey, Time, Work, WorkKey};
+use longshore_model::{Attempt, Generation, GroupKey, ReplicaKey, SlotIndex, SlotKey, Time, Work};
 
-use crate::runtime::{Ending, Found, Handle};
+use super::create::hash_map;
+use crate::runtime::{DEFAULT_GRACE, ExistingReplica, Handle, StopSpec};
 
 pub(super) const CLUSTER: &str = "longshore.cluster";
 pub(super) const NODE: &str = "longshore.node";
@@ -25,60 +26,58 @@ const PLACED_AT: &str = "longshore.placed_at_ms";
 const STOP_SIGNAL: &str = "longshore.stop_signal";
 const STOP_GRACE: &str = "longshore.stop_grace_ms";
 
-/// All labels of a container. Ours win over the manifest's: a user must not be able to disown a container by accident.
+/// All labels of a container. Ours override the manifest's, so that a manifest cannot disown its container by accident.
 pub(super) fn of_work(work: &Work, cluster_id: &str, node: &str) -> HashMap<String, String> {
-    let WorkKey { group, slot, generation } = &work.key;
-    let ending = Ending::of(&work.spec.container, None);
+    let ReplicaKey { group, slot, generation } = &work.key;
+    let stop = StopSpec::of(&work.spec.container, None);
     let own = [
         (CLUSTER, cluster_id.to_owned()),
         (NODE, node.to_owned()),
         (NAMESPACE, group.namespace.to_string()),
         (DEPLOYMENT, group.deployment.to_string()),
         (SERVICE, group.service.to_string()),
-        (SLOT, written(slot)),
-        (REPLICA, slot.printed(group)),
+        (SLOT, format_slot(slot)),
+        (REPLICA, slot.replica_id(group)),
         (GENERATION, generation.to_string()),
         (ATTEMPT, work.attempt.to_string()),
         (REVISION, work.revision.to_string()),
-        (SPEC_HASH, work.assignment.terms.spec_hash.to_string()),
+        (SPEC_HASH, work.assignment.reservation.spec_hash.to_string()),
         (PLACED_AT, work.assignment.placed_at.0.to_string()),
-        (STOP_SIGNAL, ending.signal),
-        (STOP_GRACE, ending.grace.as_millis().to_string()),
+        (STOP_SIGNAL, stop.signal),
+        (STOP_GRACE, stop.grace.as_millis().to_string()),
     ];
-    let mut labels: HashMap<String, String> =
-        work.spec.container.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut labels = hash_map(&work.spec.container.labels);
     labels.extend(own.map(|(name, value)| (name.to_owned(), value)));
     labels
 }
 
-/// Filters that only one generation of one slot passes.
-pub(super) fn of_key(key: &WorkKey) -> [String; 5] {
+/// Label filters that match exactly one generation of one slot.
+pub(super) fn of_key(key: &ReplicaKey) -> [String; 5] {
     [
         format!("{NAMESPACE}={}", key.group.namespace),
         format!("{DEPLOYMENT}={}", key.group.deployment),
         format!("{SERVICE}={}", key.group.service),
-        format!("{SLOT}={}", written(&key.slot)),
+        format!("{SLOT}={}", format_slot(&key.slot)),
         format!("{GENERATION}={}", key.generation),
     ]
 }
 
-pub(super) fn found(container: &ContainerSummary) -> Option<Found> {
+/// The replica a container was created for. `None` if a label is missing or malformed.
+pub(super) fn existing(container: &ContainerSummary) -> Option<ExistingReplica> {
     let labels = container.labels.as_ref()?;
-    let grace = labels
-        .get(STOP_GRACE)
-        .and_then(|millis| millis.parse().ok())
-        .map_or(Duration::from_secs(10), Duration::from_millis);
-    Some(Found {
+    let grace =
+        labels.get(STOP_GRACE).and_then(|millis| millis.parse().ok()).map_or(DEFAULT_GRACE, Duration::from_millis);
+    Some(ExistingReplica {
         key: key(labels)?,
         attempt: Attempt(labels.get(ATTEMPT)?.parse().ok()?),
         spec_hash: labels.get(SPEC_HASH)?.clone(),
         placed_at: labels.get(PLACED_AT).and_then(|at| at.parse().ok()).map(Time),
         handle: Handle(container.id.clone()?),
-        ending: Ending { signal: labels.get(STOP_SIGNAL)?.clone(), grace },
+        stop: StopSpec { signal: labels.get(STOP_SIGNAL)?.clone(), grace },
     })
 }
 
-pub(super) fn key(labels: &HashMap<String, String>) -> Option<WorkKey> {
+pub(super) fn key(labels: &HashMap<String, String>) -> Option<ReplicaKey> {
     let text = |name: &str| labels.get(name).map(String::as_str);
     let group = GroupKey {
         namespace: text(NAMESPACE)?.into(),
@@ -86,17 +85,17 @@ pub(super) fn key(labels: &HashMap<String, String>) -> Option<WorkKey> {
         service: text(SERVICE)?.into(),
     };
     let generation = Generation(text(GENERATION)?.parse().ok()?);
-    Some(WorkKey { group, slot: read(text(SLOT)?)?, generation })
+    Some(ReplicaKey { group, slot: parse_slot(text(SLOT)?)?, generation })
 }
 
-fn written(slot: &SlotKey) -> String {
+fn format_slot(slot: &SlotKey) -> String {
     match slot {
         SlotKey::Index(index) => format!("index:{index}"),
         SlotKey::Node(node) => format!("node:{node}"),
     }
 }
 
-fn read(slot: &str) -> Option<SlotKey> {
+fn parse_slot(slot: &str) -> Option<SlotKey> {
     match slot.split_once(':')? {
         ("index", index) => Some(SlotKey::Index(SlotIndex(index.parse().ok()?))),
         ("node", node) => Some(SlotKey::Node(node.into())),
@@ -111,35 +110,35 @@ mod tests {
     use longshore_model::ServiceSpec;
 
     use super::*;
-    use crate::book::tests::work;
+    use crate::desired_work::tests::work;
 
     fn container(labels: HashMap<String, String>) -> ContainerSummary {
         ContainerSummary { id: Some("abc".to_owned()), labels: Some(labels), ..ContainerSummary::default() }
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn written_labels_are_read_back() {
         let mut work = work(3, 2);
         for slot in [SlotKey::Index(SlotIndex(3)), SlotKey::Node("n:1".into())] {
             work.key.slot = slot;
-            let found = found(&container(of_work(&work, "c1", "n1"))).unwrap();
-            assert!(found.answers(&work), "{found:?}");
+            let existing = existing(&container(of_work(&work, "c1", "n1"))).unwrap();
+            assert!(existing.matches(&work), "{existing:?}");
         }
     }
 
     #[test]
-    fn what_was_made_for_a_former_life_of_a_replica_is_not_taken_for_this_one() {
-        let then = work(3, 1);
+    fn a_container_of_a_previous_incarnation_of_the_slot_does_not_match() {
+        let before = work(3, 1);
         let mut now = work(3, 1);
         now.assignment.placed_at = Time(5000);
-        assert!(!found(&container(of_work(&then, "c1", "n1"))).unwrap().answers(&now));
-        let mut unsaid = of_work(&then, "c1", "n1");
-        unsaid.remove(PLACED_AT);
-        assert!(found(&container(unsaid)).unwrap().answers(&now), "an older agent did not write it");
+        assert!(!existing(&container(of_work(&before, "c1", "n1"))).unwrap().matches(&now));
+        let mut older = of_work(&before, "c1", "n1");
+        older.remove(PLACED_AT);
+        assert!(existing(&container(older)).unwrap().matches(&now), "an older agent did not write it");
     }
 
     #[test]
-    fn a_manifest_cannot_overwrite_whose_a_container_is() {
+    fn a_manifest_cannot_override_the_ownership_labels() {
         let mut work = work(0, 1);
         let mut spec = ServiceSpec::default();
         spec.container.labels.insert(CLUSTER.to_owned(), "mine".to_owned());
@@ -150,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_lacks_a_label_is_not_ours() {
+    fn a_container_without_one_of_the_labels_is_not_ours() {
         let all = of_work(&work(0, 1), "c1", "n1");
         for name in [NAMESPACE, DEPLOYMENT, SERVICE, SLOT, GENERATION, ATTEMPT, SPEC_HASH, STOP_SIGNAL] {
             let mut labels = all.clone();
             labels.remove(name);
-            assert_eq!(found(&container(labels)), None, "without {name}");
+            assert_eq!(existing(&container(labels)), None, "without {name}");
         }
     }
 }

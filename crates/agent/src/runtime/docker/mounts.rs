@@ -1,7 +1,7 @@
-//! Volumes, paths and memory in a container.
+//! Volumes, host paths and tmpfs mounts of a container.
 //!
-//! Owns: what a volume is called at the engine, and how each kind of mount is written.
-//! Invariant: a volume of another cluster is never mounted, also when it bears the name; no volume with a name is removed.
+//! Owns: a volume's name at the engine, and the request for each kind of mount.
+//! Invariant: a volume of another cluster is never mounted, even if it has the name; a named volume is never removed.
 
 use std::collections::HashMap;
 
@@ -17,36 +17,36 @@ use longshore_model::{
     service::{Access, Mount, MountSource, VolumeSpec},
 };
 
-use super::{Docker, SHORT, labels};
-use crate::runtime::{PlacedFile, RuntimeError};
+use super::{Docker, SHORT, create::hash_map, labels};
+use crate::runtime::{PreparedFile, RuntimeError};
 
-/// The mounts of a container, made and ready.
+/// The mounts of a container; its named volumes exist.
 #[derive(Debug, Default)]
 pub(super) struct EngineVolumes {
     pub(super) mounts: Vec<EngineMount>,
-    /// Paths of the host in the engine's older words: only there can it be asked to label them.
+    /// Host paths in the engine's older `path:target:options` syntax, the only one with `selinux` labels.
     pub(super) binds: Vec<String>,
-    /// Target to options.
+    /// Options by target.
     pub(super) tmpfs: HashMap<String, String>,
-    /// Targets of volumes without a name.
+    /// Targets of anonymous volumes.
     pub(super) anonymous: Vec<String>,
 }
 
 impl Docker {
-    /// Makes the volumes that do not exist and writes down all mounts.
+    /// Creates missing volumes and host paths, and returns all mounts.
     pub(super) async fn volumes(&self, work: &Work) -> Result<EngineVolumes, RuntimeError> {
         let mut volumes = EngineVolumes::default();
         for mount in &work.spec.mounts {
             match &mount.source {
                 MountSource::Volume { key, driver, .. } => {
                     let name = self.volume(work, key, driver.as_deref()).await?;
-                    volumes.mounts.push(of_volume(mount, name));
+                    volumes.mounts.push(volume_mount(mount, name));
                 }
                 MountSource::Bind(path) => {
-                    make_path(mount, path)?;
+                    create_host_path(mount, path)?;
                     match mount.options.get("selinux") {
-                        Some(label) => volumes.binds.push(labelled(mount, path, label)),
-                        None => volumes.mounts.push(of_path(mount, path)),
+                        Some(label) => volumes.binds.push(labelled_bind(mount, path, label)),
+                        None => volumes.mounts.push(bind_mount(mount, path)),
                     }
                 }
                 MountSource::Tmpfs => drop(volumes.tmpfs.insert(mount.target.clone(), tmpfs_options(mount))),
@@ -56,40 +56,36 @@ impl Docker {
         Ok(volumes)
     }
 
-    /// The name of the volume at the engine, which exists afterwards.
+    /// Ensures that the volume exists, and returns its name at the engine.
     async fn volume(&self, work: &Work, key: &VolumeKey, driver: Option<&str>) -> Result<String, RuntimeError> {
-        let plain = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
-        let spec = work.volumes.get(key.name.as_str()).unwrap_or(&plain);
+        let default = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
+        let spec = work.volumes.get(key.name.as_str()).unwrap_or(&default);
         let name = volume_name(work, key, spec);
-        let theirs = self.call(SHORT, async |client| client.list_volumes(None::<ListVolumesOptions>).await).await?;
-        let found = theirs.volumes.iter().flatten().find(|volume| volume.name == name);
-        match found.map(|volume| volume.labels.get(labels::CLUSTER)) {
-            // Somebody made it by hand, perhaps to bring data along.
+        let list = self.call(SHORT, async |client| client.list_volumes(None::<ListVolumesOptions>).await).await?;
+        let existing = list.volumes.iter().flatten().find(|volume| volume.name == name);
+        match existing.map(|volume| volume.labels.get(labels::CLUSTER)) {
+            // A user created it, perhaps to provide data.
             Some(None) => {
                 if !spec.external {
-                    tracing::info!(
-                        volume = name,
-                        "a volume that was not made here is mounted, because it bears the name"
-                    );
+                    tracing::info!(volume = name, "mounting a volume that a user created, because it has the name");
                 }
                 Ok(name)
             }
             Some(Some(cluster)) if *cluster == self.cluster_id => Ok(name),
-            Some(Some(_)) => self.make_volume(self.own_name(&name), spec).await,
+            Some(Some(_)) => self.create_volume(self.cluster_scoped_name(&name), spec).await,
             None if spec.external => Err(RuntimeError::Refused(format!("volume `{name}` does not exist on this node"))),
-            None => self.make_volume(name, spec).await,
+            None => self.create_volume(name, spec).await,
         }
     }
 
-    async fn make_volume(&self, name: String, spec: &VolumeSpec) -> Result<String, RuntimeError> {
-        let mut own: HashMap<String, String> =
-            spec.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        own.insert(labels::CLUSTER.to_owned(), self.cluster_id.clone());
+    async fn create_volume(&self, name: String, spec: &VolumeSpec) -> Result<String, RuntimeError> {
+        let mut labels = hash_map(&spec.labels);
+        labels.insert(labels::CLUSTER.to_owned(), self.cluster_id.clone());
         let request = VolumeCreateRequest {
             name: Some(name.clone()),
             driver: spec.driver.clone(),
-            driver_opts: Some(spec.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect()),
-            labels: Some(own),
+            driver_opts: Some(hash_map(&spec.options)),
+            labels: Some(labels),
             ..VolumeCreateRequest::default()
         };
         self.call(SHORT, async |client| client.create_volume(request).await).await?;
@@ -97,12 +93,13 @@ impl Docker {
     }
 }
 
-/// `longshore_<deployment>_<key>`, with the namespace in front where it is not the default one; a name the user chose is
-/// the user's.
+/// `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment unless it is `default`. An external volume
+/// and a name the user chose stay as they are.
 fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
     let group = &work.key.group;
-    let ours = key.name.as_str().strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
-    if spec.external || !ours {
+    let is_generated =
+        key.name.as_str().strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
+    if spec.external || !is_generated {
         return key.name.to_string();
     }
     if key.namespace.as_str() == "default" {
@@ -112,7 +109,7 @@ fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
     }
 }
 
-fn of_volume(mount: &Mount, name: String) -> EngineMount {
+fn volume_mount(mount: &Mount, name: String) -> EngineMount {
     let option = |name: &str| mount.options.get(name);
     EngineMount {
         typ: Some(MountType::VOLUME),
@@ -122,22 +119,22 @@ fn of_volume(mount: &Mount, name: String) -> EngineMount {
             subpath: option("subpath").cloned(),
             ..MountVolumeOptions::default()
         }),
-        ..plain(mount)
+        ..base(mount)
     }
 }
 
-/// Makes a path of the host that is missing, as Compose does, unless the manifest says no. What is there stays what it is: a
-/// file, a socket.
-fn make_path(mount: &Mount, path: &str) -> Result<(), RuntimeError> {
-    let may_make = mount.options.get("create_host_path").is_none_or(|create| create != "false");
-    if may_make && std::fs::symlink_metadata(path).is_err() {
+/// Creates a missing host path as a directory, as Compose does, unless `create_host_path` is false. What exists, a file
+/// or a socket perhaps, is left as it is.
+fn create_host_path(mount: &Mount, path: &str) -> Result<(), RuntimeError> {
+    let may_create = mount.options.get("create_host_path").is_none_or(|create| create != "false");
+    if may_create && std::fs::symlink_metadata(path).is_err() {
         std::fs::create_dir_all(path)
-            .map_err(|error| RuntimeError::Refused(format!("`{path}` could not be made: {error}")))?;
+            .map_err(|error| RuntimeError::Refused(format!("`{path}` could not be created: {error}")))?;
     }
     Ok(())
 }
 
-fn of_path(mount: &Mount, path: &str) -> EngineMount {
+fn bind_mount(mount: &Mount, path: &str) -> EngineMount {
     EngineMount {
         typ: Some(MountType::BIND),
         source: Some(path.to_owned()),
@@ -146,19 +143,19 @@ fn of_path(mount: &Mount, path: &str) -> EngineMount {
             non_recursive: mount.options.get("recursive").map(|value| value == "disabled"),
             ..MountBindOptions::default()
         }),
-        ..plain(mount)
+        ..base(mount)
     }
 }
 
-/// `path:target:options`, with `z` for a label that containers share and `Z` for one of their own.
-fn labelled(mount: &Mount, path: &str, label: &str) -> String {
+/// `path:target:options`; the label is `z` (shared between containers) or `Z` (private).
+fn labelled_bind(mount: &Mount, path: &str, label: &str) -> String {
     let read_only = (mount.access == Access::ReadOnly).then_some("ro");
     let options = [Some(label), mount.options.get("propagation").map(String::as_str), read_only];
     format!("{path}:{}:{}", mount.target, options.into_iter().flatten().collect::<Vec<_>>().join(","))
 }
 
-/// A secret or config, which nobody may write.
-pub(super) fn file(file: &PlacedFile) -> EngineMount {
+/// A secret or config, mounted read-only.
+pub(super) fn file_mount(file: &PreparedFile) -> EngineMount {
     EngineMount {
         typ: Some(MountType::BIND),
         source: Some(file.path.to_string_lossy().into_owned()),
@@ -168,7 +165,7 @@ pub(super) fn file(file: &PlacedFile) -> EngineMount {
     }
 }
 
-fn plain(mount: &Mount) -> EngineMount {
+fn base(mount: &Mount) -> EngineMount {
     EngineMount {
         target: Some(mount.target.clone()),
         read_only: Some(mount.access == Access::ReadOnly),
@@ -190,12 +187,12 @@ fn propagation(name: &str) -> Option<Propagation> {
 
 fn tmpfs_options(mount: &Mount) -> String {
     let read_only = (mount.access == Access::ReadOnly).then(|| "ro".to_owned());
-    // A mode is octal digits already, as manifests and engines write it.
-    let written = mount.options.iter().map(|(name, value)| match (name.as_str(), value.as_str()) {
+    // The mode is already in octal digits, as the engine expects it.
+    let options = mount.options.iter().map(|(name, value)| match (name.as_str(), value.as_str()) {
         (flag, "true") => flag.to_owned(),
         (name, value) => format!("{name}={value}"),
     });
-    written.chain(read_only).collect::<Vec<_>>().join(",")
+    options.chain(read_only).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -203,15 +200,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_labelled_in_the_older_words() {
+    fn a_labelled_host_path_uses_the_older_syntax() {
         let options = [("selinux".to_owned(), "Z".to_owned()), ("propagation".to_owned(), "rslave".to_owned())].into();
         let source = MountSource::Bind("/srv/data".to_owned());
         let mount = Mount { source, target: "/data".to_owned(), access: Access::ReadOnly, options };
-        assert_eq!(labelled(&mount, "/srv/data", "Z"), "/srv/data:/data:Z,rslave,ro");
+        assert_eq!(labelled_bind(&mount, "/srv/data", "Z"), "/srv/data:/data:Z,rslave,ro");
     }
 
     #[test]
-    fn memory_is_mounted_with_the_mode_that_was_written() {
+    fn a_tmpfs_keeps_the_mode_of_the_manifest() {
         let options = [("mode".to_owned(), "1777".to_owned()), ("noexec".to_owned(), "true".to_owned())].into();
         let mount = Mount { source: MountSource::Tmpfs, target: "/s".to_owned(), access: Access::ReadOnly, options };
         assert_eq!(tmpfs_options(&mount), "mode=1777,noexec,ro");

@@ -1,7 +1,7 @@
-//! The networks of a deployment on this machine.
+//! The networks of deployments at the engine of this node.
 //!
-//! Owns: what a network is called at the engine, making it, and taking it away when nobody needs it.
-//! Invariant: a network of another cluster is neither joined nor removed, also when it bears the name.
+//! Owns: a network's name at the engine, creating it, and removing it when no work uses it.
+//! Invariant: a network of another cluster is neither joined nor removed, even if it has the name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use longshore_model::{
     service::{Attachment, NetworkReach, NetworkSpec},
 };
 
-use super::{Docker, LONG, SHORT, labels};
+use super::{Docker, LONG, SHORT, create::hash_map, labels};
 use crate::runtime::RuntimeError;
 
 /// A network a container is attached to.
@@ -25,74 +25,76 @@ pub(super) struct EngineNetwork {
 }
 
 impl Docker {
-    /// Makes the networks that do not exist; all of the work's in the order they are attached.
+    /// Creates missing networks and returns all of the work's, in the order in which they are attached.
     pub(super) async fn networks(&self, work: &Work) -> Result<Vec<EngineNetwork>, RuntimeError> {
         if work.spec.container.namespaces.network.is_some() {
             return Ok(Vec::new());
         }
         let mut networks = Vec::new();
         for (spec, attachment) in attachments(work) {
-            let name = self.network(work, &spec).await?;
+            let name = self.ensure_network(work, &spec).await?;
             networks.push(EngineNetwork { name, attachment });
         }
         Ok(networks)
     }
 
-    /// The name of the network at the engine, which exists afterwards.
-    async fn network(&self, work: &Work, spec: &NetworkSpec) -> Result<String, RuntimeError> {
+    /// Ensures that the network exists, and returns its name at the engine.
+    async fn ensure_network(&self, work: &Work, spec: &NetworkSpec) -> Result<String, RuntimeError> {
         let name = network_name(work, spec);
         let (own, foreign): (Vec<Network>, Vec<Network>) =
-            self.named(&name).await?.into_iter().partition(|network| self.is_ours(network));
+            self.networks_named(&name).await?.into_iter().partition(|network| self.is_ours(network));
         if spec.reach == NetworkReach::External {
             let missing = || RuntimeError::Refused(format!("network `{name}` does not exist on this node"));
             return if own.is_empty() && foreign.is_empty() { Err(missing()) } else { Ok(name) };
         }
-        let name = if foreign.is_empty() { name } else { self.own_name(&name) };
-        let exists = !own.is_empty() || !foreign.is_empty() && !self.named(&name).await?.is_empty();
+        let name = if foreign.is_empty() { name } else { self.cluster_scoped_name(&name) };
+        let exists = !own.is_empty() || !foreign.is_empty() && !self.networks_named(&name).await?.is_empty();
         if !exists {
             if !foreign.is_empty() {
-                tracing::warn!(network = name, "the plain name is taken by a network that is not ours");
+                tracing::warn!(
+                    network = name,
+                    "the plain name belongs to a foreign network; using the cluster-scoped name"
+                );
             }
-            self.make_network(&name, spec).await?;
+            self.create_network(&name, spec).await?;
         }
         Ok(name)
     }
 
-    async fn named(&self, name: &str) -> Result<Vec<Network>, RuntimeError> {
+    async fn networks_named(&self, name: &str) -> Result<Vec<Network>, RuntimeError> {
         let filters = HashMap::from([("name".to_owned(), vec![format!("^{name}$")])]);
         let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
-        let found = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
-        // A filter by name finds parts of names too, in some engines.
-        Ok(found.into_iter().filter(|network| network.name.as_deref() == Some(name)).collect())
+        let existing = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
+        // Some engines also match parts of names.
+        Ok(existing.into_iter().filter(|network| network.name.as_deref() == Some(name)).collect())
     }
 
     fn is_ours(&self, network: &Network) -> bool {
         network.labels.iter().flatten().any(|(name, value)| name == labels::CLUSTER && *value == self.cluster_id)
     }
 
-    async fn make_network(&self, name: &str, spec: &NetworkSpec) -> Result<(), RuntimeError> {
-        let mut own: HashMap<String, String> =
-            spec.labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        own.insert(labels::CLUSTER.to_owned(), self.cluster_id.clone());
-        own.insert(labels::NODE.to_owned(), self.node.to_string());
+    async fn create_network(&self, name: &str, spec: &NetworkSpec) -> Result<(), RuntimeError> {
+        let mut own_labels = hash_map(&spec.labels);
+        own_labels.insert(labels::CLUSTER.to_owned(), self.cluster_id.clone());
+        own_labels.insert(labels::NODE.to_owned(), self.node.to_string());
         let request = NetworkCreateRequest {
             name: name.to_owned(),
-            // A network that spans machines is not the engine's business here: on one machine it is a bridge.
+            // A network across machines is not built by the engine: on each machine it is a bridge.
             driver: Some(
                 spec.driver.clone().filter(|driver| driver != "overlay").unwrap_or_else(|| "bridge".to_owned()),
             ),
             internal: Some(spec.reach == NetworkReach::Internal),
-            options: Some(spec.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect()),
-            labels: Some(own),
+            options: Some(hash_map(&spec.options)),
+            labels: Some(own_labels),
             ..NetworkCreateRequest::default()
         };
-        // Two replicas of a deployment that start at once would each make one of the name: engines allow that.
-        let _alone = self.making_networks.lock().await;
-        if !self.named(name).await?.is_empty() {
+        // Engines allow two networks of one name, so two replicas that start at once must not both create it.
+        let _guard = self.network_creation.lock().await;
+        if !self.networks_named(name).await?.is_empty() {
             return Ok(());
         }
-        let made = self.call(LONG, async |client| client.create_network(request).await).await;
-        match made {
+        let created = self.call(LONG, async |client| client.create_network(request).await).await;
+        match created {
             Err(RuntimeError::Refused(reason)) if reason.contains("address pool") => {
                 Err(RuntimeError::NoSubnet(reason))
             }
@@ -100,29 +102,30 @@ impl Docker {
         }
     }
 
-    /// Takes away networks of ours that no work names any more.
-    pub(crate) async fn tidy_networks<'w>(&self, work: impl Iterator<Item = &'w Work>) -> Result<(), RuntimeError> {
+    /// Removes this node's networks that no work uses.
+    pub(super) async fn prune_networks(&self, work: &[Work]) -> Result<(), RuntimeError> {
         let needed: BTreeSet<String> = work
+            .iter()
             .flat_map(|work| attachments(work).into_iter().map(move |(spec, _)| network_name(work, &spec)))
-            .flat_map(|name| [self.own_name(&name), name])
+            .flat_map(|name| [self.cluster_scoped_name(&name), name])
             .collect();
-        let options = ListNetworksOptionsBuilder::new().filters(&self.own()).build();
-        let found = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
-        for name in found.into_iter().filter_map(|network| network.name).filter(|name| !needed.contains(name)) {
-            // In use after all: the engine refuses, and the next sweep asks again.
+        let options = ListNetworksOptionsBuilder::new().filters(&self.ownership_filter()).build();
+        let existing = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
+        for name in existing.into_iter().filter_map(|network| network.name).filter(|name| !needed.contains(name)) {
+            // The engine refuses while the network is in use; the next call tries again.
             let _ = self.call(LONG, async |client| client.remove_network(&name).await).await;
         }
         Ok(())
     }
 }
 
-/// The networks a work is attached to, first the most important. One that names none is on its deployment's own.
+/// The networks a work is attached to, by falling priority. A service that names none is on the deployment's `default`.
 fn attachments(work: &Work) -> Vec<(NetworkSpec, Attachment)> {
     let fallback = BTreeMap::from([("default".to_owned(), Attachment::default())]);
-    let wanted = if work.spec.networks.is_empty() { &fallback } else { &work.spec.networks };
+    let attached = if work.spec.networks.is_empty() { &fallback } else { &work.spec.networks };
     let own =
         |key: &str| NetworkSpec { name: format!("{}_{key}", work.key.group.deployment), ..NetworkSpec::default() };
-    let mut networks: Vec<(NetworkSpec, Attachment)> = wanted
+    let mut networks: Vec<(NetworkSpec, Attachment)> = attached
         .iter()
         .map(|(key, attachment)| (work.networks.get(key).cloned().unwrap_or_else(|| own(key)), attachment.clone()))
         .collect();
@@ -130,11 +133,11 @@ fn attachments(work: &Work) -> Vec<(NetworkSpec, Attachment)> {
     networks
 }
 
-/// `longshore_<deployment>_<key>`, as with volumes; a name the user chose is the user's.
+/// `longshore_<deployment>_<key>`, as for volumes. An external network and a name the user chose stay as they are.
 fn network_name(work: &Work, spec: &NetworkSpec) -> String {
     let group = &work.key.group;
-    let ours = spec.name.strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
-    match (spec.reach, ours) {
+    let is_generated = spec.name.strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
+    match (spec.reach, is_generated) {
         (NetworkReach::External, _) | (_, false) => spec.name.clone(),
         _ if group.namespace.as_str() == "default" => format!("longshore_{}", spec.name),
         _ => format!("longshore_{}.{}", group.namespace, spec.name),

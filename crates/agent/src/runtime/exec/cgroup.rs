@@ -1,7 +1,7 @@
-//! Limits and accounting of a process by control groups, where this machine has them.
+//! Limits and accounting of a process through cgroups, v2 or v1.
 //!
-//! Owns: one group per attempt, of the second kind or, where that has no controllers, of the first.
-//! Invariant: without them a process still runs: unlimited, and measured by itself alone. That is said once, in the log.
+//! Owns: one group per attempt, in v2 if it has the memory controller, else one per controller in v1.
+//! Invariant: without cgroups a process still runs, unlimited and measured without its children; the log says so once.
 
 use std::{
     fs, io,
@@ -12,58 +12,58 @@ use std::{
 use longshore_model::ServiceSpec;
 use rustix::process::Pid;
 
-use crate::runtime::Spent;
+use crate::runtime::ResourceUsage;
 
-/// Where a machine has them.
+/// Where cgroups are mounted.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
-/// Processor time is dealt out in tenths of a second.
+/// The period that a CPU quota refers to.
 const PERIOD_MICROS: u64 = 100_000;
-/// What processes are limited in.
+/// The v2 controllers that limit processes.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
-enum Kind {
-    Second,
-    First,
-    Absent,
+enum CgroupVersion {
+    V2,
+    V1,
+    None,
 }
 
-fn kind(root: &Path) -> Kind {
+fn version(root: &Path) -> CgroupVersion {
     if controllers(root).iter().any(|name| name == "memory") {
-        Kind::Second
+        CgroupVersion::V2
     } else if root.join("memory/cgroup.procs").exists() {
-        Kind::First
+        CgroupVersion::V1
     } else {
-        Kind::Absent
+        CgroupVersion::None
     }
 }
 
-/// What a folder of the second kind can limit below itself.
+/// The controllers available in a v2 group.
 fn controllers(folder: &Path) -> Vec<String> {
     let text = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The groups a process of the spec is to join: none where the machine has none, or does not let us.
-pub(super) fn make(root: &Path, name: &str, spec: &ServiceSpec) -> Vec<PathBuf> {
-    let made = match kind(root) {
-        Kind::Second => make_second(root, name, spec),
-        Kind::First => make_first(root, name, spec),
-        Kind::Absent => Err(io::Error::from(io::ErrorKind::NotFound)),
+/// Creates the groups that a process of the spec joins. Empty if the machine has no cgroups or denies access to them.
+pub(super) fn create(root: &Path, name: &str, spec: &ServiceSpec) -> Vec<PathBuf> {
+    let created = match version(root) {
+        CgroupVersion::V2 => create_v2(root, name, spec),
+        CgroupVersion::V1 => create_v1(root, name, spec),
+        CgroupVersion::None => Err(io::Error::from(io::ErrorKind::NotFound)),
     };
-    made.unwrap_or_else(|error| {
+    created.unwrap_or_else(|error| {
         static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::warn!(%error, "no control groups here: processes run without limits"));
+        ONCE.call_once(|| tracing::warn!(%error, "cgroups are not available; processes run without limits"));
         Vec::new()
     })
 }
 
-fn make_second(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<PathBuf>> {
+fn create_v2(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<PathBuf>> {
     let parent = root.join("longshore");
     fs::create_dir_all(&parent)?;
     for folder in [root, &parent] {
-        let there = controllers(root);
-        // One by one: a controller the machine lacks must not take the others along.
-        for controller in CONTROLLERS.iter().filter(|name| there.iter().any(|it| it == *name)) {
+        let available = controllers(root);
+        // One write per controller: one write for all fails if a single controller is missing.
+        for controller in CONTROLLERS.iter().filter(|name| available.iter().any(|it| it == *name)) {
             fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}"))?;
         }
     }
@@ -78,7 +78,7 @@ fn make_second(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<Pa
     Ok(vec![group])
 }
 
-fn make_first(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<PathBuf>> {
+fn create_v1(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<PathBuf>> {
     let group = |controller: &str| root.join(controller).join("longshore").join(name);
     let mut groups = Vec::new();
     for controller in ["memory", "cpu", "cpuacct", "pids"] {
@@ -96,7 +96,7 @@ fn make_first(root: &Path, name: &str, spec: &ServiceSpec) -> io::Result<Vec<Pat
     Ok(groups)
 }
 
-/// Sets a limit that is wanted. One that cannot be set is said, and the others hold all the same.
+/// Writes a limit, if there is one. A failure is logged and does not affect the other limits.
 fn set(group: &Path, file: &str, value: Option<impl ToString>) {
     let Some(value) = value else { return };
     if let Err(error) = fs::write(group.join(file), value.to_string()) {
@@ -104,31 +104,31 @@ fn set(group: &Path, file: &str, value: Option<impl ToString>) {
     }
 }
 
-/// The same share of a core in the other kind's measure: 2 to 262,144 becomes 1 to 10,000, as engines convert it.
+/// Converts v1 shares (2 to 262,144) to a v2 weight (1 to 10,000), by the formula of container engines.
 fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }
 
-/// The kernel refuses less than a millisecond.
+/// Microseconds per period. The kernel refuses less than a millisecond.
 fn quota(cpu_millis: u64) -> u64 {
     (cpu_millis * PERIOD_MICROS / 1000).max(1000)
 }
 
 pub(super) fn remove(groups: &[PathBuf]) {
     for group in groups {
-        // One that still has a process cannot be removed, and is not ours to force.
+        // Fails while a process is in it, and that process is not ours to kill.
         let _ = fs::remove_dir(group);
     }
 }
 
-pub(super) fn ran_out_of_memory(groups: &[PathBuf]) -> bool {
+pub(super) fn was_oom_killed(groups: &[PathBuf]) -> bool {
     let killed = |group: &PathBuf| {
         ["memory.events", "memory.oom_control"].iter().any(|file| count(&group.join(file), "oom_kill ") > Some(0))
     };
     groups.iter().any(killed)
 }
 
-pub(super) fn spent(groups: &[PathBuf]) -> Option<Spent> {
+pub(super) fn usage(groups: &[PathBuf]) -> Option<ResourceUsage> {
     let number = |file: &str| {
         groups.iter().find_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok())
     };
@@ -136,21 +136,21 @@ pub(super) fn spent(groups: &[PathBuf]) -> Option<Spent> {
     let cpu_micros = named("cpu.stat", "usage_usec ").or_else(|| Some(number("cpuacct.usage")? / 1000))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
     let cache = named("memory.stat", "total_inactive_file ").or_else(|| named("memory.stat", "inactive_file "));
-    Some(Spent { cpu_micros, memory_bytes: used.saturating_sub(cache.unwrap_or_default()) })
+    Some(ResourceUsage { cpu_micros, memory_bytes: used.saturating_sub(cache.unwrap_or_default()) })
 }
 
-/// The number after a name in a file of `name number` lines.
+/// The value of a name in a file of `name value` lines.
 fn count(file: &Path, name: &str) -> Option<u64> {
     fs::read_to_string(file).ok()?.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// What one process has used, where it has no group.
-pub(super) fn spent_by(pid: Pid) -> Option<Spent> {
+/// The usage of one process that has no group, without its children.
+pub(super) fn process_usage(pid: Pid) -> Option<ResourceUsage> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    // The 14th, 15th and 24th fields of the line, of which the first two are cut off.
-    Some(Spent {
+    // utime, stime and rss: fields 14, 15 and 24 of the line, of which the first two are cut off here.
+    Some(ResourceUsage {
         cpu_micros: (number(11)? + number(12)?) * 10_000,
         memory_bytes: number(21)? * rustix::param::page_size() as u64,
     })
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree as the kernel shows it, of plain files.
+    /// Plain files laid out like a cgroup file system.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -190,76 +190,76 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_the_second_kind_limits_by_one_group() {
+    fn cgroup_v2_limits_are_written_to_one_group() {
         let root = tree(&[("cgroup.controllers", "cpuset cpu io memory hugetlb pids\n")]);
-        let groups = make(root.path(), "c-web-0", &limited());
+        let groups = create(root.path(), "c-web-0", &limited());
         assert_eq!(groups, [root.path().join("longshore/c-web-0")]);
         assert_eq!(text(&groups[0], "memory.max"), (64 << 20).to_string());
         assert_eq!(text(&groups[0], "memory.low"), (32 << 20).to_string());
         assert_eq!(text(&groups[0], "cpu.max"), "150000 100000");
         assert_eq!(text(&groups[0], "cpu.weight"), "39");
         assert_eq!(text(&groups[0], "pids.max"), "50");
-        // The last of three writes; the kernel adds them up.
+        // The last of three writes; the kernel would accumulate them.
         for folder in [root.path(), &root.path().join("longshore")] {
             assert_eq!(text(folder, "cgroup.subtree_control"), "+pids");
         }
-        let free = make(root.path(), "c-free-0", &ServiceSpec::default());
-        assert_eq!(fs::read_dir(&free[0]).unwrap().count(), 0, "what is not limited is left as the kernel has it");
+        let free = create(root.path(), "c-free-0", &ServiceSpec::default());
+        assert_eq!(fs::read_dir(&free[0]).unwrap().count(), 0, "without limits nothing is written");
     }
 
     #[test]
-    fn a_limit_that_cannot_be_set_takes_no_other_along() {
+    fn a_limit_that_cannot_be_written_does_not_affect_the_others() {
         let root = tree(&[("cgroup.controllers", "memory pids\n"), ("longshore/w/cpu.max/nobody-can-write", "")]);
-        let groups = make(root.path(), "w", &limited());
+        let groups = create(root.path(), "w", &limited());
         assert_eq!(text(&groups[0], "memory.max"), (64 << 20).to_string());
         assert_eq!(text(&groups[0], "pids.max"), "50");
     }
 
     #[test]
-    fn a_machine_of_the_first_kind_has_a_group_for_each_controller() {
+    fn cgroup_v1_has_one_group_per_controller() {
         let root = tree(&[
             ("memory/cgroup.procs", ""),
             ("cpu/cgroup.procs", ""),
             ("cpuacct/cgroup.procs", ""),
             ("unified/cgroup.controllers", ""),
         ]);
-        let groups = make(root.path(), "w", &limited());
+        let groups = create(root.path(), "w", &limited());
         let names: Vec<_> = ["memory", "cpu", "cpuacct"].map(|it| root.path().join(it).join("longshore/w")).into();
-        assert_eq!(groups, names, "pids is not there");
+        assert_eq!(groups, names, "this machine has no pids controller");
         assert_eq!(text(&groups[0], "memory.limit_in_bytes"), (64 << 20).to_string());
         assert_eq!(text(&groups[1], "cpu.cfs_quota_us"), "150000");
     }
 
     #[test]
-    fn a_machine_without_any_runs_things_all_the_same() {
-        assert_eq!(make(tree(&[]).path(), "w", &limited()), Vec::<PathBuf>::new());
+    fn without_cgroups_there_are_no_groups_and_no_error() {
+        assert_eq!(create(tree(&[]).path(), "w", &limited()), Vec::<PathBuf>::new());
         let bare = tree(&[("cgroup.controllers", "cpuset\n")]);
-        assert_eq!(make(bare.path(), "w", &limited()), Vec::<PathBuf>::new());
+        assert_eq!(create(bare.path(), "w", &limited()), Vec::<PathBuf>::new());
     }
 
     #[test]
-    fn both_kinds_say_what_was_spent_and_who_was_killed() {
-        let second = tree(&[
+    fn usage_and_oom_kills_are_read_from_both_cgroup_versions() {
+        let v2 = tree(&[
             ("cpu.stat", "usage_usec 2500\nuser_usec 2000\nsystem_usec 500\n"),
             ("memory.current", "9000\n"),
             ("memory.stat", "anon 1000\nfile 4000\ninactive_file 3000\n"),
             ("memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\n"),
         ]);
-        let first = tree(&[
+        let v1 = tree(&[
             ("cpuacct.usage", "2500000\n"),
             ("memory.usage_in_bytes", "9000\n"),
             ("memory.stat", "cache 4000\ninactive_file 1\ntotal_inactive_file 3000\n"),
             ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
         ]);
         let of = |root: &tempfile::TempDir| vec![root.path().to_owned()];
-        let expected = Some(Spent { cpu_micros: 2500, memory_bytes: 6000 });
-        assert_eq!((spent(&of(&second)), spent(&of(&first))), (expected, expected));
-        assert!(ran_out_of_memory(&of(&second)) && !ran_out_of_memory(&of(&first)));
-        assert_eq!(spent(&[]), None);
+        let expected = Some(ResourceUsage { cpu_micros: 2500, memory_bytes: 6000 });
+        assert_eq!((usage(&of(&v2)), usage(&of(&v1))), (expected, expected));
+        assert!(was_oom_killed(&of(&v2)) && !was_oom_killed(&of(&v1)));
+        assert_eq!(usage(&[]), None);
     }
 
     #[test]
-    fn shares_become_weights_from_end_to_end() {
+    fn cpu_shares_are_converted_over_their_whole_range() {
         assert_eq!([0, 2, 1024, 262_144, 1_000_000].map(weight), [1, 1, 39, 10_000, 10_000]);
     }
 }

@@ -1,6 +1,6 @@
-//! Reading what a process has written.
+//! Reading the output files of a process.
 //!
-//! Owns: following files that are put aside while they are read.
+//! Owns: following files that are rotated while they are read.
 
 use std::{
     collections::VecDeque,
@@ -14,108 +14,97 @@ use std::{
 use longshore_model::Time;
 use tokio::sync::mpsc;
 
-use super::{Exec, is_alive};
+use super::is_alive;
 use crate::{
-    runtime::{Handle, RuntimeError},
-    session::{Follow, LogLine, LogOptions},
+    attach::{CHANNEL_CAPACITY, LogLine, LogOptions},
     shim::{
         log::{parse, path},
-        order::{Order, Status},
+        protocol::ProcessStatus,
     },
 };
 
-/// How often a reader looks for more. Nothing else is woken by it.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two reads while following.
+const POLL: Duration = Duration::from_millis(100);
 
-impl Exec {
-    #[expect(clippy::unused_async, reason = "the contract is the same for a driver that must ask somebody")]
-    pub(crate) async fn logs(
-        &self,
-        handle: &Handle,
-        options: LogOptions,
-    ) -> Result<mpsc::Receiver<LogLine>, RuntimeError> {
-        let folder = PathBuf::from(&handle.0);
-        let order = Order::read(&folder).map_err(|_| RuntimeError::Gone)?;
-        let (to, lines) = mpsc::channel(256);
-        tokio::spawn(read(folder, order.log.files, options, to));
-        Ok(lines)
-    }
+/// Reads the output of the process in that folder, which is kept in at most `files` files.
+pub(super) fn spawn(folder: PathBuf, files: u32, options: LogOptions) -> mpsc::Receiver<LogLine> {
+    let (to, lines) = mpsc::channel(CHANNEL_CAPACITY);
+    tokio::spawn(read(folder, files, options, to));
+    lines
 }
 
 async fn read(folder: PathBuf, files: u32, options: LogOptions, to: mpsc::Sender<LogLine>) {
-    let since = options.since.unwrap_or(Time(0));
     let mut tail = VecDeque::new();
     for age in (1..files).rev() {
-        take(&mut tail, Reader::open(&path(&folder, age)), options.tail, since);
+        if let Some(mut reader) = Reader::open(&path(&folder, age)) {
+            append(&mut tail, reader.lines(), &options);
+        }
     }
     let mut newest = Reader::open(&path(&folder, 0));
     if let Some(reader) = newest.as_mut() {
-        keep(&mut tail, reader.lines(), options.tail, since);
+        append(&mut tail, reader.lines(), &options);
     }
     for line in tail {
         if to.send(line).await.is_err() {
             return;
         }
     }
-    if options.follow == Follow::Yes {
-        follow(&folder, newest, since, &to).await;
+    if options.follow {
+        follow(&folder, newest, options.since.unwrap_or(Time(0)), &to).await;
     }
 }
 
 async fn follow(folder: &Path, mut reader: Option<Reader>, since: Time, to: &mpsc::Sender<LogLine>) {
     loop {
-        // Asked before reading: what is written between the two is read in the next round, not lost.
-        let over = !Status::read(folder).is_some_and(|status| is_alive(&status));
-        let put_aside = reader.as_ref().is_some_and(|reader| !reader.is_still(&path(folder, 0)));
+        // Both are checked before reading, so lines written in between are read in the next round and not lost.
+        let ended = !ProcessStatus::read(folder).is_some_and(|status| is_alive(&status));
+        let rotated = reader.as_ref().is_some_and(|reader| !reader.is_still_at(&path(folder, 0)));
         for line in reader.as_mut().map(Reader::lines).unwrap_or_default() {
             if line.at >= since && to.send(line).await.is_err() {
                 return;
             }
         }
-        if put_aside || reader.is_none() {
+        if rotated || reader.is_none() {
             reader = Reader::open(&path(folder, 0));
-            if put_aside {
+            if rotated {
                 continue;
             }
         }
-        if over || to.is_closed() {
+        if ended || to.is_closed() {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-fn take(tail: &mut VecDeque<LogLine>, reader: Option<Reader>, most: Option<u64>, since: Time) {
-    keep(tail, reader.map(|mut reader| reader.lines()).unwrap_or_default(), most, since);
-}
-
-fn keep(tail: &mut VecDeque<LogLine>, lines: Vec<LogLine>, most: Option<u64>, since: Time) {
-    tail.extend(lines.into_iter().filter(|line| line.at >= since));
-    while most.is_some_and(|most| tail.len() as u64 > most) {
+/// Adds lines that the options ask for, and drops the oldest beyond `options.tail`.
+fn append(tail: &mut VecDeque<LogLine>, lines: Vec<LogLine>, options: &LogOptions) {
+    tail.extend(lines.into_iter().filter(|line| options.since.is_none_or(|since| line.at >= since)));
+    while options.tail.is_some_and(|limit| tail.len() as u64 > limit) {
         tail.pop_front();
     }
 }
 
-/// One file, read from where it was last left. A line without its end waits for it.
+/// One file, read from its last position on. An incomplete last line is kept until the rest of it arrives.
 struct Reader {
     file: File,
-    rest: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Reader {
     fn open(path: &Path) -> Option<Self> {
-        Some(Self { file: File::open(path).ok()?, rest: Vec::new() })
+        Some(Self { file: File::open(path).ok()?, incomplete: Vec::new() })
     }
 
     fn lines(&mut self) -> Vec<LogLine> {
-        let _: io::Result<usize> = self.file.read_to_end(&mut self.rest);
-        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
-        let whole: Vec<u8> = self.rest.drain(..=end).collect();
-        whole.split(|byte| *byte == b'\n').filter_map(parse).collect()
+        let _: io::Result<usize> = self.file.read_to_end(&mut self.incomplete);
+        let Some(end) = self.incomplete.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
+        let complete: Vec<u8> = self.incomplete.drain(..=end).collect();
+        complete.split(|byte| *byte == b'\n').filter_map(parse).collect()
     }
 
-    fn is_still(&self, path: &Path) -> bool {
-        let number = |metadata: io::Result<std::fs::Metadata>| metadata.map(|metadata| metadata.ino()).ok();
-        number(self.file.metadata()) == number(std::fs::metadata(path))
+    fn is_still_at(&self, path: &Path) -> bool {
+        let inode = |metadata: io::Result<std::fs::Metadata>| metadata.map(|metadata| metadata.ino()).ok();
+        inode(self.file.metadata()) == inode(std::fs::metadata(path))
     }
 }

@@ -1,8 +1,8 @@
-//! Health of a plain process: the engine's rules for a health check, kept by us.
+//! Health checks of a plain process, by the rules of Docker's health checks.
 //!
-//! Owns: when a probe is made, what its outcome means, and remembering it over a restart of the agent.
-//! Invariant: a healthy process stays healthy until its check has failed as often in a row as allowed; a restart of the
-//! agent is no failure.
+//! Owns: when a probe runs, what its result means, and storing the health across a restart of the agent.
+//! Invariant: a healthy process stays healthy until its check has failed `retries` times in a row; a restart of the
+//! agent does not count as a failure.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,110 +18,128 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::session;
+use super::command;
 use crate::{
-    runtime::{Pokes, Pulse},
-    shim::order::{Order, replace},
+    atomic_file::{self, Durability},
+    runtime::HealthStatus,
+    shim::protocol::ProcessSpec,
+    wakeups::Wakeups,
 };
 
-/// Most that is kept of what a probe says.
-const LONGEST_OUTPUT: usize = 4096;
+/// Most of a probe's output that is kept, in bytes.
+const MAX_OUTPUT: usize = 4096;
 
-pub(super) fn is_wanted(check: Option<&Healthcheck>) -> bool {
+pub(super) fn is_enabled(check: Option<&Healthcheck>) -> bool {
     check.is_some_and(|check| check.test.first().is_some_and(|word| word != "NONE"))
 }
 
-/// What was known when the agent last looked.
-pub(super) fn remembered(folder: &Path, check: Option<&Healthcheck>) -> Pulse {
-    if !is_wanted(check) {
-        return Pulse::Unchecked;
+/// The health that the previous agent stored.
+pub(super) fn stored_health(folder: &Path, check: Option<&Healthcheck>) -> HealthStatus {
+    if !is_enabled(check) {
+        return HealthStatus::Unchecked;
     }
     match std::fs::read_to_string(folder.join("health")).as_deref() {
-        Ok("healthy") => Pulse::Healthy,
+        Ok("healthy") => HealthStatus::Healthy,
         Ok(text) => match text.split_once(' ') {
-            Some(("unhealthy", output)) => Pulse::Unhealthy { streak: 0, output: output.to_owned() },
-            Some(_) | None => Pulse::Starting,
+            Some(("unhealthy", output)) => HealthStatus::Unhealthy { failing_streak: 0, output: output.to_owned() },
+            Some(_) | None => HealthStatus::Starting,
         },
-        Err(_) => Pulse::Starting,
+        Err(_) => HealthStatus::Starting,
     }
 }
 
-/// Probes a process that has been up for `age` already, perhaps by the hand of an earlier agent.
-pub(super) async fn run(folder: PathBuf, order: Order, age: Duration, pulse: Arc<Mutex<Pulse>>, pokes: Arc<Pokes>) {
-    let Some(check) = order.healthcheck.clone() else { return };
+/// Probes a process for ever. `age` is how long it has run already; an earlier agent may have started it.
+pub(super) async fn run(
+    folder: PathBuf,
+    spec: ProcessSpec,
+    age: Duration,
+    health: Arc<Mutex<HealthStatus>>,
+    wakeups: Arc<Wakeups>,
+) {
+    let Some(check) = spec.healthcheck.clone() else { return };
     let began = Instant::now();
     let mut streak = 0;
     loop {
-        let first = Age::of(age + began.elapsed(), &check);
-        let current = pulse.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let hurry = first == Age::Young && current == Pulse::Starting;
-        let pause = if hurry { check.start_interval } else { check.interval };
+        let period = StartPeriod::at(age + began.elapsed(), &check);
+        let current = health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_starting = period == StartPeriod::Within && current == HealthStatus::Starting;
+        let pause = if is_starting { check.start_interval } else { check.interval };
         tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
-        let outcome = probe(&order, &check).await;
-        streak = if outcome.is_ok() { 0 } else { streak + 1 };
-        let next = judged(&current, outcome, streak, check.retries, Age::of(age + began.elapsed(), &check));
+        let result = probe(&spec, &check).await;
+        streak = if result.is_ok() { 0 } else { streak + 1 };
+        let period = StartPeriod::at(age + began.elapsed(), &check);
+        let next = next_health(&current, result, streak, check.retries, period);
         if std::mem::discriminant(&next) != std::mem::discriminant(&current) {
-            remember(&folder, &next);
-            *pulse.lock().unwrap_or_else(PoisonError::into_inner) = next;
-            pokes.poke(&order.key);
+            store(&folder, &next);
+            *health.lock().unwrap_or_else(PoisonError::into_inner) = next;
+            wakeups.wake(&spec.key);
         }
     }
 }
 
-/// Whether a process is still in its start period, in which failures do not count.
+/// Whether a process is in its start period, in which failures do not count until the first success.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
-    Young,
-    Grown,
+enum StartPeriod {
+    Within,
+    Over,
 }
 
-impl Age {
-    fn of(age: Duration, check: &Healthcheck) -> Self {
-        if age < check.start_period { Self::Young } else { Self::Grown }
+impl StartPeriod {
+    fn at(age: Duration, check: &Healthcheck) -> Self {
+        if age < check.start_period { Self::Within } else { Self::Over }
     }
 }
 
-/// What a probe's outcome makes of what was known.
-fn judged(current: &Pulse, outcome: Result<(), String>, streak: u32, retries: u32, age: Age) -> Pulse {
-    match outcome {
-        Ok(()) => Pulse::Healthy,
-        Err(_) if *current == Pulse::Starting && age == Age::Young => Pulse::Starting,
-        Err(output) if streak >= retries.max(1) => Pulse::Unhealthy { streak: u64::from(streak), output },
+/// The health after a probe; `streak` counts failures in a row, this one included.
+fn next_health(
+    current: &HealthStatus,
+    result: Result<(), String>,
+    streak: u32,
+    retries: u32,
+    period: StartPeriod,
+) -> HealthStatus {
+    match result {
+        Ok(()) => HealthStatus::Healthy,
+        Err(_) if *current == HealthStatus::Starting && period == StartPeriod::Within => HealthStatus::Starting,
+        Err(output) if streak >= retries.max(1) => {
+            HealthStatus::Unhealthy { failing_streak: u64::from(streak), output }
+        }
         Err(_) => current.clone(),
     }
 }
 
-fn remember(folder: &Path, pulse: &Pulse) {
-    let text = match pulse {
-        Pulse::Unchecked | Pulse::Starting => "starting".to_owned(),
-        Pulse::Healthy => "healthy".to_owned(),
-        Pulse::Unhealthy { output, .. } => format!("unhealthy {output}"),
+fn store(folder: &Path, health: &HealthStatus) {
+    let text = match health {
+        HealthStatus::Unchecked | HealthStatus::Starting => "starting".to_owned(),
+        HealthStatus::Healthy => "healthy".to_owned(),
+        HealthStatus::Unhealthy { output, .. } => format!("unhealthy {output}"),
     };
-    let _ = replace(folder, "health", text.as_bytes());
+    let _ = atomic_file::replace(folder, "health", text.as_bytes(), Durability::Unsynced);
 }
 
-async fn probe(order: &Order, check: &Healthcheck) -> Result<(), String> {
+async fn probe(spec: &ProcessSpec, check: &Healthcheck) -> Result<(), String> {
     let words: Vec<&str> = check.test.iter().map(String::as_str).collect();
-    let made = async {
+    let answer = async {
         match words[..] {
-            ["CMD-SHELL", script] => command(order, &["/bin/sh", "-c", script], check.timeout).await,
-            ["CMD", ref argv @ ..] => command(order, argv, check.timeout).await,
+            ["CMD-SHELL", script] => run_command(spec, &["/bin/sh", "-c", script], check.timeout).await,
+            ["CMD", ref argv @ ..] => run_command(spec, argv, check.timeout).await,
             ["TCP", address] => TcpStream::connect(address).await.map(drop).map_err(|error| error.to_string()),
             ["HTTP", url] => http(url).await,
-            _ => Err(format!("`{}` is no health check", words.join(" "))),
+            _ => Err(format!("`{}` is not a health check", words.join(" "))),
         }
     };
-    let late = || format!("no answer within {:?}", check.timeout);
-    tokio::time::timeout(check.timeout, made).await.unwrap_or_else(|_| Err(late()))
+    let timed_out = || format!("no answer within {:?}", check.timeout);
+    tokio::time::timeout(check.timeout, answer).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-async fn command(order: &Order, argv: &[&str], limit: Duration) -> Result<(), String> {
+async fn run_command(spec: &ProcessSpec, argv: &[&str], limit: Duration) -> Result<(), String> {
     let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
-    let mut command = session::command(order, &argv).ok_or("the check has no command")?;
+    let mut command = command::command(spec, &argv).ok_or("the check has no command")?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
     let child = command.spawn().map_err(|error| error.to_string())?;
     let group = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    // A little before the caller gives up, so that what the probe started is ended with it.
+    // Slightly sooner than the caller's time-out, so that the probe's process group is killed before the future is
+    // dropped.
     let ended = tokio::time::timeout(limit.mul_f32(0.95), child.wait_with_output()).await;
     let Ok(ended) = ended else {
         if let Some(group) = group {
@@ -130,12 +148,13 @@ async fn command(order: &Order, argv: &[&str], limit: Duration) -> Result<(), St
         return Err(format!("no answer within {limit:?}"));
     };
     let ended = ended.map_err(|error| error.to_string())?;
-    let said = [ended.stdout, ended.stderr].concat();
-    let said = String::from_utf8_lossy(&said[..said.len().min(LONGEST_OUTPUT)]).trim().to_owned();
-    if ended.status.success() { Ok(()) } else { Err(said) }
+    let output = [ended.stdout, ended.stderr].concat();
+    let output = String::from_utf8_lossy(&output[..output.len().min(MAX_OUTPUT)]).trim().to_owned();
+    if ended.status.success() { Ok(()) } else { Err(output) }
 }
 
-/// One request by hand: a client library would be the largest part of this driver, for one line of text.
+/// One request written by hand: only the status line is needed, and an HTTP client would be the largest dependency
+/// here.
 async fn http(url: &str) -> Result<(), String> {
     let rest = url.strip_prefix("http://").ok_or("only http:// can be probed")?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -144,7 +163,7 @@ async fn http(url: &str) -> Result<(), String> {
     let request = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: longshore\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     let mut head = Vec::new();
-    let read = (&mut stream).take(LONGEST_OUTPUT as u64).read_to_end(&mut head).await;
+    let read = (&mut stream).take(MAX_OUTPUT as u64).read_to_end(&mut head).await;
     read.map_err(|error| error.to_string())?;
     let line = String::from_utf8_lossy(head.split(|byte| *byte == b'\r').next().unwrap_or_default()).into_owned();
     match line.split_whitespace().nth(1).and_then(|code| code.parse::<u16>().ok()) {
@@ -162,16 +181,22 @@ mod tests {
     }
 
     #[test]
-    fn failures_count_in_a_row_and_not_in_the_start_period() {
-        assert_eq!(judged(&Pulse::Starting, failing(), 9, 3, Age::Young), Pulse::Starting);
-        assert_eq!(judged(&Pulse::Starting, failing(), 2, 3, Age::Grown), Pulse::Starting);
-        assert!(matches!(judged(&Pulse::Starting, failing(), 3, 3, Age::Grown), Pulse::Unhealthy { streak: 3, .. }));
-        assert_eq!(judged(&Pulse::Healthy, failing(), 2, 3, Age::Grown), Pulse::Healthy);
+    fn only_failures_in_a_row_after_the_start_period_make_a_process_unhealthy() {
+        assert_eq!(next_health(&HealthStatus::Starting, failing(), 9, 3, StartPeriod::Within), HealthStatus::Starting);
+        assert_eq!(next_health(&HealthStatus::Starting, failing(), 2, 3, StartPeriod::Over), HealthStatus::Starting);
+        assert!(matches!(
+            next_health(&HealthStatus::Starting, failing(), 3, 3, StartPeriod::Over),
+            HealthStatus::Unhealthy { failing_streak: 3, .. }
+        ));
+        assert_eq!(next_health(&HealthStatus::Healthy, failing(), 2, 3, StartPeriod::Over), HealthStatus::Healthy);
     }
 
     #[test]
-    fn one_success_is_health_and_ends_the_start_period() {
-        assert_eq!(judged(&Pulse::Starting, Ok(()), 0, 3, Age::Young), Pulse::Healthy);
-        assert!(matches!(judged(&Pulse::Healthy, failing(), 3, 3, Age::Young), Pulse::Unhealthy { .. }));
+    fn one_success_makes_a_process_healthy_and_ends_the_start_period() {
+        assert_eq!(next_health(&HealthStatus::Starting, Ok(()), 0, 3, StartPeriod::Within), HealthStatus::Healthy);
+        assert!(matches!(
+            next_health(&HealthStatus::Healthy, failing(), 3, 3, StartPeriod::Within),
+            HealthStatus::Unhealthy { .. }
+        ));
     }
 }

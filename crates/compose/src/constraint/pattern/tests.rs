@@ -16,7 +16,7 @@ fn holds(text: &str) -> bool {
 }
 
 #[test]
-fn patterns_that_people_write_are_accepted() {
+fn typical_patterns_are_accepted() {
     let long = "ab|".repeat(1000) + "b";
     let names = (0..400).map(|at| format!("node-{at}")).collect::<Vec<_>>().join("|");
     let written =
@@ -28,7 +28,7 @@ fn patterns_that_people_write_are_accepted() {
 }
 
 #[test]
-fn what_the_scheduler_could_not_make_ready_is_refused() {
+fn patterns_the_scheduler_could_not_compile_are_refused() {
     for text in ["(a{1000}){1000}", r"\w{100}", r"(?:\pL|\d){60}", &"a?".repeat(1 << 15)] {
         assert_eq!(check(text), Err(PatternError::Large), "{}", text.len());
         assert!(!holds(text));
@@ -72,6 +72,6 @@ proptest! {
         prop_assert!(check(&text).is_err() || holds(&text), "{text}");
         let estimate = bytes(&regex_syntax::parse(&text).expect("a pattern"));
         // The engine keeps a few steps of its own around every pattern.
-        prop_assert!(taken(&text) / 2 <= estimate + 12 * STEP, "{estimate} for {text}");
+        prop_assert!(taken(&text) / 2 <= estimate + 12 * STATE, "{estimate} for {text}");
     }
 }

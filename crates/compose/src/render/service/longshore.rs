@@ -1,10 +1,10 @@
-//! `x-longshore` of a service, as it would be written.
+//! The `x-longshore` mapping of a service.
 
 use longshore_model::{
     Driver, ServiceSpec,
     service::{
-        Batching, Companion, DelayFunction, DeviceAffinity, DeviceRequest, Disconnect, DistinctHosts, PoolWanted,
-        Promotion, Rebalance, Reconcile, Replace, Reschedule, Strength,
+        Batching, Companion, DelayFunction, DeviceAffinity, DeviceRequest, Disconnect, PoolSelector, Promotion,
+        Rebalance, Reconcile, Replace, Reschedule, Strength,
     },
 };
 use serde_json::{Value, json};
@@ -17,11 +17,11 @@ pub(super) fn render(spec: &ServiceSpec) -> Value {
     let mut out = Section::default();
     out.put("placement", strategy(spec)).put("hosts", texts(&placement.hosts));
     match &placement.pool {
-        PoolWanted::Default => {}
-        PoolWanted::All => {
+        PoolSelector::Default => {}
+        PoolSelector::All => {
             out.put("pool", "all");
         }
-        PoolWanted::Named(name) => {
+        PoolSelector::Named(name) => {
             out.put("pool", name.as_str());
         }
     }
@@ -55,7 +55,7 @@ fn wishes(spec: &ServiceSpec, out: &mut Section) {
         distinct.map(|rule| json!({ "attribute": rule.attribute.to_string(), "limit": rule.limit })).collect();
     out.put("devices", spec.resources.device_requests.iter().map(device).collect::<Vec<_>>());
     out.put("affinities", affinities).put("spread", targets).put("distinct_property", distinct);
-    if placement.distinct_hosts == DistinctHosts::Yes {
+    if placement.distinct_hosts {
         out.put("distinct_hosts", true);
     }
     let mode = spec.container.namespaces.network.as_deref().and_then(|mode| mode.strip_prefix("service:"));
@@ -109,7 +109,7 @@ fn changes(spec: &ServiceSpec, out: &mut Section) {
 
 fn disconnect(policy: &Disconnect) -> Value {
     let mut out = Section::default();
-    out.put("lost_after", policy.lost_after.map(print_duration)).put("replace", policy.replace == Replace::Yes);
+    out.put("lost_after", policy.lost_after.map(print_duration)).put("replace", policy.replace == Replace::WhenLost);
     out.put(
         "reconcile",
         match policy.reconcile {

@@ -1,32 +1,33 @@
-//! `x-longshore.devices`: devices by type, maker, model and attributes.
+//! `x-longshore.devices`: devices by type, vendor, model and attributes.
 //!
-//! Owns: from text to requests. Must not touch: plain counts, which `gpus` and `deploy` ask for.
-//! Invariant: the requests are in order, so that the order in the file does not change the service.
+//! Owns: parsing of device requests. Must not touch: plain counts, which `gpus` and `deploy` set.
+//! Invariant: the requests are sorted, so that their order in the file does not change the service.
 
 use longshore_model::service::{DeviceAffinity, DeviceConstraint, DeviceRequest};
 
 use super::{Extensions, Key, Node, ServiceReader, constraint};
 
-/// The scheduler deals the requests of a replica out to the groups of each node; nobody needs more unlike ones than this.
-const MOST_REQUESTS: usize = 8;
+/// Most device requests of a service: the scheduler assigns each request to a device group on every node.
+const MAX_REQUESTS: usize = 8;
 
 impl ServiceReader<'_> {
-    pub(super) fn wanted_devices(&mut self, key: &Key, node: &Node) {
+    pub(super) fn device_requests_key(&mut self, key: &Key, node: &Node) {
         let what = self.of(key);
         let Some(items) = self.problems.sequence(node, &what) else { return };
-        if items.len() > MOST_REQUESTS {
+        if items.len() > MAX_REQUESTS {
             self.problems
-                .error(&key.place, format!("{what} has more than {MOST_REQUESTS} entries"))
+                .error(&key.location, format!("{what} has more than {MAX_REQUESTS} entries"))
                 .hint("ask for several equal devices with one `count`");
             return;
         }
         let what = format!("an entry of {what}");
-        let requests: Vec<DeviceRequest> = items.iter().filter_map(|item| self.wanted_device(item, &what)).collect();
+        let requests: Vec<DeviceRequest> =
+            items.iter().filter_map(|item| self.node_device_request(item, &what)).collect();
         self.spec.resources.device_requests.extend(requests);
         self.spec.resources.device_requests.sort();
     }
 
-    fn wanted_device(&mut self, item: &Node, what: &str) -> Option<DeviceRequest> {
+    fn node_device_request(&mut self, item: &Node, what: &str) -> Option<DeviceRequest> {
         let mapping = self.problems.mapping(item, what)?;
         self.problems.known_keys(mapping, what, &["device", "count", "constraints", "affinities"], Extensions::Refused);
         let device = self.problems.required(item, "device", what)?;
@@ -55,7 +56,7 @@ impl ServiceReader<'_> {
         };
         if kind.is_empty() || parts.iter().any(|part| part.is_empty()) {
             self.problems
-                .error(&node.place, format!("`{}` names no device", crate::reader::shorten(text)))
+                .error(&node.location, format!("`{}` names no device", crate::reader::shorten(text)))
                 .hint("write `type`, `vendor/type` or `vendor/type/name`, for instance `nvidia/gpu/a100`");
             return None;
         }
@@ -69,7 +70,7 @@ impl ServiceReader<'_> {
             let Some(text) = self.problems.text(item, &what) else { continue };
             match constraint::parse_device(text) {
                 Ok(constraint) => constraints.push(constraint),
-                Err(error) => self.refuse(&error, &item.place),
+                Err(error) => self.refuse(&error, &item.location),
             }
         }
         constraints.sort();
@@ -88,7 +89,7 @@ impl ServiceReader<'_> {
             match (constraint::parse_device(text), self.weight(mapping)) {
                 (Ok(matches), Some(weight)) => affinities.push(DeviceAffinity { matches, weight }),
                 (Ok(_), None) => {}
-                (Err(error), _) => self.refuse(&error, &matches.place),
+                (Err(error), _) => self.refuse(&error, &matches.location),
             }
         }
         affinities.sort();

@@ -1,18 +1,18 @@
-//! A node's address against an address, in any spelling, or a range of them.
+//! Matches a node's IP address against an address or a CIDR range.
 
 use std::net::IpAddr;
 
-/// A range of addresses; one address is a range of one.
+/// A CIDR range; a plain address is a range of one.
 #[derive(Debug)]
 pub(super) struct Network {
     first: IpAddr,
-    /// Leading bits that are fixed.
+    /// Prefix length in bits.
     length: u32,
 }
 
 impl Network {
-    /// Reads `10.0.0.0/8` or a plain address.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    /// Parses `10.0.0.0/8` or a plain address.
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (first, length) = match text.split_once('/') {
             Some((first, length)) => (first.parse::<IpAddr>().ok()?, Some(length.parse::<u32>().ok()?)),
             None => (text.parse::<IpAddr>().ok()?, None),
@@ -28,7 +28,7 @@ impl Network {
             (IpAddr::V6(ip), IpAddr::V6(first)) => (ip.to_bits(), first.to_bits(), 128),
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
         };
-        // A shift by the whole width is none at all in Rust; such a range has every address.
+        // `checked_shr` returns `None` for a shift by the whole width: prefix length 0 contains every address.
         (ip ^ first).checked_shr(width - self.length).unwrap_or(0) == 0
     }
 }
@@ -39,18 +39,18 @@ mod tests {
 
     #[test]
     fn a_range_has_its_first_and_last_address_and_no_other() {
-        let inside = |range: &str, ip: &str| Network::read(range).unwrap().contains(ip.parse().unwrap());
+        let inside = |range: &str, ip: &str| Network::parse(range).unwrap().contains(ip.parse().unwrap());
         assert!(inside("10.1.0.0/16", "10.1.0.0") && inside("10.1.0.0/16", "10.1.255.255"));
         assert!(!inside("10.1.0.0/16", "10.2.0.0"));
         assert!(inside("0.0.0.0/0", "255.1.2.3") && inside("::/0", "fd00::1"));
         assert!(inside("fd00::1", "fd00:0:0::1"));
-        assert!(!inside("::/0", "10.0.0.1"), "kinds do not mix");
+        assert!(!inside("::/0", "10.0.0.1"), "IPv4 and IPv6 do not mix");
     }
 
     #[test]
-    fn what_is_no_range_is_told_apart() {
+    fn invalid_ranges_are_rejected() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/x"] {
-            assert!(Network::read(text).is_none(), "{text}");
+            assert!(Network::parse(text).is_none(), "{text}");
         }
     }
 }

@@ -1,28 +1,28 @@
 //! A comma list of version bounds, all of which must hold.
 //!
-//! Two dialects: `version` keeps pre-releases apart (nobody gets `2.0-beta` who asked for `>= 1.0`), `semver` orders
-//! them like any other version and knows no `~>`.
+//! Two dialects: `version` excludes pre-releases (`>= 1.0` does not match `2.0-beta`); `semver` orders them like any
+//! other version and has no `~>`.
 //!
-//! Owns: what a bound means. Must not touch: the order of versions.
+//! Owns: the meaning of a bound. Must not touch: the ordering of versions.
 
 use std::cmp::Ordering;
 
-use super::version::{Reading, Version};
+use super::version::{Strictness, Version};
 
-/// Bounds, read once.
+/// A parsed list of bounds.
 #[derive(Debug)]
 pub(super) struct Bounds {
     dialect: Dialect,
     list: Vec<Bound>,
 }
 
-/// Which rules the bounds follow.
+/// The constraint operator the bounds belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// The operator `version`.
-    Apart,
-    /// The operator `semver`.
-    Ordered,
+    /// `version`: a pre-release matches only a bound that names a pre-release of the same version.
+    Version,
+    /// `semver`: pre-releases are ordered like any other version.
+    Semver,
 }
 
 #[derive(Debug)]
@@ -39,16 +39,16 @@ enum Relation {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// `~>`: the last number written may grow, those before it may not.
-    About,
+    /// `~>`: the last number given may be larger, those before it must be equal.
+    Pessimistic,
 }
 
-/// Longest first, so that `>=` is not read as `>`.
-const SIGNS: &[(&str, Relation)] = &[
+/// Longest first, so that `>=` is not parsed as `>`.
+const OPERATORS: &[(&str, Relation)] = &[
     ("!=", Relation::NotEqual),
     ("<=", Relation::LessOrEqual),
     (">=", Relation::GreaterOrEqual),
-    ("~>", Relation::About),
+    ("~>", Relation::Pessimistic),
     ("=", Relation::Equal),
     ("<", Relation::Less),
     (">", Relation::Greater),
@@ -56,41 +56,41 @@ const SIGNS: &[(&str, Relation)] = &[
 ];
 
 impl Dialect {
-    const fn reading(self) -> Reading {
+    const fn strictness(self) -> Strictness {
         match self {
-            Self::Apart => Reading::Loose,
-            Self::Ordered => Reading::Strict,
+            Self::Version => Strictness::Loose,
+            Self::Semver => Strictness::Strict,
         }
     }
 }
 
 impl Bounds {
-    /// `None` where any bound cannot be read.
-    pub(super) fn read(text: &str, dialect: Dialect) -> Option<Self> {
-        let list = text.split(',').map(|bound| Bound::read(bound.trim(), dialect)).collect::<Option<Vec<_>>>()?;
+    /// Parses the list; `None` if any bound is invalid.
+    pub(super) fn parse(text: &str, dialect: Dialect) -> Option<Self> {
+        let list = text.split(',').map(|bound| Bound::parse(bound.trim(), dialect)).collect::<Option<Vec<_>>>()?;
         Some(Self { dialect, list })
     }
 
-    /// Whether a version, as text, lies within all bounds.
-    pub(super) fn hold_for(&self, found: &str) -> bool {
-        Version::read(found, self.dialect.reading())
+    /// Whether a version string parses and satisfies all bounds.
+    pub(super) fn contain(&self, found: &str) -> bool {
+        Version::parse(found, self.dialect.strictness())
             .is_some_and(|found| self.list.iter().all(|bound| bound.holds(&found, self.dialect)))
     }
 }
 
 impl Bound {
-    fn read(text: &str, dialect: Dialect) -> Option<Self> {
-        let (sign, relation) = SIGNS.iter().find(|(sign, _)| text.starts_with(sign))?;
-        if *relation == Relation::About && dialect == Dialect::Ordered {
+    fn parse(text: &str, dialect: Dialect) -> Option<Self> {
+        let (sign, relation) = OPERATORS.iter().find(|(sign, _)| text.starts_with(sign))?;
+        if *relation == Relation::Pessimistic && dialect == Dialect::Semver {
             return None;
         }
-        let version = Version::read(&text[sign.len()..], dialect.reading())?;
+        let version = Version::parse(&text[sign.len()..], dialect.strictness())?;
         Some(Self { relation: *relation, version })
     }
 
     fn holds(&self, found: &Version, dialect: Dialect) -> bool {
         let order = found.compare(&self.version);
-        let comparable = dialect == Dialect::Ordered || self.admits_pre_release(found);
+        let comparable = dialect == Dialect::Semver || self.admits_pre_release(found);
         match self.relation {
             Relation::Equal => order.is_eq(),
             Relation::NotEqual => order.is_ne(),
@@ -98,18 +98,18 @@ impl Bound {
             Relation::LessOrEqual => comparable && order.is_le(),
             Relation::Greater => comparable && order.is_gt(),
             Relation::GreaterOrEqual => comparable && order.is_ge(),
-            Relation::About => comparable && order.is_ge() && self.is_about(found),
+            Relation::Pessimistic => comparable && order.is_ge() && self.matches_pessimistic(found),
         }
     }
 
-    /// A pre-release satisfies only a bound that names a pre-release of the same numbers.
+    /// A pre-release satisfies only a bound that names a pre-release of the same version numbers.
     fn admits_pre_release(&self, found: &Version) -> bool {
         found.is_release() || (!self.version.is_release() && self.version.compare_numbers(found) == Ordering::Equal)
     }
 
-    fn is_about(&self, found: &Version) -> bool {
+    fn matches_pessimistic(&self, found: &Version) -> bool {
         let kind = self.version.is_release() || !found.is_release();
-        let fixed = self.version.written.saturating_sub(1);
+        let fixed = self.version.given.saturating_sub(1);
         kind && self.version.numbers.len() <= found.numbers.len()
             && self.version.numbers[..fixed] == found.numbers[..fixed]
     }
@@ -120,11 +120,11 @@ mod tests {
     use super::*;
 
     fn holds(found: &str, bounds: &str, dialect: Dialect) -> bool {
-        Bounds::read(bounds, dialect).is_some_and(|bounds| bounds.hold_for(found))
+        Bounds::parse(bounds, dialect).is_some_and(|bounds| bounds.contain(found))
     }
 
     #[test]
-    fn versions_keep_pre_releases_apart() {
+    fn the_version_operator_excludes_pre_releases() {
         for (found, bounds, expected) in [
             ("1.2.3", "~> 1.0", true),
             ("2.0.1", "~> 1.0", false),
@@ -146,12 +146,12 @@ mod tests {
             ("1.3.0-beta1", "!= 1.3.0", true),
             ("1.3beta1", "= 1.3-beta1", true),
         ] {
-            assert_eq!(holds(found, bounds, Dialect::Apart), expected, "{found} version {bounds}");
+            assert_eq!(holds(found, bounds, Dialect::Version), expected, "{found} version {bounds}");
         }
     }
 
     #[test]
-    fn semantic_versions_order_pre_releases() {
+    fn the_semver_operator_orders_pre_releases() {
         for (found, bounds, expected) in [
             ("1.2.3", "~> 1.0", false),
             ("1.2.3", ">= 1.0, < 1.4", true),
@@ -162,16 +162,16 @@ mod tests {
             ("1.3.0-beta1+ent", "= 1.3.0-beta1", true),
             ("1.3beta1", ">= 1.0", false),
         ] {
-            assert_eq!(holds(found, bounds, Dialect::Ordered), expected, "{found} semver {bounds}");
+            assert_eq!(holds(found, bounds, Dialect::Semver), expected, "{found} semver {bounds}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_holds_nowhere() {
+    fn invalid_bounds_match_nothing() {
         for bounds in ["", ">=", ">= one", ">= 1.0,", "=> 1.0", "~ 1.0", "== 1.0"] {
-            assert!(!holds("1.0", bounds, Dialect::Apart), "{bounds:?}");
+            assert!(!holds("1.0", bounds, Dialect::Version), "{bounds:?}");
         }
-        assert!(!holds("one", ">= 0.0.1", Dialect::Apart));
-        assert!(!holds("one", "!= 1.0", Dialect::Apart), "a version that is none differs from nothing");
+        assert!(!holds("one", ">= 0.0.1", Dialect::Version));
+        assert!(!holds("one", "!= 1.0", Dialect::Version), "a version that is none differs from nothing");
     }
 }

@@ -1,19 +1,19 @@
-//! Less and greater: as numbers where both sides are numbers, as amounts where both have a unit, as texts otherwise.
+//! Ordering of attribute values: numeric if both are numbers, by quantity if both have a unit, else lexicographic.
 //!
 //! Owns: decimal numbers of any length, compared digit by digit. Floats were refused: `9007199254740993` and
 //! `9007199254740992` would be equal, and a decision must not depend on rounding.
 
 use std::cmp::Ordering;
 
-use super::amount::Amount;
+use super::quantity::Quantity;
 
-/// How two attribute values compare; nothing where they cannot: `40` is neither more nor less than `40 GiB`.
+/// Compares two attribute values; `None` if they are not comparable, such as `40` and `40 GiB`.
 pub(super) fn compare(left: &str, right: &str) -> Option<Ordering> {
-    let numbers = (Decimal::read(left), Decimal::read(right));
+    let numbers = (Decimal::parse(left), Decimal::parse(right));
     if let (Some(left), Some(right)) = &numbers {
         return Some(left.compare(right));
     }
-    match (Amount::read(left), Amount::read(right)) {
+    match (Quantity::parse(left), Quantity::parse(right)) {
         (Some(left), Some(right)) => left.compare(&right),
         (Some(_), None) if numbers.1.is_some() => None,
         (None, Some(_)) if numbers.0.is_some() => None,
@@ -21,13 +21,13 @@ pub(super) fn compare(left: &str, right: &str) -> Option<Ordering> {
     }
 }
 
-/// Whether two texts are the same amount in other words, as `1 GiB` and `1024 MiB`.
-pub(super) fn same_amount(left: &str, right: &str) -> bool {
-    let amounts = Amount::read(left).zip(Amount::read(right));
-    amounts.is_some_and(|(left, right)| left.compare(&right) == Some(Ordering::Equal))
+/// Whether two strings are the same quantity in different units, such as `1 GiB` and `1024 MiB`.
+pub(super) fn same_quantity(left: &str, right: &str) -> bool {
+    let quantities = Quantity::parse(left).zip(Quantity::parse(right));
+    quantities.is_some_and(|(left, right)| left.compare(&right) == Some(Ordering::Equal))
 }
 
-/// A number as it was written, without what does not change it.
+/// A decimal number, normalised.
 #[derive(Debug)]
 struct Decimal<'a> {
     sign: Sign,
@@ -44,8 +44,8 @@ enum Sign {
 }
 
 impl<'a> Decimal<'a> {
-    /// Reads `[+-]digits[.digits]`; an exponent makes a text of it.
-    fn read(text: &'a str) -> Option<Self> {
+    /// Parses `[+-]digits[.digits]`. A number with an exponent is rejected and so compares as a string.
+    fn parse(text: &'a str) -> Option<Self> {
         let text = text.trim();
         let (sign, digits) = match text.strip_prefix('-') {
             Some(digits) => (Sign::Minus, digits),
@@ -98,29 +98,29 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_number_are_equal() {
+    fn different_notations_of_one_number_are_equal() {
         for (one, other) in [("1", "1.0"), ("007", "7"), ("-0", "0"), ("+3", "3"), (".5", "0.50"), ("5.", "5")] {
             assert_eq!(compare(one, other), Some(Ordering::Equal), "{one} = {other}");
         }
     }
 
     #[test]
-    fn amounts_compare_with_amounts_only() {
+    fn quantities_compare_with_quantities_only() {
         assert_eq!(compare("9 GiB", "10 GiB"), Some(Ordering::Less));
         assert_eq!(compare("9 GiB", "10"), None);
         assert_eq!(compare("10", "9 GiB"), None);
-        assert_eq!(compare("9 GiB", "large"), Some(Ordering::Less), "as texts");
-        assert!(same_amount("1 GiB", "1024 MiB") && !same_amount("1 GiB", "1 GB") && !same_amount("1", "1.0"));
+        assert_eq!(compare("9 GiB", "large"), Some(Ordering::Less), "as strings");
+        assert!(same_quantity("1 GiB", "1024 MiB") && !same_quantity("1 GiB", "1 GB") && !same_quantity("1", "1.0"));
     }
 
     #[test]
-    fn what_is_no_number_compares_as_text() {
+    fn values_that_are_not_numbers_compare_as_strings() {
         assert_eq!(compare("foo", "bar"), Some(Ordering::Greater));
         assert_eq!(compare("1", "foo"), Some(Ordering::Less));
         assert_eq!(compare("10", "9a"), Some(Ordering::Less));
         assert_eq!(compare("1e3", "2"), Some(Ordering::Less));
         for text in ["", ".", "-", "1.2.3", "1,5", "0x10"] {
-            assert!(Decimal::read(text).is_none(), "{text} is no number");
+            assert!(Decimal::parse(text).is_none(), "{text} is not a number");
         }
     }
 }

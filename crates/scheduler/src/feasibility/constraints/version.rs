@@ -1,59 +1,59 @@
-//! Versions: dotted numbers, then perhaps a pre-release, then perhaps build metadata that nobody compares.
+//! Versions: dotted numbers, an optional pre-release, and optional build metadata, which is ignored in comparisons.
 //!
-//! Owns: reading a version and which of two is newer. Must not touch: bounds, which decide about pre-releases.
+//! Owns: parsing and ordering of versions. Must not touch: bounds, which decide whether a pre-release matches.
 
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
-/// A version as read.
+/// A parsed version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
-    /// Filled up with zeros to three.
+    /// Padded with zeros to three numbers.
     pub(super) numbers: SmallVec<[u64; 4]>,
-    /// How many numbers were written.
-    pub(super) written: usize,
+    /// How many numbers the text had.
+    pub(super) given: usize,
     /// Empty for a release.
     pub(super) pre_release: String,
 }
 
-/// How strictly a version is read.
+/// How strictly a version is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
-    /// `1.2beta` is `1.2-beta`.
+pub(super) enum Strictness {
+    /// Accepts `1.2beta` as `1.2-beta`.
     Loose,
     /// A pre-release needs its dash.
     Strict,
 }
 
 impl Version {
-    pub(super) fn read(text: &str, reading: Reading) -> Option<Self> {
+    pub(super) fn parse(text: &str, strictness: Strictness) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
         let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
-        let (written, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
-        let pre_release = match (rest.strip_prefix('-'), reading) {
-            (Some(named), Reading::Loose | Reading::Strict) => Some(named),
-            (None, Reading::Loose) => (!rest.is_empty()).then_some(rest),
-            (None, Reading::Strict) if rest.is_empty() => None,
-            (None, Reading::Strict) => return None,
+        let (given, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
+        let pre_release = match (rest.strip_prefix('-'), strictness) {
+            (Some(named), Strictness::Loose | Strictness::Strict) => Some(named),
+            (None, Strictness::Loose) => (!rest.is_empty()).then_some(rest),
+            (None, Strictness::Strict) if rest.is_empty() => None,
+            (None, Strictness::Strict) => return None,
         };
         if !pre_release.is_none_or(are_identifiers) || !build.is_none_or(are_identifiers) {
             return None;
         }
-        // `parse` alone would take a `+` in front, but only digits got here.
+        // `parse` alone would accept a leading `+`, but only digits and dots are left here.
         let mut numbers: SmallVec<[u64; 4]> = SmallVec::new();
-        for number in written.split('.') {
+        for number in given.split('.') {
             numbers.push(number.parse().ok()?);
         }
-        let written = numbers.len();
-        if written < 3 {
+        let given = numbers.len();
+        if given < 3 {
             numbers.resize(3, 0);
         }
-        Some(Self { numbers, written, pre_release: pre_release.unwrap_or_default().to_owned() })
+        Some(Self { numbers, given, pre_release: pre_release.unwrap_or_default().to_owned() })
     }
 
-    /// Which is newer. Missing numbers are zero; a pre-release is older than its release.
+    /// Orders by age, oldest first. Missing numbers are zero; a pre-release is older than its release.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         self.compare_numbers(other).then_with(|| match (self.is_release(), other.is_release()) {
             (true, true) => Ordering::Equal,
@@ -82,7 +82,7 @@ fn are_identifiers(part: &str) -> bool {
     part.split('.').all(|identifier| !identifier.is_empty() && identifier.chars().all(known))
 }
 
-/// Identifier by identifier: numbers before words, and the shorter of two that agree so far is the older.
+/// `SemVer` precedence: numeric identifiers before alphanumeric ones, and a prefix is older than the longer list.
 fn compare_pre_releases(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.split('.'), right.split('.'));
     loop {
@@ -112,12 +112,12 @@ fn compare_identifiers(left: &str, right: &str) -> Ordering {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Version {
-        Version::read(text, Reading::Strict).unwrap_or_else(|| panic!("{text} is a version"))
+    fn parse(text: &str) -> Version {
+        Version::parse(text, Strictness::Strict).unwrap_or_else(|| panic!("{text} is a version"))
     }
 
     #[test]
-    fn pre_releases_stand_in_the_order_the_standard_prints() {
+    fn pre_releases_are_ordered_as_in_the_semver_standard() {
         let ordered = [
             "1.0.0-alpha",
             "1.0.0-alpha.1",
@@ -131,25 +131,25 @@ mod tests {
             "1.10.0",
         ];
         for pair in ordered.windows(2) {
-            assert_eq!(read(pair[0]).compare(&read(pair[1])), Ordering::Less, "{} < {}", pair[0], pair[1]);
+            assert_eq!(parse(pair[0]).compare(&parse(pair[1])), Ordering::Less, "{} < {}", pair[0], pair[1]);
         }
     }
 
     #[test]
     fn missing_numbers_are_zero_and_build_metadata_does_not_count() {
-        assert_eq!(read("v1.2").compare(&read("1.2.0")), Ordering::Equal);
-        assert_eq!(read("1.2.3.0").compare(&read("1.2.3")), Ordering::Equal);
-        assert_eq!(read("1.2.3+ent").compare(&read("1.2.3+oss")), Ordering::Equal);
-        assert_eq!(read("1.2.3.4").compare(&read("1.2.3")), Ordering::Greater);
+        assert_eq!(parse("v1.2").compare(&parse("1.2.0")), Ordering::Equal);
+        assert_eq!(parse("1.2.3.0").compare(&parse("1.2.3")), Ordering::Equal);
+        assert_eq!(parse("1.2.3+ent").compare(&parse("1.2.3+oss")), Ordering::Equal);
+        assert_eq!(parse("1.2.3.4").compare(&parse("1.2.3")), Ordering::Greater);
     }
 
     #[test]
-    fn what_is_no_version_is_told_apart() {
+    fn invalid_versions_are_rejected() {
         for text in ["", "v", "one", "1..2", ".1", "1.", "1.2-", "1.2+", "1.2-a..b", "1.2-a_b", "99999999999999999999"]
         {
-            assert!(Version::read(text, Reading::Loose).is_none(), "{text} is no version");
+            assert!(Version::parse(text, Strictness::Loose).is_none(), "{text} is not a version");
         }
-        assert_eq!(Version::read("1.2beta1", Reading::Loose).unwrap().pre_release, "beta1");
-        assert!(Version::read("1.2beta1", Reading::Strict).is_none());
+        assert_eq!(Version::parse("1.2beta1", Strictness::Loose).unwrap().pre_release, "beta1");
+        assert!(Version::parse("1.2beta1", Strictness::Strict).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What the properties once found where a service comes after another.
+//! Regressions with `depends_on`.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use longshore_model::{
     service::{Dependency, DependencyCondition},
 };
 
-use super::{Aim, Step, Terse, cluster, reason};
+use super::{Step, Target, Terse, cluster, reason};
 
 #[test]
-fn whoever_waits_for_a_service_hears_in_the_same_plan_that_it_starts_again() {
+fn dependents_wait_in_the_same_plan_that_restarts_the_dependency() {
     let mut world = cluster(1);
     let after = Dependency { condition: DependencyCondition::ServiceStarted, restart: false, required: true };
     let depends_on = [("db".into(), after)].into();
     let web = ServiceSpec { driver: Driver::Exec, depends_on, ..ServiceSpec::default() };
     world.apply("shop", &vec![(0, Terse(Arc::new(ServiceSpec::default()))), (2, Terse(Arc::new(web)))]);
     world.decide();
-    world.act(&Step::See(0, ReplicaState::Degraded, Aim::True));
+    world.act(&Step::Observe(0, ReplicaState::Degraded, Target::Current));
     world.decide();
     assert_eq!(reason(&world, "shop"), Some(Reason::DependencyNotReady));
     let again = world.plan();

@@ -1,11 +1,11 @@
-//! What the properties once found where work takes turns.
+//! Regressions with `max_concurrent`.
 
 use longshore_model::{Capacity, Node, ServiceKind, ServiceSpec};
 
 use super::{World, fail, global, group_key, node_name, placements, plain_node, web};
 
 #[test]
-fn the_turn_of_a_node_that_is_lost_is_the_next_ones() {
+fn a_lost_node_frees_its_max_concurrent_share_for_the_next_node() {
     let mut world = World::default();
     let full = Capacity { disk_bytes: Some(0), ..plain_node().capacity };
     world.join(0, &Node { capacity: full, ..plain_node() });

@@ -1,24 +1,24 @@
-//! What the properties once found where a namespace has a quota.
+//! Regressions with a namespace quota.
 
 use longshore_model::{
     Command, NamespaceName, PoolName, Reason, ServiceKind, ServiceSpec,
     command::Quota,
-    service::{PoolWanted, SpecHash},
+    service::{PoolSelector, SpecHash},
     units::MIB,
 };
 
 use super::{Step, World, cluster, group_key, placements, reason, slots, web};
 
-/// Sets the ceiling of the only namespace there is.
+/// Sets the quota of the default namespace.
 fn limit(world: &mut World, quota: Quota) {
-    world.tell(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
+    world.run(Command::SetQuota { namespace: NamespaceName::default_namespace(), quota });
 }
 
-/// One replica, and no more.
+/// At most one replica.
 const ONE: Quota = Quota { replicas: Some(1), memory_bytes: None, cpu_millis: None };
 
 #[test]
-fn slots_barred_by_a_quota_and_slots_without_room_are_all_opened() {
+fn slots_blocked_by_a_quota_and_slots_without_a_node_are_all_opened() {
     let mut world = World::default();
     limit(&mut world, ONE);
     world.apply("shop", &web(ServiceSpec { replicas: 3, ..ServiceSpec::default() }));
@@ -29,7 +29,7 @@ fn slots_barred_by_a_quota_and_slots_without_room_are_all_opened() {
 }
 
 #[test]
-fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
+fn slots_waiting_for_a_quota_are_retried_when_others_stop() {
     let mut world = cluster(1);
     limit(&mut world, ONE);
     world.apply("blog", &web(ServiceSpec::default()));
@@ -42,7 +42,7 @@ fn what_waits_for_a_quota_is_tried_again_when_others_are_told_to_stop() {
 }
 
 #[test]
-fn what_follows_from_a_plan_is_part_of_it_and_in_the_same_order_however_often_it_is_made() {
+fn follow_up_decisions_are_part_of_the_plan_in_a_stable_order() {
     let mut world = cluster(1);
     let memory = |mib: u64, priority: u8| {
         let mut spec = ServiceSpec { priority, ..ServiceSpec::default() };
@@ -57,12 +57,12 @@ fn what_follows_from_a_plan_is_part_of_it_and_in_the_same_order_however_often_it
     world.apply("wiki", &web(ServiceSpec { spec_hash: SpecHash("changed".into()), ..memory(64, 50) }));
     let plan = world.plan();
     assert_eq!(plan, world.plan());
-    world.tell(Command::Commit(Box::new(plan)));
+    world.run(Command::Commit(Box::new(plan)));
     assert_eq!(world.plan().groups, []);
 }
 
 #[test]
-fn a_share_of_a_quota_that_comes_free_goes_to_who_matters_most_whoever_had_its_turn() {
+fn freed_quota_goes_to_the_highest_priority() {
     let mut world = cluster(1);
     limit(&mut world, ONE);
     let of_priority = |priority: u8| ServiceSpec { priority, ..ServiceSpec::default() };
@@ -71,7 +71,7 @@ fn a_share_of_a_quota_that_comes_free_goes_to_who_matters_most_whoever_had_its_t
     world.apply("blog", &web(of_priority(10)));
     world.apply("shop", &web(of_priority(50)));
     let mut job = ServiceSpec { kind: ServiceKind::Batch, ..of_priority(40) };
-    job.placement.pool = PoolWanted::Named(PoolName::from("batch"));
+    job.placement.pool = PoolSelector::Named(PoolName::from("batch"));
     world.apply("wiki", &web(job));
     let (plan, _) = world.decide();
     assert_eq!(plan.placements(), 1, "{plan:#?}");

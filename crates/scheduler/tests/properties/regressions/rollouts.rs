@@ -1,4 +1,4 @@
-//! What the properties once found where a manifest changes or goes.
+//! Regressions with rollouts and removals.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use longshore_model::{
 use super::{Step, World, cluster, fail, group_key, large, node_name, placements, plain_node, reason, web};
 
 #[test]
-fn what_an_aborted_rollout_does_not_begin_leaves_its_room_to_whoever_waits() {
+fn an_aborted_rollout_releases_capacity_of_slots_it_did_not_start() {
     let mut world = cluster(1);
     let mut rolled = ServiceSpec { replicas: 2, ..large() };
     rolled.update.parallelism = 0;
@@ -33,7 +33,7 @@ fn what_an_aborted_rollout_does_not_begin_leaves_its_room_to_whoever_waits() {
 }
 
 #[test]
-fn a_plan_that_is_never_committed_keeps_nobody_waiting() {
+fn a_plan_that_is_never_committed_blocks_nothing() {
     let mut world = cluster(1);
     world.apply("blog", &web(large()));
     world.apply("shop", &web(large()));
@@ -71,7 +71,7 @@ fn in_zone(zone: &str) -> Node {
 }
 
 #[test]
-fn what_is_being_removed_is_still_explained_by_the_labels_it_asks_about() {
+fn a_removed_deployment_is_still_explained_by_its_constraint_labels() {
     let mut world = World::default();
     world.join(0, &in_zone("a"));
     let mut spec = ServiceSpec::default();
@@ -92,7 +92,7 @@ fn what_is_being_removed_is_still_explained_by_the_labels_it_asks_about() {
 }
 
 #[test]
-fn a_job_that_becomes_a_service_with_canaries_is_placed_beside_what_still_stops() {
+fn a_job_that_becomes_a_service_with_canaries_is_placed_while_the_job_stops() {
     let mut world = World::default();
     world.act(&Step::Configure {
         default_memory_bytes: 0,

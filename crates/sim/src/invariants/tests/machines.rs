@@ -1,40 +1,40 @@
-//! Machines that run what nobody gave them, and leaders that know what nobody told them.
+//! Machines that run what the state does not know, and views that differ from the state.
 
-use longshore_model::{Attempt, GroupKey, ServiceSpec, VolumeKey, replica::HeldVolume, volume::Sharing};
+use longshore_model::{Attempt, GroupKey, ReplicaKey, ServiceSpec, VolumeKey, replica::HeldVolume, volume::Sharing};
 
 use super::*;
-use crate::machine::{ContainerId, Outbox};
+use crate::machine::Outbox;
 
 fn web() -> GroupKey {
     GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() }
 }
 
-fn id(index: u32, generation: u32) -> ContainerId {
-    ContainerId { group: web(), slot: SlotKey::Index(SlotIndex(index)), generation: Generation(generation) }
+fn key(index: u32, generation: u32) -> ReplicaKey {
+    ReplicaKey { group: web(), slot: SlotKey::Index(SlotIndex(index)), generation: Generation(generation) }
 }
 
-/// Machines on which something runs.
-fn machines(running: &[(&str, ContainerId)]) -> BTreeMap<NodeName, Machine> {
+/// Two machines, with these replicas running.
+fn machines(running: &[(&str, ReplicaKey)]) -> BTreeMap<NodeName, Machine> {
     let new = |name: &str| (NodeName::from(name), Machine::new(name.into(), Arc::new(BTreeMap::new())));
     let mut machines: BTreeMap<NodeName, Machine> = ["a", "b"].into_iter().map(new).collect();
-    for (node, id) in running {
+    for (node, key) in running {
         let machine = machines.get_mut(&NodeName::from(*node)).unwrap();
         let mut out = Outbox::default();
-        machine.run(id, Attempt(0), &ServiceSpec::default(), Time(0), &mut out);
-        // The image comes, and the process starts.
-        while let Some((at, alarm)) = out.alarms.pop() {
-            machine.ring(alarm, at, &mut out);
+        machine.run(key, Attempt(0), &ServiceSpec::default(), Time(0), &mut out);
+        // The image is pulled, and the process starts.
+        while let Some((at, timer)) = out.timers.pop() {
+            machine.fire(timer, at, &mut out);
         }
     }
     machines
 }
 
-/// Both replicas hold a volume, on `a`.
+/// Both replicas hold a volume on `a`.
 fn with_data() -> State {
     let key = VolumeKey { namespace: NamespaceName::default_namespace(), name: "data".into() };
     let volumes = vec![HeldVolume { key, sharing: Sharing::Deployment }];
     let mut state = running();
-    let mut next = plan(Terms { volumes, ..Terms::default() }, [3, 4]);
+    let mut next = plan(Reservation { volumes, ..Reservation::default() }, [3, 4]);
     for item in &mut next.groups[0].items {
         if let PlanItem::Place(placement) = item {
             placement.generation = Generation(2);
@@ -47,25 +47,25 @@ fn with_data() -> State {
 #[test]
 fn a_volume_in_use_on_two_machines_is_noticed_whatever_the_state_says() {
     let state = with_data();
-    assert_eq!(fencing::check(&state, &machines(&[("a", id(0, 2)), ("a", id(1, 2))])), Vec::<String>::new());
-    let apart = fencing::check(&state, &machines(&[("a", id(0, 2)), ("b", id(1, 2))]));
+    assert_eq!(fencing::check(&state, &machines(&[("a", key(0, 2)), ("a", key(1, 2))])), Vec::<String>::new());
+    let apart = fencing::check(&state, &machines(&[("a", key(0, 2)), ("b", key(1, 2))]));
     assert_eq!(apart, ["data is mounted by shop-web-0 g2 on a and shop-web-1 g2 on b"]);
 }
 
 #[test]
 fn a_slot_with_data_that_runs_twice_is_noticed() {
-    let twice = fencing::check(&with_data(), &machines(&[("a", id(0, 2)), ("b", id(0, 2))]));
+    let twice = fencing::check(&with_data(), &machines(&[("a", key(0, 2)), ("b", key(0, 2))]));
     assert!(twice.contains(&"shop-web-0 g2 on a and shop-web-0 g2 on b run at once".to_owned()), "{twice:?}");
 }
 
 #[test]
 fn what_a_machine_runs_or_lacks_at_the_end_is_noticed() {
     let state = running();
-    assert_eq!(rest::check(&state, &machines(&[("a", id(0, 1)), ("a", id(1, 1))])), Vec::<String>::new());
-    let said = rest::check(&state, &machines(&[("a", id(0, 1)), ("b", id(7, 1))]));
-    insta::assert_snapshot!(said.join("\n"), @r"
-    b has shop-web-7 g1 (Up, attempt 0), the state says None
-    shop-web-1 g1 is running on a, which knows nothing of it
+    assert_eq!(rest::check(&state, &machines(&[("a", key(0, 1)), ("a", key(1, 1))])), Vec::<String>::new());
+    let messages = rest::check(&state, &machines(&[("a", key(0, 1)), ("b", key(7, 1))]));
+    insta::assert_snapshot!(messages.join("\n"), @r"
+    b has shop-web-7 g1 (Running, attempt 0), the state says None
+    shop-web-1 g1 is running on a, which has no such container
     ");
 }
 
@@ -73,20 +73,20 @@ fn what_a_machine_runs_or_lacks_at_the_end_is_noticed() {
 fn a_node_said_to_be_down_and_what_is_lost_at_the_end_are_noticed() {
     let mut state = running();
     state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(70) }).unwrap();
-    let said = rest::check(&state, &machines(&[("a", id(0, 1)), ("a", id(1, 1))]));
-    insta::assert_snapshot!(said.join("\n"), @r"
+    let messages = rest::check(&state, &machines(&[("a", key(0, 1)), ("a", key(1, 1))]));
+    insta::assert_snapshot!(messages.join("\n"), @r"
     a is Down although its machine is on
     shop-web-0 g1 is still lost on a
     shop-web-1 g1 is still lost on a
-    a has shop-web-0 g1 (Up, attempt 0), the state says Some((Attempt(0), Lost))
-    a has shop-web-1 g1 (Up, attempt 0), the state says Some((Attempt(0), Lost))
+    a has shop-web-0 g1 (Running, attempt 0), the state says Some((Attempt(0), Lost))
+    a has shop-web-1 g1 (Running, attempt 0), the state says Some((Attempt(0), Lost))
     ");
 }
 
 #[test]
 fn a_leader_that_missed_something_is_noticed() {
     let state = running();
-    let mut view = rebuilt::from_state(&state);
+    let mut view = rebuilt::view_from_state(&state);
     assert_eq!(rebuilt::check(&state, &mut view, Time(10_000)), Vec::<String>::new());
     let (slot, generation) = (SlotKey::Index(SlotIndex(0)), Generation(1));
     view.apply(&longshore_model::Event::Stopping { group: web(), slot, generation });
@@ -96,23 +96,23 @@ fn a_leader_that_missed_something_is_noticed() {
 #[test]
 fn a_plan_that_a_new_leader_would_not_make_is_noticed() {
     let state = running();
-    let made = longshore_scheduler::plan(&mut rebuilt::from_state(&state), state.index(), Time(10_000));
-    assert_eq!(succession::check(&state, &made, Time(10_000)), None);
+    let made = longshore_scheduler::plan(&mut rebuilt::view_from_state(&state), state.index(), Time(10_000));
+    assert_eq!(leader_change_diverges::check(&state, &made, Time(10_000)), None);
     let mut other = made;
     let stop = PlanItem::Stop { slot: SlotKey::Index(SlotIndex(0)), generation: Generation(1) };
-    other.groups.push(GroupPlan { group: web(), terms: Arc::new(Terms::default()), items: vec![stop] });
-    assert!(succession::check(&state, &other, Time(10_000)).is_some());
+    other.groups.push(GroupPlan { group: web(), reservation: Arc::new(Reservation::default()), items: vec![stop] });
+    assert!(leader_change_diverges::check(&state, &other, Time(10_000)).is_some());
 }
 
 #[test]
 fn events_that_tell_another_story_than_the_state_are_noticed() {
     let state = running();
-    let mut ledger = Ledger::default();
+    let mut shadow = ShadowState::default();
     for event in state.events().into_iter().filter(|event| !matches!(event, longshore_model::Event::Placed { .. })) {
-        ledger.take(&event, &state);
+        shadow.apply(&event, &state);
     }
     let mut violations = Violations::default();
-    ledger.check_everything(&state, Time(70), &mut violations);
-    let said: Vec<&str> = violations.into_list().into_iter().map(|broken| broken.invariant).collect();
-    assert!(said.contains(&"events"), "{said:?}");
+    shadow.check_everything(&state, Time(70), &mut violations);
+    let messages: Vec<&str> = violations.into_list().into_iter().map(|broken| broken.invariant).collect();
+    assert!(messages.contains(&"events"), "{messages:?}");
 }

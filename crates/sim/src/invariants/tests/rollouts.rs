@@ -1,4 +1,4 @@
-//! Rollouts as nobody should roll.
+//! Rollouts that break the rules.
 
 use longshore_model::{
     DeploymentPlan, GroupKey, RevisionNumber, RolloutNumber,
@@ -7,7 +7,7 @@ use longshore_model::{
 
 use super::*;
 
-/// A shop that runs, and the next manifest of it, which takes the old generation away first if so said.
+/// A running shop and its next manifest, with the given update order.
 fn scenario(order: &str) -> Scenario {
     let services = |image: &str| {
         format!(
@@ -30,47 +30,48 @@ fn slot(index: u32) -> SlotKey {
     SlotKey::Index(SlotIndex(index))
 }
 
-/// A cluster in the middle of a rollout, watched.
+/// A cluster in the middle of a rollout, with its violations.
 struct World {
     state: State,
-    ledger: Ledger,
+    shadow: ShadowState,
     violations: Violations,
     now: Time,
 }
 
 impl World {
     /// Both replicas run on the first manifest, and the second is in force.
-    fn rolling(order: &str) -> Self {
+    fn mid_rollout(order: &str) -> Self {
         let scenario = scenario(order);
-        let (ledger, violations) = (Ledger::default(), Violations::default());
-        let mut world = Self { state: State::default(), ledger, violations, now: Time(0) };
+        let (shadow, violations) = (ShadowState::default(), Violations::default());
+        let mut world = Self { state: State::default(), shadow, violations, now: Time(0) };
         for node in &scenario.nodes {
-            world.tell(Command::Join(Box::new(node.clone())));
+            world.submit(Command::Join(Box::new(node.clone())));
         }
         let mut manifests = scenario.steps.iter().filter_map(|step| match &step.action {
-            crate::scenario::Action::Ask(command) => Some(Command::clone(command)),
+            crate::scenario::Action::Command(command) => Some(Command::clone(command)),
             _ => None,
         });
-        world.tell(manifests.next().unwrap());
+        world.submit(manifests.next().unwrap());
         world.commit(vec![world.place(0, 1), world.place(1, 1)]);
-        world.see_running(0, 1);
-        world.see_running(1, 1);
+        world.observe_running(0, 1);
+        world.observe_running(1, 1);
         world.now = Time(20_000);
-        world.tell(manifests.next().unwrap());
+        world.submit(manifests.next().unwrap());
         world
     }
 
-    fn tell(&mut self, command: Command) {
+    fn submit(&mut self, command: Command) {
         for event in self.state.apply(command).unwrap() {
-            self.ledger.take(&event, &self.state);
+            self.shadow.apply(&event, &self.state);
         }
-        self.ledger.check(&self.state, self.now, &mut self.violations);
+        self.shadow.check(&self.state, self.now, &mut self.violations);
     }
 
     /// A placement as the group is now.
     fn place(&self, index: u32, generation: u32) -> PlanItem {
         let group = self.state.group(&web()).unwrap();
-        let terms = Terms { spec_hash: group.spec.spec_hash.clone(), revision: group.revision, ..Terms::default() };
+        let reservation =
+            Reservation { spec_hash: group.spec.spec_hash.clone(), revision: group.revision, ..Reservation::default() };
         PlanItem::Place(Placement {
             slot: slot(index),
             generation: Generation(generation),
@@ -87,26 +88,26 @@ impl World {
             ),
             new_volumes: Vec::new(),
             devices: TakenDevices::new(),
-            terms: Some(Arc::new(terms)),
+            reservation: Some(Arc::new(reservation)),
             moved: None,
         })
     }
 
     fn commit(&mut self, items: Vec<PlanItem>) {
-        let groups = vec![GroupPlan { group: web(), terms: Arc::new(Terms::default()), items }];
-        self.tell(Command::Commit(Box::new(Plan { made_at: self.now, groups, ..Plan::default() })));
+        let groups = vec![GroupPlan { group: web(), reservation: Arc::new(Reservation::default()), items }];
+        self.submit(Command::Commit(Box::new(Plan { made_at: self.now, groups, ..Plan::default() })));
     }
 
     fn conclude(&mut self, change: RolloutChange) {
         let (namespace, deployment) = ("default".into(), "shop".into());
         let deployments = vec![DeploymentPlan { namespace, deployment, rollout: self.rollout(), change }];
-        self.tell(Command::Commit(Box::new(Plan { made_at: self.now, deployments, ..Plan::default() })));
+        self.submit(Command::Commit(Box::new(Plan { made_at: self.now, deployments, ..Plan::default() })));
     }
 
-    fn see_running(&mut self, index: u32, generation: u32) {
+    fn observe_running(&mut self, index: u32, generation: u32) {
         let Command::Observe(mut seen) = seen_running(index) else { unreachable!() };
         (seen.generation, seen.at) = (Generation(generation), self.now);
-        self.tell(Command::Observe(seen));
+        self.submit(Command::Observe(seen));
     }
 
     fn rollout(&self) -> RolloutNumber {
@@ -117,7 +118,7 @@ impl World {
         PlanItem::Step { slot: slot(index), rollout: self.rollout(), outcome }
     }
 
-    fn said(self) -> Vec<(&'static str, String)> {
+    fn violations(self) -> Vec<(&'static str, String)> {
         self.violations.into_list().into_iter().map(|broken| (broken.invariant, broken.message)).collect()
     }
 }
@@ -132,86 +133,86 @@ fn failed() -> RolloutChange {
 
 #[test]
 fn an_old_generation_that_goes_before_the_new_one_has_proved_itself_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
-    world.see_running(0, 2);
+    world.observe_running(0, 2);
     world.now = Time(24_999);
     world.commit(vec![stop(0, 1)]);
-    let said = "shop-web-0 was stopped before its successor had proved itself".to_owned();
-    assert_eq!(world.said(), [("short", said)]);
+    let message = "shop-web-0 was stopped before its replacement had run for the monitor time".to_owned();
+    assert_eq!(world.violations(), [("short", message)]);
 }
 
 #[test]
 fn an_old_generation_that_goes_once_the_new_one_has_proved_itself_is_fine() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
-    world.see_running(0, 2);
+    world.observe_running(0, 2);
     world.now = Time(25_000);
     world.commit(vec![world.step(0, StepOutcome::Done), stop(0, 1)]);
-    assert_eq!(world.said(), []);
+    assert_eq!(world.violations(), []);
 }
 
 #[test]
 fn more_slots_taken_away_at_once_than_the_policy_says_are_noticed() {
-    let mut world = World::rolling("stop-first");
+    let mut world = World::mid_rollout("stop-first");
     world.commit(vec![stop(0, 1), world.step(0, StepOutcome::UnderWay)]);
     world.commit(vec![stop(1, 1), world.step(1, StepOutcome::UnderWay)]);
-    assert_eq!(world.said(), [("short", "2 slots of shop-web are short, 1 may be".to_owned())]);
+    assert_eq!(world.violations(), [("short", "2 slots of shop-web are unavailable, `parallelism` is 1".to_owned())]);
 }
 
 #[test]
 fn a_step_said_to_be_done_by_the_old_generation_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
     world.commit(vec![world.step(0, StepOutcome::Done)]);
-    let said = "shop-web-0 is done with its step by another generation than the step's".to_owned();
-    assert_eq!(world.said(), [("stepped", said)]);
+    let message = "shop-web-0 has its step done by a generation that does not qualify".to_owned();
+    assert_eq!(world.violations(), [("stepped", message)]);
 }
 
 #[test]
 fn a_step_said_to_be_done_before_the_monitor_time_is_over_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
-    world.see_running(0, 2);
+    world.observe_running(0, 2);
     world.now = Time(24_999);
     world.commit(vec![world.step(0, StepOutcome::Done)]);
-    assert_eq!(world.said().first().map(|(rule, _)| *rule), Some("stepped"));
+    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("stepped"));
 }
 
 #[test]
 fn a_step_said_to_be_done_with_an_old_secret_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
-    world.see_running(0, 2);
+    world.observe_running(0, 2);
     world.now = Time(25_000);
-    world.tell(Command::PutSecret { namespace: "default".into(), name: "pass".into(), version: 2 });
+    world.submit(Command::PutSecret { namespace: "default".into(), name: "pass".into(), version: 2 });
     world.commit(vec![world.step(0, StepOutcome::Done)]);
-    assert_eq!(world.said().first().map(|(rule, _)| *rule), Some("stepped"));
+    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("stepped"));
 }
 
 #[test]
 fn a_slot_that_is_not_back_when_all_are_said_to_be_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
     world.conclude(failed());
     world.conclude(RolloutChange::RolledBack);
-    assert_eq!(world.said(), [("rolled_back", "shop-web-0 is not back on the old manifest".to_owned())]);
+    assert_eq!(world.violations(), [("rolled_back", "shop-web-0 is not back on the old manifest".to_owned())]);
 }
 
 #[test]
 fn a_manifest_that_failed_and_is_tried_again_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     let again = world.place(0, 2);
     world.conclude(failed());
     world.commit(vec![again]);
     assert_eq!(world.state.group(&web()).unwrap().revision, RevisionNumber(1));
-    assert_eq!(world.said(), [("rolled_back", "shop-web-0 was made from revision 2, which failed".to_owned())]);
+    assert_eq!(world.violations(), [("rolled_back", "shop-web-0 was made from revision 2, which failed".to_owned())]);
 }
 
 #[test]
 fn a_third_generation_beside_two_is_noticed() {
-    let mut world = World::rolling("start-first");
+    let mut world = World::mid_rollout("start-first");
     world.commit(vec![world.place(0, 2)]);
     world.commit(vec![world.place(0, 3)]);
-    assert_eq!(world.said(), [("generations", "shop-web-0 has 3 generations that shall run".to_owned())]);
+    assert_eq!(world.violations(), [("generations", "shop-web-0 has 3 generations that should run".to_owned())]);
 }

@@ -1,23 +1,8 @@
-//! Work that comes too early, too much of it at once, or on another node than its own.
+//! Replicas placed too early, too many at once, or on the wrong node.
 
 use longshore_model::GroupKey;
 
 use super::*;
-
-/// The state of a scenario whose manifests are in force, and nothing else.
-fn applied(text: &str) -> State {
-    let scenario = Scenario::parse("x.yaml", text).unwrap();
-    let mut state = State::default();
-    for node in &scenario.nodes {
-        state.apply(Command::Join(Box::new(node.clone()))).unwrap();
-    }
-    for step in &scenario.steps {
-        if let crate::scenario::Action::Ask(command) = &step.action {
-            state.apply(Command::clone(command)).unwrap();
-        }
-    }
-    state
-}
 
 fn group(service: &str) -> GroupKey {
     GroupKey { namespace: "default".into(), deployment: "shop".into(), service: service.into() }
@@ -26,11 +11,11 @@ fn group(service: &str) -> GroupKey {
 /// A plan that places slots of a service on a node, as the service is now.
 fn placing(state: &State, service: &str, slots: &[SlotKey], node: &str) -> Plan {
     let known = state.group(&group(service)).unwrap();
-    let terms = Terms {
+    let reservation = Reservation {
         spec_hash: known.spec.spec_hash.clone(),
         revision: known.revision,
         kind: known.spec.kind,
-        ..Terms::default()
+        ..Reservation::default()
     };
     let place = |(slot, last): (&SlotKey, u16)| {
         PlanItem::Place(Placement {
@@ -40,12 +25,15 @@ fn placing(state: &State, service: &str, slots: &[SlotKey], node: &str) -> Plan 
             address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
             new_volumes: Vec::new(),
             devices: TakenDevices::new(),
-            terms: None,
+            reservation: None,
             moved: None,
         })
     };
     let items = slots.iter().zip(1..).map(place).collect();
-    Plan { groups: vec![GroupPlan { group: group(service), terms: Arc::new(terms), items }], ..Plan::default() }
+    Plan {
+        groups: vec![GroupPlan { group: group(service), reservation: Arc::new(reservation), items }],
+        ..Plan::default()
+    }
 }
 
 fn index(index: u32) -> SlotKey {
@@ -89,10 +77,10 @@ deployments:
     state.apply(Command::Commit(Box::new(placing(&state, "job", &[index(0), index(1)], "a")))).unwrap();
     assert_eq!(check(&state), None);
     state.apply(Command::Commit(Box::new(placing(&state, "job", &[index(2)], "a")))).unwrap();
-    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 under way, 2 may be at once"));
-    // Lost from sight is not over.
+    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 active slots, `max_concurrent` is 2"));
+    // Lost replicas may still run.
     state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(70) }).unwrap();
-    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 under way, 2 may be at once"));
+    assert_eq!(check(&state).as_deref(), Some("shop-job has 3 active slots, `max_concurrent` is 2"));
 }
 
 #[test]
@@ -102,24 +90,24 @@ fn a_lowered_limit_stops_nobody_and_what_was_there_before_it_counts() {
             "nodes: [ {{ name: a, cpu: 4, memory: 1GiB }} ]\ndeployments: {{ shop: \"services: {{ job: {{ image: 'job:1', deploy: {{ mode: replicated-job, replicas: {replicas} }}, x-longshore: {{ max_concurrent: {most} }} }} }}\" }}\n"
         )
     };
-    let (mut ledger, mut violations) = (Ledger::default(), Violations::default());
+    let (mut shadow, mut violations) = (ShadowState::default(), Violations::default());
     let mut state = applied(&job(4, 2));
-    let mut tell = |state: &mut State, command: Command| {
+    let mut submit = |state: &mut State, command: Command| {
         for event in state.apply(command).unwrap() {
-            ledger.take(&event, state);
+            shadow.apply(&event, state);
         }
-        ledger.check(state, Time(70), &mut violations);
+        shadow.check(state, Time(70), &mut violations);
         violations.list.len()
     };
     let two = placing(&state, "job", &[index(0), index(1)], "a");
-    assert_eq!(tell(&mut state, Command::Commit(Box::new(two))), 0);
+    assert_eq!(submit(&mut state, Command::Commit(Box::new(two))), 0);
     let lowered = Scenario::parse("x.yaml", &job(5, 1)).unwrap();
-    let crate::scenario::Action::Ask(command) = &lowered.steps[0].action else { unreachable!() };
-    assert_eq!(tell(&mut state, Command::clone(command)), 0);
+    let crate::scenario::Action::Command(command) = &lowered.steps[0].action else { unreachable!() };
+    assert_eq!(submit(&mut state, Command::clone(command)), 0);
     let third = placing(&state, "job", &[index(2)], "a");
-    tell(&mut state, Command::Commit(Box::new(third)));
-    let said: Vec<String> = violations.into_list().into_iter().map(|broken| broken.message).collect();
-    assert!(said.contains(&"shop-job has 3 under way, 1 may be at once".to_owned()), "{said:?}");
+    submit(&mut state, Command::Commit(Box::new(third)));
+    let messages: Vec<String> = violations.into_list().into_iter().map(|broken| broken.message).collect();
+    assert!(messages.contains(&"shop-job has 3 active slots, `max_concurrent` is 1".to_owned()), "{messages:?}");
 }
 
 #[test]

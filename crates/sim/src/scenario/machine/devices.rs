@@ -1,6 +1,6 @@
-//! `devices` of a node: a number per kind, or a list of groups that have a maker, a model and attributes.
+//! `devices` of a node: a count per kind, or a list of groups with vendor, type, name and attributes.
 //!
-//! Owns: the keys of a group. Invariant: no two groups of a node have one identity, and no part of it is empty.
+//! Owns: the keys of a group. Invariant: no two groups of a node have the same id, and no part of an id is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn read_groups(list: &Yaml, problems: &mut Diagnostics) -> Vec<Device
             groups.push(group);
         } else {
             problems
-                .error(&entry.place, format!("there are two groups of devices `{}`", shorten(&group.id())))
+                .error(&entry.location, format!("there are two groups of devices `{}`", shorten(&group.id())))
                 .hint("make one group of equal devices and give unlike ones a `name` of their own");
         }
     }
@@ -50,13 +50,13 @@ fn read_group(entry: &Yaml, problems: &mut Diagnostics) -> Option<DeviceGroup> {
     Some(DeviceGroup { vendor: vendor?, kind: kind?, name: name?, count: count?, attributes })
 }
 
-/// One part of the identity. A slash would make two identities read alike.
+/// Reads one part of the id. Slashes are refused, as `vendor/type/name` would be ambiguous.
 fn read_part(entry: &Yaml, key: &str, problems: &mut Diagnostics) -> Option<String> {
     let node = problems.required(entry, key, "a group of devices")?;
     let text = problems.text(node, format_args!("`{key}`"))?;
     if text.is_empty() || text.contains('/') {
         problems
-            .error(&node.place, format!("`{}` cannot be the `{key}` of a device", shorten(text)))
+            .error(&node.location, format!("`{}` cannot be the `{key}` of a device", shorten(text)))
             .hint("a device is `vendor/type/name`, as `nvidia/gpu/a100`, each part without slashes");
         return None;
     }

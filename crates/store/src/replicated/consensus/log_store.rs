@@ -1,8 +1,8 @@
-//! The log as the consensus library wants it.
+//! openraft's log storage, on top of the write-ahead log.
 //!
-//! Owns: the entries in memory since the last purge, and the thread that writes.
-//! Must not touch: the bytes on disk; [`Wal`] does.
-//! Invariant: everything is written by one thread in the order asked, and nothing is acknowledged before it is synced.
+//! Owns: the entries in memory since the last purge, and the writer thread.
+//! Must not touch: the bytes on disk, which [`Wal`] writes.
+//! Invariant: one thread writes everything in the requested order, and nothing is acknowledged before it is synced.
 
 use std::{
     collections::BTreeMap,
@@ -28,18 +28,18 @@ use tokio::sync::oneshot;
 use super::{
     super::{
         record::{Body, EntryRecord, Position, Record},
-        wal::{Demand, Wal, WalError},
+        wal::{RecoveryMode, Wal, WalError},
     },
     Entry, StorageError, Types, to_entry, to_record,
 };
 
-/// Entries sent to another member at once: enough to fill a link, small enough that a heartbeat is not late behind them.
-const MOST_BYTES_AT_ONCE: usize = 1024 * 1024;
+/// The most bytes of entries sent to another member at once: enough to fill a link, few enough not to delay heartbeats.
+const MAX_READ_BYTES: usize = 1024 * 1024;
 
-/// How often a write that found no space is tried again.
-const SPACE_AGAIN: Duration = Duration::from_millis(200);
+/// How often a write is retried while the disk is full.
+const DISK_FULL_RETRY: Duration = Duration::from_millis(200);
 
-/// The log. Clones read and write the same one.
+/// The log. Clones share it.
 #[derive(Clone)]
 pub(crate) struct LogStore {
     shared: Arc<Shared>,
@@ -48,13 +48,13 @@ pub(crate) struct LogStore {
 
 pub(crate) struct Shared {
     log: Mutex<Log>,
-    /// Bytes of entries appended since the log was opened; the snapshot policy reads it.
+    /// Bytes of entries appended since the log was opened, for the snapshot policy.
     appended_bytes: AtomicU64,
-    /// Bytes that will find room, as of the last write.
-    room: AtomicU64,
-    /// Whether a write waits for space.
+    /// Bytes of reserved disk space, as of the last write.
+    reserved_bytes: AtomicU64,
+    /// Whether a write waits for disk space.
     waits_for_space: AtomicBool,
-    /// Whether nobody waits for the writer any more.
+    /// Set when the member shuts down, so that a waiting write gives up.
     closing: AtomicBool,
 }
 
@@ -67,25 +67,25 @@ struct Log {
 }
 
 enum Job {
-    /// Synced before it is answered.
+    /// Synced before it is acknowledged.
     Append(Vec<Record>, LogFlushed<Types>),
-    /// Synced before it is answered.
-    Settle(Record, oneshot::Sender<Result<(), io::Error>>),
-    /// Written, and synced with whatever comes next.
-    Note(Record),
-    /// Written and synced, then old segments go.
+    /// Synced before it is acknowledged.
+    WriteSynced(Record, oneshot::Sender<Result<(), io::Error>>),
+    /// Written without a sync of its own.
+    Write(Record),
+    /// Written and synced; then purged segments are removed.
     Purge(Record, oneshot::Sender<Result<(), io::Error>>),
-    /// Space is set aside for so many bytes.
-    MakeRoom(u64, oneshot::Sender<Result<(), WalError>>),
+    /// Reserves disk space for this many bytes.
+    Reserve(u64, oneshot::Sender<Result<(), WalError>>),
 }
 
-/// The disk has no space for what is to be written.
+/// The disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DiskFull;
 
 impl LogStore {
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
-        let (wal, recovered) = Wal::open(dir, Demand::Everything)?;
+        let (wal, recovered) = Wal::open(dir, RecoveryMode::Strict)?;
         let log = Log {
             entries: recovered.entries.into_iter().map(|entry| (entry.at.index, Arc::new(entry))).collect(),
             vote: recovered.vote.map(Vote::from),
@@ -95,7 +95,7 @@ impl LogStore {
         let shared = Arc::new(Shared {
             log: Mutex::new(log),
             appended_bytes: AtomicU64::new(0),
-            room: AtomicU64::new(0),
+            reserved_bytes: AtomicU64::new(0),
             waits_for_space: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         });
@@ -108,18 +108,18 @@ impl LogStore {
         Ok(Self { shared, writer })
     }
 
-    /// Makes sure that an entry of this size will find room, before anybody is told that it is under way.
-    pub(crate) async fn make_room(&self, bytes: usize) -> Result<(), DiskFull> {
+    /// Reserves disk space for an entry of this size before it is proposed to openraft.
+    pub(crate) async fn reserve_space(&self, bytes: usize) -> Result<(), DiskFull> {
         if self.shared.waits_for_space.load(Ordering::Relaxed) {
             return Err(DiskFull);
         }
         let bytes = bytes as u64;
-        if self.shared.room.load(Ordering::Relaxed) >= bytes {
+        if self.shared.reserved_bytes.load(Ordering::Relaxed) >= bytes {
             return Ok(());
         }
         let (done, made) = oneshot::channel();
-        if self.send(Job::MakeRoom(bytes, done)).is_err() {
-            // The writer has stopped; the write itself says why.
+        if self.send(Job::Reserve(bytes, done)).is_err() {
+            // The writer has stopped; the write itself returns the cause.
             return Ok(());
         }
         match made.await {
@@ -128,7 +128,7 @@ impl LogStore {
         }
     }
 
-    /// A write that waits for space is given up: the member is being closed.
+    /// Lets a write that waits for disk space give up, because the member is shutting down.
     pub(crate) fn stop_waiting(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ impl LogStore {
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        // A panic under this lock can only come from memory running out between two whole updates.
+        // A panic under this lock can only be an out-of-memory between two complete updates.
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,61 +150,61 @@ impl LogStore {
         self.writer.send(job).map_err(|_| io::Error::other("the writer of the log has stopped"))
     }
 
-    async fn settle(&self, job: impl FnOnce(oneshot::Sender<Result<(), io::Error>>) -> Job) -> Result<(), io::Error> {
+    async fn run_job(&self, job: impl FnOnce(oneshot::Sender<Result<(), io::Error>>) -> Job) -> Result<(), io::Error> {
         let (done, settled) = oneshot::channel();
         self.send(job(done))?;
         settled.await.unwrap_or_else(|_| Err(io::Error::other("the writer of the log has stopped")))
     }
 }
 
-/// The one who writes.
+/// The writer thread.
 struct Writer {
     wal: Wal,
     shared: Arc<Shared>,
 }
 
 impl Writer {
-    /// Runs until nobody can ask any more.
+    /// Runs until the log is dropped.
     fn run(mut self, jobs: &mpsc::Receiver<Job>) {
         while let Ok(job) = jobs.recv() {
             match job {
                 Job::Append(records, flushed) => {
-                    flushed.log_io_completed(self.durably(&records).map_err(io::Error::other));
+                    flushed.log_io_completed(self.write_synced(&records).map_err(io::Error::other));
                 }
-                Job::Settle(record, done) => {
-                    let _ = done.send(self.durably(&[record]).map_err(io::Error::other));
+                Job::WriteSynced(record, done) => {
+                    let _ = done.send(self.write_synced(&[record]).map_err(io::Error::other));
                 }
-                Job::Note(record) => {
+                Job::Write(record) => {
                     if let Err(error) = self.wal.write(&[record]) {
-                        tracing::warn!(%error, "a note to the log was not written; it is written again later");
+                        tracing::warn!(%error, "the commit index could not be written to the log; a later write repeats it");
                     }
                 }
                 Job::Purge(record, done) => {
-                    let purged = self.durably(&[record]).and_then(|()| self.wal.drop_purged());
+                    let purged = self.write_synced(&[record]).and_then(|()| self.wal.drop_purged());
                     let _ = done.send(purged.map_err(io::Error::other));
                 }
-                Job::MakeRoom(bytes, done) => {
-                    let _ = done.send(self.wal.make_room(bytes));
+                Job::Reserve(bytes, done) => {
+                    let _ = done.send(self.wal.reserve_space(bytes));
                 }
             }
-            self.shared.room.store(self.wal.room(), Ordering::Relaxed);
+            self.shared.reserved_bytes.store(self.wal.reserved_bytes(), Ordering::Relaxed);
         }
     }
 
-    /// Returns once it is on the disk. A full disk is waited for: nothing is acknowledged meanwhile, and a member that
-    /// gave up would have to be restarted by somebody once there is space again.
-    fn durably(&mut self, records: &[Record]) -> Result<(), WalError> {
+    /// Writes and syncs records. Waits while the disk is full: nothing is acknowledged meanwhile, and a member that
+    /// gave up would have to be restarted by hand.
+    fn write_synced(&mut self, records: &[Record]) -> Result<(), WalError> {
         while let Err(error) = self.wal.write(records) {
             if !error.is_full() || self.shared.closing.load(Ordering::Relaxed) {
                 return Err(error);
             }
             if !self.shared.waits_for_space.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%error, code = "disk_full", "the log waits for space on its disk");
+                tracing::warn!(%error, code = "disk_full", "the log waits for disk space");
             }
-            thread::sleep(SPACE_AGAIN);
+            thread::sleep(DISK_FULL_RETRY);
         }
         if self.shared.waits_for_space.swap(false, Ordering::Relaxed) {
-            tracing::info!("there is space for the log again");
+            tracing::info!("the log has disk space again");
         }
         self.wal.sync()
     }
@@ -230,7 +230,7 @@ impl RaftLogReader<Types> for LogStore {
         let fits = |entry: &Arc<EntryRecord>| {
             let first = bytes == 0;
             bytes += size(entry);
-            first || bytes <= MOST_BYTES_AT_ONCE
+            first || bytes <= MAX_READ_BYTES
         };
         let mut fits = fits;
         Ok(self
@@ -259,7 +259,9 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn save_vote(&mut self, vote: &Vote<u64>) -> Result<(), StorageError> {
         let record = Record::Vote(vote.into());
-        self.settle(|done| Job::Settle(record, done)).await.map_err(|error| StorageIOError::write_vote(&error))?;
+        self.run_job(|done| Job::WriteSynced(record, done))
+            .await
+            .map_err(|error| StorageIOError::write_vote(&error))?;
         self.log().vote = Some(*vote);
         Ok(())
     }
@@ -271,7 +273,8 @@ impl RaftLogStorage<Types> for LogStore {
     async fn save_committed(&mut self, committed: Option<LogId<u64>>) -> Result<(), StorageError> {
         self.log().committed = committed;
         if let Some(committed) = committed {
-            self.send(Job::Note(Record::Committed(committed.into()))).map_err(|error| StorageIOError::write(&error))?;
+            self.send(Job::Write(Record::Committed(committed.into())))
+                .map_err(|error| StorageIOError::write(&error))?;
         }
         Ok(())
     }
@@ -301,14 +304,16 @@ impl RaftLogStorage<Types> for LogStore {
 
     async fn truncate(&mut self, log_id: LogId<u64>) -> Result<(), StorageError> {
         let record = Record::Truncate { from: log_id.index };
-        self.settle(|done| Job::Settle(record, done)).await.map_err(|error| StorageIOError::write_logs(&error))?;
+        self.run_job(|done| Job::WriteSynced(record, done))
+            .await
+            .map_err(|error| StorageIOError::write_logs(&error))?;
         self.log().entries.split_off(&log_id.index);
         Ok(())
     }
 
     async fn purge(&mut self, log_id: LogId<u64>) -> Result<(), StorageError> {
         let record = Record::Purge(log_id.into());
-        self.settle(|done| Job::Purge(record, done)).await.map_err(|error| StorageIOError::write_logs(&error))?;
+        self.run_job(|done| Job::Purge(record, done)).await.map_err(|error| StorageIOError::write_logs(&error))?;
         let mut log = self.log();
         log.entries = log.entries.split_off(&(log_id.index + 1));
         log.purged = Some(log_id);

@@ -1,8 +1,8 @@
-//! The consensus library's calls, carried by our transport.
+//! openraft's network, on top of the transport.
 //!
-//! Owns: the messages, snapshots cut into chunks, and putting the chunks together again.
-//! Must not touch: who may speak; the transport has seen to that.
-//! Invariant: a snapshot is handed on only when every chunk of it has arrived in order; its own checksum is then the judge.
+//! Owns: the messages between members, and snapshots split into chunks and reassembled.
+//! Must not touch: authentication, which the transport does.
+//! Invariant: a snapshot is installed only after all of its chunks arrived in order and its checksum matches.
 
 use std::{
     fs::{self, File},
@@ -26,45 +26,46 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        Member, encoding, message,
+        Member, encoding, leader_request,
         record::Payload,
         snapshot,
-        transport::{Sent, Transport},
+        transport::{Delivery, Transport},
     },
     Raft, Types,
-    machine_store::{SnapshotFile, chain},
+    state_machine_store::{SnapshotFile, chain},
 };
 
-/// Most of a snapshot that goes into one message.
+/// The most bytes of a snapshot in one message.
 const CHUNK_BYTES: usize = 1024 * 1024;
-/// A chunk that takes longer is given up; the library then starts over.
-const CHUNK_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one chunk. openraft then sends the snapshot again.
+const CHUNK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Everything one member asks of another.
+/// A request from one member to another.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Ask {
+pub(super) enum PeerRequest {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
     Snapshot(Chunk),
-    Leader(message::Request),
+    Leader(leader_request::Request),
 }
 
-/// And the answers.
+/// The response to a `PeerRequest`.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum PeerResponse {
     Append(Result<AppendEntriesResponse<u64>, RaftError<u64>>),
     Vote(Result<VoteResponse<u64>, RaftError<u64>>),
-    /// A chunk has arrived, and more may come.
-    More,
+    /// The chunk was stored; the snapshot is not complete yet.
+    #[serde(rename = "more")]
+    ChunkReceived,
     Snapshot(Result<SnapshotResponse<u64>, Fatal<u64>>),
-    Leader(message::Response),
-    /// The message was not understood, or could not be acted on.
+    Leader(leader_request::Response),
+    /// The request could not be decoded or processed.
     Failed(String),
 }
 
-/// A part of a snapshot.
+/// One chunk of a snapshot.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Chunk {
     vote: Vote<u64>,
@@ -81,48 +82,50 @@ enum ChunkPosition {
     Last,
 }
 
-/// Makes a line to each member.
+/// Creates a client for each member.
 pub(super) struct Network(pub(super) Arc<dyn Transport>);
 
 impl RaftNetworkFactory<Types> for Network {
-    type Network = Line;
+    type Network = PeerClient;
 
-    async fn new_client(&mut self, _target: u64, member: &Member) -> Line {
-        Line { transport: Arc::clone(&self.0), to: member.clone() }
+    async fn new_client(&mut self, _target: u64, member: &Member) -> PeerClient {
+        PeerClient { transport: Arc::clone(&self.0), to: member.clone() }
     }
 }
 
-/// The line to one member.
-pub(super) struct Line {
+/// The client for one other member.
+pub(super) struct PeerClient {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) to: Member,
 }
 
-/// A call without a usable answer.
-pub(super) struct CallFailed {
+/// A call that failed or returned no usable response.
+pub(super) struct CallError {
     pub(super) why: AnyError,
-    pub(super) sent: Sent,
+    pub(super) sent: Delivery,
 }
 
-impl CallFailed {
-    fn of(error: &(impl std::error::Error + 'static), sent: Sent) -> Self {
+impl CallError {
+    fn of(error: &(impl std::error::Error + 'static), sent: Delivery) -> Self {
         Self { why: AnyError::new(error), sent }
     }
 }
 
-impl Line {
-    pub(super) async fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, CallFailed> {
-        let message = encoding::encode(ask).map_err(|error| CallFailed::of(&error, Sent::No))?;
+impl PeerClient {
+    pub(super) async fn ask(&self, ask: &PeerRequest, timeout: Duration) -> Result<PeerResponse, CallError> {
+        let message = encoding::encode(ask).map_err(|error| CallError::of(&error, Delivery::NotSent))?;
         let call = self.transport.call(&self.to, message);
-        let answer = tokio::time::timeout(patience, call)
+        let answer = tokio::time::timeout(timeout, call)
             .await
-            .map_err(|elapsed| CallFailed::of(&elapsed, Sent::Perhaps))?
-            .map_err(|error| CallFailed::of(&error, error.sent))?;
-        match encoding::decode(&answer).map_err(|error| CallFailed::of(&error, Sent::Perhaps))? {
-            Answer::Failed(why) => Err(CallFailed { why: AnyError::error(why), sent: Sent::Perhaps }),
-            answer @ (Answer::Append(_) | Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_)) => {
-                Ok(answer)
-            }
+            .map_err(|elapsed| CallError::of(&elapsed, Delivery::Unknown))?
+            .map_err(|error| CallError::of(&error, error.sent))?;
+        match encoding::decode(&answer).map_err(|error| CallError::of(&error, Delivery::Unknown))? {
+            PeerResponse::Failed(why) => Err(CallError { why: AnyError::error(why), sent: Delivery::Unknown }),
+            answer @ (PeerResponse::Append(_)
+            | PeerResponse::Vote(_)
+            | PeerResponse::ChunkReceived
+            | PeerResponse::Snapshot(_)
+            | PeerResponse::Leader(_)) => Ok(answer),
         }
     }
 
@@ -135,21 +138,23 @@ fn unreachable<E: std::error::Error>(error: &AnyError) -> RPCError<u64, Member, 
     RPCError::Unreachable(Unreachable::new(error))
 }
 
-fn confused() -> AnyError {
-    AnyError::error("the answer belongs to another question")
+fn unexpected_response() -> AnyError {
+    AnyError::error("the response is of another kind than the request")
 }
 
-impl RaftNetwork<Types> for Line {
+impl RaftNetwork<Types> for PeerClient {
     async fn append_entries(
         &mut self,
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, Member, RaftError<u64>>> {
-        match self.ask(&Ask::Append(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
-            Answer::Append(answer) => answer.map_err(|error| self.rejected(error)),
-            Answer::Vote(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_) | Answer::Failed(_) => {
-                Err(unreachable(&confused()))
-            }
+        match self.ask(&PeerRequest::Append(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
+            PeerResponse::Append(answer) => answer.map_err(|error| self.rejected(error)),
+            PeerResponse::Vote(_)
+            | PeerResponse::ChunkReceived
+            | PeerResponse::Snapshot(_)
+            | PeerResponse::Leader(_)
+            | PeerResponse::Failed(_) => Err(unreachable(&unexpected_response())),
         }
     }
 
@@ -158,11 +163,13 @@ impl RaftNetwork<Types> for Line {
         rpc: VoteRequest<u64>,
         option: RPCOption,
     ) -> Result<VoteResponse<u64>, RPCError<u64, Member, RaftError<u64>>> {
-        match self.ask(&Ask::Vote(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
-            Answer::Vote(answer) => answer.map_err(|error| self.rejected(error)),
-            Answer::Append(_) | Answer::More | Answer::Snapshot(_) | Answer::Leader(_) | Answer::Failed(_) => {
-                Err(unreachable(&confused()))
-            }
+        match self.ask(&PeerRequest::Vote(rpc), option.hard_ttl()).await.map_err(|error| unreachable(&error.why))? {
+            PeerResponse::Vote(answer) => answer.map_err(|error| self.rejected(error)),
+            PeerResponse::Append(_)
+            | PeerResponse::ChunkReceived
+            | PeerResponse::Snapshot(_)
+            | PeerResponse::Leader(_)
+            | PeerResponse::Failed(_) => Err(unreachable(&unexpected_response())),
         }
     }
 
@@ -180,12 +187,12 @@ impl RaftNetwork<Types> for Line {
     }
 
     fn backoff(&self) -> Backoff {
-        // The library's half second would be most of what a healed link costs.
+        // openraft's default of half a second would dominate the recovery of a healed link.
         Backoff::new(std::iter::repeat(Duration::from_millis(100)))
     }
 }
 
-impl Line {
+impl PeerClient {
     async fn send_snapshot(
         &self,
         vote: Vote<u64>,
@@ -198,54 +205,54 @@ impl Line {
             let mut data = Vec::with_capacity(CHUNK_BYTES);
             let read = Read::by_ref(&mut file).take(CHUNK_BYTES as u64).read_to_end(&mut data);
             let read = read.map_err(|error| failed(&AnyError::new(&error)))?;
-            // A full chunk may happen to be the last; an empty one then ends the snapshot.
+            // A full chunk may be the last one; then an empty chunk ends the snapshot.
             let position = if read < CHUNK_BYTES { ChunkPosition::Last } else { ChunkPosition::Middle };
             let data = Payload(data.into());
             let chunk = Chunk { vote, meta: snapshot.meta.clone(), offset, data, position };
-            match self.ask(&Ask::Snapshot(chunk), CHUNK_PATIENCE).await.map_err(|error| failed(&error.why))? {
-                Answer::More => offset += read as u64,
-                Answer::Snapshot(Ok(response)) => return Ok(response),
-                Answer::Snapshot(Err(error)) => {
+            match self.ask(&PeerRequest::Snapshot(chunk), CHUNK_TIMEOUT).await.map_err(|error| failed(&error.why))? {
+                PeerResponse::ChunkReceived => offset += read as u64,
+                PeerResponse::Snapshot(Ok(response)) => return Ok(response),
+                PeerResponse::Snapshot(Err(error)) => {
                     return Err(StreamingError::RemoteError(RemoteError::new(self.to.id.0, error)));
                 }
-                Answer::Append(_) | Answer::Vote(_) | Answer::Leader(_) | Answer::Failed(_) => {
-                    return Err(StreamingError::Network(NetworkError::new(&confused())));
+                PeerResponse::Append(_) | PeerResponse::Vote(_) | PeerResponse::Leader(_) | PeerResponse::Failed(_) => {
+                    return Err(StreamingError::Network(NetworkError::new(&unexpected_response())));
                 }
             }
         }
     }
 }
 
-/// Puts the chunks of one snapshot together.
-pub(super) struct Receiver {
+/// Reassembles the chunks of one snapshot.
+pub(super) struct SnapshotReceiver {
     dir: PathBuf,
-    under_way: tokio::sync::Mutex<Option<Incoming>>,
-    /// Snapshots begun. One that is sent again is another file: the first may still be on its way to its place.
+    under_way: tokio::sync::Mutex<Option<IncomingSnapshot>>,
+    /// Number of transfers started. Each has its own file, because the file of an earlier one may still be in use.
     begun: AtomicU64,
 }
 
-struct Incoming {
+struct IncomingSnapshot {
     id: String,
     path: PathBuf,
     file: File,
     length: u64,
 }
 
-impl Receiver {
+impl SnapshotReceiver {
     pub(super) fn new(dir: PathBuf) -> Self {
         Self { dir, under_way: tokio::sync::Mutex::new(None), begun: AtomicU64::new(0) }
     }
 
-    pub(super) async fn take(&self, raft: &Raft, chunk: Chunk) -> Answer {
+    pub(super) async fn take(&self, raft: &Raft, chunk: Chunk) -> PeerResponse {
         let mut under_way = self.under_way.lock().await;
         let incoming = match self.incoming(under_way.take(), &chunk) {
             Ok(incoming) => incoming,
-            Err(why) => return Answer::Failed(why),
+            Err(why) => return PeerResponse::Failed(why),
         };
         match chunk.position {
             ChunkPosition::Middle => {
                 *under_way = Some(incoming);
-                Answer::More
+                PeerResponse::ChunkReceived
             }
             ChunkPosition::Last => {
                 drop(under_way);
@@ -254,47 +261,47 @@ impl Receiver {
         }
     }
 
-    /// The snapshot is safe under its own name before the library hears of it: the library drops the log that leads there
-    /// at once, and a member that is killed then must find the one or the other.
-    async fn install(&self, raft: &Raft, incoming: Incoming, chunk: Chunk) -> Answer {
+    /// The snapshot has its final name before openraft installs it: openraft then purges the log at once, and a member
+    /// killed at that moment must find one of the two.
+    async fn install(&self, raft: &Raft, incoming: IncomingSnapshot, chunk: Chunk) -> PeerResponse {
         let dir = self.dir.clone();
         let adopted = tokio::task::spawn_blocking(move || snapshot::adopt(&dir, &incoming.path)).await;
         let path = match adopted {
             Ok(Ok(path)) => path,
-            Ok(Err(error)) => return Answer::Failed(chain(&error)),
-            Err(error) => return Answer::Failed(error.to_string()),
+            Ok(Err(error)) => return PeerResponse::Failed(chain(&error)),
+            Err(error) => return PeerResponse::Failed(error.to_string()),
         };
         let snapshot = Box::new(SnapshotFile { path });
-        Answer::Snapshot(raft.install_full_snapshot(chunk.vote, Snapshot { meta: chunk.meta, snapshot }).await)
+        PeerResponse::Snapshot(raft.install_full_snapshot(chunk.vote, Snapshot { meta: chunk.meta, snapshot }).await)
     }
 
-    /// The snapshot under way with this chunk added, or a new one where the chunk begins one.
-    fn incoming(&self, under_way: Option<Incoming>, chunk: &Chunk) -> Result<Incoming, String> {
+    /// Appends the chunk to the transfer under way, or starts a new transfer with the first chunk.
+    fn incoming(&self, under_way: Option<IncomingSnapshot>, chunk: &Chunk) -> Result<IncomingSnapshot, String> {
         let mut incoming = match under_way {
             Some(incoming) if chunk.offset != 0 && incoming.id == chunk.meta.snapshot_id => incoming,
             abandoned if chunk.offset == 0 => {
                 if let Some(abandoned) = abandoned {
-                    // What stays behind is removed when the member is opened next.
+                    // A file left behind is removed when the member is opened next.
                     let _ = fs::remove_file(abandoned.path);
                 }
                 self.begin(&chunk.meta.snapshot_id)?
             }
-            Some(_) | None => return Err("a chunk of a snapshot whose beginning never came".to_owned()),
+            Some(_) | None => return Err("a chunk of a snapshot whose first chunk is missing".to_owned()),
         };
         if incoming.length != chunk.offset {
-            return Err(format!("a chunk at byte {} where byte {} belongs", chunk.offset, incoming.length));
+            return Err(format!("a chunk at byte {}, expected byte {}", chunk.offset, incoming.length));
         }
-        incoming.file.write_all(&chunk.data.0).map_err(|error| format!("could not keep a chunk: {error}"))?;
+        incoming.file.write_all(&chunk.data.0).map_err(|error| format!("could not write a chunk: {error}"))?;
         incoming.length += chunk.data.0.len() as u64;
         Ok(incoming)
     }
 
-    fn begin(&self, id: &str) -> Result<Incoming, String> {
-        let failed = |error: std::io::Error| format!("could not begin to receive a snapshot: {error}");
+    fn begin(&self, id: &str) -> Result<IncomingSnapshot, String> {
+        let failed = |error: std::io::Error| format!("could not create the file of a snapshot: {error}");
         fs::create_dir_all(&self.dir).map_err(failed)?;
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("received-{id}-{number}.tmp"));
         let file = File::create(&path).map_err(failed)?;
-        Ok(Incoming { id: id.to_owned(), path, file, length: 0 })
+        Ok(IncomingSnapshot { id: id.to_owned(), path, file, length: 0 })
     }
 }

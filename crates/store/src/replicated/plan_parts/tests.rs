@@ -1,10 +1,10 @@
-//! Plans of all sizes, cut and put together again.
+//! Plans of all sizes, split and reassembled.
 
 use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
-    Evacuation, Generation, GroupKey, NodePlan, Placement, PlanItem, Reason, SlotIndex, SlotKey, StateIndex, Terms,
-    Time, VolumeKey, replica::Details,
+    Evacuation, Generation, GroupKey, NodePlan, Placement, PlanItem, Reason, Reservation, SlotIndex, SlotKey,
+    StateIndex, Time, VolumeKey, replica::Details,
 };
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn place(index: u32, volumes: usize) -> PlanItem {
         address: Ipv6Addr::from(u128::from(index)),
         new_volumes: (0..volumes).map(volume).collect(),
         devices: longshore_model::device::TakenDevices::default(),
-        terms: None,
+        reservation: None,
         moved: None,
     })
 }
@@ -32,7 +32,7 @@ fn plan(groups: &[Vec<usize>]) -> Plan {
             deployment: "shop".into(),
             service: format!("s{number}").as_str().into(),
         },
-        terms: Arc::new(Terms { memory_bytes: number as u64, ..Terms::default() }),
+        reservation: Arc::new(Reservation { memory_bytes: number as u64, ..Reservation::default() }),
         items: items.iter().zip(0..).map(|(volumes, index)| place(index, *volumes)).collect(),
     };
     Plan {
@@ -44,7 +44,7 @@ fn plan(groups: &[Vec<usize>]) -> Plan {
 }
 
 fn sized(plan: Plan, room: usize) -> Vec<(usize, Plan)> {
-    cut(plan, room).unwrap().into_iter().map(|part| (encoding::encode(&part).unwrap().len(), part)).collect()
+    split(plan, room).unwrap().into_iter().map(|part| (encoding::encode(&part).unwrap().len(), part)).collect()
 }
 
 /// Items of each group, in order.
@@ -58,7 +58,7 @@ fn items<'a>(plans: impl Iterator<Item = &'a Plan>) -> BTreeMap<&'a GroupKey, Ve
 
 proptest! {
     #[test]
-    fn the_parts_hold_everything_once_in_order_and_fit(
+    fn the_parts_contain_everything_once_in_order_and_fit(
         groups in prop::collection::vec(prop::collection::vec(0_usize..5, 1..20), 1..8),
         room in 900_usize..4_000,
     ) {
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_plan_says_about_nodes_and_rollouts_is_said_once_and_after_everything_else() {
+fn changes_of_nodes_and_rollouts_are_in_the_last_part_only() {
     let node = NodePlan::Evacuation(Evacuation::Free);
     let whole = Plan { nodes: vec![node.clone()], ..plan(&[vec![1; 30], vec![1; 30]]) };
     let parts = sized(whole, 1_000);
@@ -85,7 +85,7 @@ fn what_a_plan_says_about_nodes_and_rollouts_is_said_once_and_after_everything_e
 }
 
 #[test]
-fn a_million_slots_that_wait_for_one_reason_fit_into_parts() {
+fn a_million_slots_waiting_for_one_reason_are_split() {
     let slots: Vec<_> = (0..1_000_000).map(|index| SlotKey::Index(SlotIndex(index))).collect();
     let mut whole = plan(&[vec![]]);
     let wait = Wait { slots: slots.clone(), reason: Reason::NoCapacityMemory, details: Details::new() };

@@ -1,4 +1,4 @@
-//! Snapshots that were damaged, cut short, or are of another time.
+//! Damaged, truncated and newer snapshots.
 
 use longshore_model::{Command, Time, command::Quota};
 use tempfile::TempDir;
@@ -6,14 +6,14 @@ use tempfile::TempDir;
 use super::{
     super::{
         Proposal,
-        machine::{Batch, Item},
         record::Payload,
+        state_machine::{Batch, Item},
     },
     *,
 };
 
-fn machine() -> Machine {
-    let mut machine = Machine::default();
+fn machine() -> StateMachine {
+    let mut machine = StateMachine::default();
     for (namespace, replicas) in [("red", 1), ("green", 2), ("blue", 3)] {
         let quota = Quota { replicas: Some(replicas), ..Quota::default() };
         let command = Command::SetQuota { namespace: namespace.into(), quota };
@@ -24,44 +24,44 @@ fn machine() -> Machine {
     machine
 }
 
-fn head(index: u64) -> Head {
+fn header(index: u64) -> SnapshotHeader {
     let at = Some(Position { term: 2, leader: 1, index });
-    Head { at, members_at: at, ..Head::default() }
+    SnapshotHeader { at, members_at: at, ..SnapshotHeader::default() }
 }
 
 /// A directory with one snapshot, and its bytes.
 fn kept() -> (TempDir, PathBuf, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
-    let path = write(dir.path(), &head(40), &machine()).unwrap();
+    let path = write(dir.path(), &header(40), &machine()).unwrap();
     let bytes = fs::read(&path).unwrap();
     (dir, path, bytes)
 }
 
 #[test]
-fn what_was_written_is_read_back() {
+fn a_snapshot_is_read_back() {
     let (dir, path, _) = kept();
-    let (found, read_head, read_machine) = newest(dir.path()).unwrap().unwrap();
-    assert_eq!((found, read_head), (path, head(40)));
+    let (found, read_header, read_machine) = newest(dir.path()).unwrap().unwrap();
+    assert_eq!((found, read_header), (path, header(40)));
     assert_eq!(read_machine.state, machine().state);
     assert_eq!(read_machine.audit_after(0, 9), machine().audit_after(0, 9));
 }
 
 #[test]
-fn a_bit_flipped_anywhere_is_refused_and_the_file_is_named() {
+fn a_bit_flipped_anywhere_is_refused_with_the_path() {
     let (dir, path, bytes) = kept();
     for byte in 0..bytes.len() {
         for bit in 0..8 {
             let mut flipped = bytes.clone();
             flipped[byte] ^= 1 << bit;
             fs::write(&path, flipped).unwrap();
-            let error = newest(dir.path()).err().unwrap_or_else(|| panic!("byte {byte} bit {bit} went unseen"));
+            let error = newest(dir.path()).err().unwrap_or_else(|| panic!("byte {byte} bit {bit} was not detected"));
             assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
         }
     }
 }
 
 #[test]
-fn a_snapshot_cut_at_any_byte_or_grown_by_one_is_refused() {
+fn a_snapshot_truncated_at_any_byte_or_extended_by_one_is_refused() {
     let (dir, path, bytes) = kept();
     for cut in 0..bytes.len() {
         fs::write(&path, &bytes[..cut]).unwrap();
@@ -72,7 +72,7 @@ fn a_snapshot_cut_at_any_byte_or_grown_by_one_is_refused() {
 }
 
 #[test]
-fn what_a_crash_left_unfinished_is_cleared_and_never_read() {
+fn partial_files_of_a_crash_are_removed_and_never_read() {
     let (dir, path, bytes) = kept();
     let unfinished = dir.path().join("00000000000000000099-3-1.tmp");
     fs::write(&unfinished, &bytes[..bytes.len() / 2]).unwrap();
@@ -82,7 +82,7 @@ fn what_a_crash_left_unfinished_is_cleared_and_never_read() {
 }
 
 #[test]
-fn a_damaged_snapshot_from_elsewhere_never_gets_a_name() {
+fn a_damaged_snapshot_from_another_member_never_gets_its_final_name() {
     let (_elsewhere, _, mut bytes) = kept();
     let dir = tempfile::tempdir().unwrap();
     let received = dir.path().join("received-1.tmp");

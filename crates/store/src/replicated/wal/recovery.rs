@@ -1,9 +1,10 @@
-//! Reading the log back after a stop of any kind.
+//! Reads the log after a restart or a crash.
 //!
-//! Owns: telling a write that was cut short from damage.
-//! Must not touch: anything but the very end of the last segment, and that only when nothing whole lies behind the cut and
-//! nothing that was synced is missing.
-//! Invariant: what is returned is a prefix of what was written that includes everything synced, or an error says why not.
+//! Owns: distinguishing an interrupted write from damage.
+//! Must not touch: anything but the end of the last segment, and only if no complete record follows and nothing synced
+//! is missing.
+//! Invariant: the result is a prefix of what was written and includes everything synced; otherwise an error is
+//! returned.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,22 +12,22 @@ use std::{
 };
 
 use super::{
-    super::{encoding, record::Record},
-    FRAME, HEADER, LARGEST_RECORD, Recovered, Segment, WalError, checksum, io, sync_dir,
+    super::{durable_file, encoding, record::Record},
+    FRAME, HEADER, LARGEST_RECORD, Recovered, Segment, WalError, checksum, io,
 };
 
-pub(super) struct Found {
+pub(super) struct LogScan {
     pub(super) segments: Vec<Segment>,
     pub(super) next_number: u64,
     synced: u64,
     pub(super) recovered: Recovered,
 }
 
-/// Reads all segments. A log that does not reach the record of the number `synced` was damaged.
-pub(super) fn read(dir: &Path, synced: u64) -> Result<Found, WalError> {
-    let mut found = Found { segments: Vec::new(), next_number: 1, synced, recovered: Recovered::default() };
+/// Reads all segments. Fails if the log ends before record number `synced`.
+pub(super) fn read(dir: &Path, synced: u64) -> Result<LogScan, WalError> {
+    let mut found = LogScan { segments: Vec::new(), next_number: 1, synced, recovered: Recovered::default() };
     let paths = segment_paths(dir)?;
-    // The oldest segment is named by its first record; what came before it is in a snapshot.
+    // The oldest segment is named after its first record; everything before it is in a snapshot.
     if let Some(first) = paths.first().and_then(|path| path.file_stem()?.to_str()?.parse().ok()) {
         found.next_number = first;
     }
@@ -55,16 +56,16 @@ fn segment_paths(dir: &Path) -> Result<Vec<PathBuf>, WalError> {
     Ok(paths)
 }
 
-fn read_segment(path: &Path, later: &[PathBuf], found: &mut Found) -> Result<(), WalError> {
+fn read_segment(path: &Path, later: &[PathBuf], found: &mut LogScan) -> Result<(), WalError> {
     let bytes = fs::read(path).map_err(io("read", path))?;
     if !bytes.starts_with(HEADER) {
-        return headless(path, &bytes, later, found);
+        return missing_header(path, &bytes, later, found);
     }
     found.segments.push(Segment { path: path.to_owned(), last_entry: 0 });
     let mut offset = HEADER.len();
     while offset < bytes.len() {
         let Some(body) = whole_record(&bytes, offset, found.next_number) else {
-            return cut(path, &bytes, offset, later, found);
+            return truncate_tail(path, &bytes, offset, later, found);
         };
         let record: Record = encoding::decode(body).map_err(|source| WalError::Unreadable {
             path: path.to_owned(),
@@ -78,18 +79,18 @@ fn read_segment(path: &Path, later: &[PathBuf], found: &mut Found) -> Result<(),
     Ok(())
 }
 
-/// A segment without its header was being created when the machine stopped, if it is the last and holds no record.
-fn headless(path: &Path, bytes: &[u8], later: &[PathBuf], found: &mut Found) -> Result<(), WalError> {
+/// A segment without its header was being created during a crash, if it is the last one and holds no record.
+fn missing_header(path: &Path, bytes: &[u8], later: &[PathBuf], found: &mut LogScan) -> Result<(), WalError> {
     let unfinished = bytes.len() <= HEADER.len() || bytes.iter().all(|byte| *byte == 0);
     if later.is_empty() && found.next_number > found.synced && unfinished {
         fs::remove_file(path).map_err(io("remove", path))?;
-        return path.parent().map_or(Ok(()), sync_dir);
+        return path.parent().map_or(Ok(()), |dir| durable_file::sync_dir(dir).map_err(io("sync", dir)));
     }
     Err(damaged(path, 0, found))
 }
 
-/// What does not check is the end of the log only if nothing whole comes after it.
-fn cut(path: &Path, bytes: &[u8], offset: usize, later: &[PathBuf], found: &Found) -> Result<(), WalError> {
+/// Truncates an incomplete record at the end of the log. It is damage if a complete record follows.
+fn truncate_tail(path: &Path, bytes: &[u8], offset: usize, later: &[PathBuf], found: &LogScan) -> Result<(), WalError> {
     let continued = later.iter().any(|path| fs::metadata(path).map_or(true, |file| file.len() > HEADER.len() as u64));
     if continued || record_follows(bytes, offset + 1, found.next_number) {
         return Err(damaged(path, offset, found));
@@ -103,23 +104,23 @@ fn cut(path: &Path, bytes: &[u8], offset: usize, later: &[PathBuf], found: &Foun
         offset,
         bytes = bytes.len() - offset,
         after_entry = last_entry(found),
-        "the last write was cut short and was never acknowledged; it is removed"
+        "the last write was interrupted and never acknowledged; it is removed"
     );
     let file = OpenOptions::new().write(true).open(path).map_err(io("open", path))?;
     file.set_len(offset as u64).map_err(io("shorten", path))?;
     file.sync_all().map_err(io("sync", path))
 }
 
-fn damaged(path: &Path, offset: usize, found: &Found) -> WalError {
+fn damaged(path: &Path, offset: usize, found: &LogScan) -> WalError {
     WalError::Damaged { path: path.to_owned(), offset: offset as u64, after_entry: last_entry(found) }
 }
 
-fn last_entry(found: &Found) -> u64 {
+fn last_entry(found: &LogScan) -> u64 {
     let recovered = &found.recovered;
     recovered.entries.last().map(|entry| entry.at).or(recovered.purged).map_or(0, |at| at.index)
 }
 
-/// The body of the record at `offset`, if all of it is there, its checksum agrees and it is the one that belongs here.
+/// The body of the record at `offset`, if it is complete, its checksum matches and it has this number.
 fn whole_record(bytes: &[u8], offset: usize, number: u64) -> Option<&[u8]> {
     let (found, body) = checked_record(bytes, offset)?;
     (found == number).then_some(body)
@@ -137,8 +138,8 @@ fn checked_record(bytes: &[u8], offset: usize) -> Option<(u64, &[u8])> {
     (checksum(number, body) == expected).then_some((number, body))
 }
 
-/// Whether a whole record with a later number begins anywhere from `from` on. Only asked of a log that does not check,
-/// and the number is compared before anything is summed, so looking at every byte is cheap enough.
+/// Whether a complete record with a later number starts anywhere after `from`. Only used on a damaged log. The number
+/// is compared before the checksum, so checking every byte is cheap enough.
 fn record_follows(bytes: &[u8], from: usize, number: u64) -> bool {
     (from..bytes.len()).any(|offset| {
         let plausible = bytes
@@ -150,12 +151,12 @@ fn record_follows(bytes: &[u8], from: usize, number: u64) -> bool {
     })
 }
 
-fn replay(path: &Path, record: Record, found: &mut Found) -> Result<(), WalError> {
+fn replay(path: &Path, record: Record, found: &mut LogScan) -> Result<(), WalError> {
     let recovered = &mut found.recovered;
     match record {
         Record::Entry(entry) => {
             let index = entry.at.index;
-            // After a purge that ran ahead of the log, as an installed snapshot makes it, the next entry may be any.
+            // After a purge beyond the end of the log, as by an installed snapshot, the next entry may have any index.
             if let Some(last) = recovered.entries.last()
                 && index != last.at.index + 1
             {

@@ -1,0 +1,46 @@
+//! One module per command family: its arguments, what it asks for, and the table it prints.
+//!
+//! Owns: how commands poll that follow the daemon. Must not touch: how a daemon is reached (`session`) and how text is
+//! laid out (`output`).
+//! Invariant: every visible command has an example in its help, and a test runs it.
+
+pub(crate) mod apply;
+pub(crate) mod audit;
+pub(crate) mod backup;
+pub(crate) mod cluster;
+pub(crate) mod config;
+pub(crate) mod dashboard;
+pub(crate) mod demo_server;
+pub(crate) mod deployment;
+pub(crate) mod logs_exec;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod plan;
+pub(crate) mod quota;
+pub(crate) mod rebalance;
+pub(crate) mod registry;
+pub(crate) mod secret;
+pub(crate) mod server;
+pub(crate) mod sim;
+pub(crate) mod status;
+pub(crate) mod token;
+pub(crate) mod up;
+pub(crate) mod volume;
+pub(crate) mod whatif;
+pub(crate) mod why;
+
+use std::{ops::ControlFlow, time::Duration};
+
+use crate::output::print;
+
+/// Time between two polls of a command that follows the daemon.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Waits for the next poll; breaks on Ctrl-C and when standard output has no reader.
+async fn next_poll() -> ControlFlow<()> {
+    tokio::select! {
+        () = tokio::time::sleep(FOLLOW_INTERVAL) => ControlFlow::Continue(()),
+        _ = tokio::signal::ctrl_c() => ControlFlow::Break(()),
+        () = print::stdout_closed() => ControlFlow::Break(()),
+    }
+}

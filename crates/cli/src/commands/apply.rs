@@ -1,0 +1,65 @@
+//! `longshore apply`: creates or updates a deployment from a manifest.
+//!
+//! Owns: its options. Must not touch: what changes; the daemon decides that.
+
+use clap::Args;
+use longshore_api::{AppliedManifest, Changed};
+
+use crate::{
+    exit::Exit,
+    image_build,
+    manifest::{self, ManifestArgs, ParsedManifest},
+    output::{
+        live_region::{LiveRegion, Stream},
+        print,
+    },
+    session::{
+        NamespaceArgs,
+        wait::{self, Goal, WaitArgs},
+        with_client,
+    },
+};
+
+/// Apply a manifest: start new services, roll out changed ones, stop removed ones.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  longshore apply -f compose.yaml\n  longshore apply -f compose.yaml --wait")]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    manifest: ManifestArgs,
+    #[command(flatten)]
+    scope: NamespaceArgs,
+    #[command(flatten)]
+    wait: WaitArgs,
+}
+
+pub(crate) fn run(args: ApplyArgs) -> anyhow::Result<Exit> {
+    let Some(ParsedManifest { request, loaded }) = manifest::parse(args.manifest, args.scope.namespace())? else {
+        return Ok(Exit::BadInput);
+    };
+    let connection = &args.scope.connection;
+    with_client(connection, async |client| {
+        if !loaded.builds.is_empty() && client.nodes().await.is_ok_and(|nodes| nodes.len() > 1) {
+            for warning in image_build::pull_warnings(&loaded) {
+                print::stderr(&warning);
+            }
+        }
+        let applied = client.apply(&request).await?;
+        applied.warnings.iter().for_each(|warning| print::stderr(warning));
+        let exit = match args.wait.limit() {
+            Some(limit) => {
+                let AppliedManifest { namespace, deployment, revision, .. } = applied.clone();
+                let goal = Goal { namespace, deployment, revision };
+                let mut region = LiveRegion::new(Stream::Stderr);
+                wait::until_active(client, &goal, limit, &mut region).await?.report(&goal)
+            }
+            None => Exit::Success,
+        };
+        let word = match applied.changed {
+            Changed::Yes => "applied",
+            Changed::No => "unchanged",
+        };
+        connection
+            .print(&applied, |applied| format!("{} {word}, revision {}\n", applied.deployment, applied.revision))?;
+        Ok(exit)
+    })
+}

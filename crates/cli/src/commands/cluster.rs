@@ -1,0 +1,215 @@
+//! `longshore cluster`: members, settings, joining and recovery.
+//!
+//! Owns: its options and its tables. Must not touch: membership; the daemon and `longshore_server` change it.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind};
+use longshore_server::{JoinConfig, JoinError, Joined, RecoveredCluster};
+use serde::Serialize;
+
+use crate::{
+    exit::Exit,
+    input,
+    output::{OutputArgs, print, table},
+    paths::{self, LocalNode, NodeArgs},
+    session::{ConnectionArgs, print_refusal, query, with_client},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the members of the control plane, its voters and its leader.
+    #[command(after_help = "Examples:\n  longshore cluster status")]
+    Status {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    },
+    /// Create a join token for one node.
+    #[command(after_help = "Examples:\n  longshore cluster token --worker --valid 10m")]
+    Token {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// The node runs replicas and never votes.
+        #[arg(long)]
+        worker: bool,
+        /// How long the token is valid: a number and s, m, h or d.
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = input::duration)]
+        valid: Duration,
+    },
+    /// Create a new cluster with this machine as its first server. Then start `longshore server`.
+    #[command(after_help = "Examples:\n  longshore cluster init --advertise 10.0.0.1:7474")]
+    Init {
+        /// Address at which other nodes reach this one; none unless given.
+        #[arg(long, value_name = "ADDRESS")]
+        advertise: Option<String>,
+        #[command(flatten)]
+        node: NodeArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Encrypt all secrets with a new key and delete the old one. Do this after a server was removed.
+    #[command(after_help = "Examples:\n  longshore cluster rotate-key")]
+    RotateKey {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    },
+    /// Show the settings of the cluster, or change the named ones.
+    #[command(
+        after_help = "Examples:\n  longshore cluster settings\n  longshore cluster settings drain_timeout=10m preemption=on"
+    )]
+    Settings {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// Settings to change.
+        #[arg(value_name = "NAME=VALUE", value_parser = input::pair)]
+        changes: Vec<(String, String)>,
+    },
+    /// Join a cluster with a join token. Then start `longshore server`.
+    #[command(
+        after_help = "Examples:\n  longshore cluster join 10.0.0.1:7474 --advertise 10.0.0.2:7474 --token-file token"
+    )]
+    Join(JoinArgs),
+    /// Recover from the permanent loss of a majority: make this server the only voter.
+    ///
+    /// The daemon must not run, and the other servers must never be started again. This server keeps its whole state.
+    #[command(after_help = "Examples:\n  longshore cluster recover")]
+    Recover {
+        /// Data directory of the daemon; the same default as `longshore server`.
+        #[arg(long, env = "LONGSHORE_DATA_DIR", value_name = "DIRECTORY")]
+        data_dir: Option<PathBuf>,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// Address of a server of the cluster.
+    #[arg(value_name = "ADDRESS")]
+    server: String,
+    /// Address at which other nodes reach this one.
+    #[arg(long, value_name = "ADDRESS")]
+    advertise: String,
+    /// File with the join token; standard input unless given.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    node: NodeArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The answer of `cluster init`.
+#[derive(Serialize)]
+struct CreatedCluster {
+    cluster: String,
+    node: String,
+}
+
+/// The answer of `cluster join`.
+#[derive(Serialize)]
+struct JoinedCluster {
+    cluster: String,
+    servers: Vec<String>,
+}
+
+/// The answer of `cluster recover` and `restore`.
+#[derive(Serialize)]
+struct RecoveryAnswer {
+    cluster: String,
+    node: String,
+    index: u64,
+}
+
+pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Status { connection } => query(&connection, async |client| client.cluster().await, members_table),
+        Command::Token { connection, worker, valid } => {
+            let request = JoinTokenRequest { worker, valid_secs: Some(valid.as_secs()) };
+            query(&connection, async |client| client.join_token(&request).await, |made| format!("{}\n", made.token))
+        }
+        Command::Init { advertise, node, output } => {
+            let LocalNode { name, data_dir } = node.resolve()?;
+            let cluster = longshore_server::init(&data_dir, &name, advertise)?;
+            let created = CreatedCluster { cluster, node: name.to_string() };
+            output.print(&created, |CreatedCluster { cluster, node }| {
+                format!("created cluster {cluster} with {node} as its first server\n")
+            })?;
+            print::stderr(
+                "hint: start `longshore server --listen ADDRESS`, then create join tokens with `longshore cluster token`",
+            );
+            Ok(Exit::Success)
+        }
+        Command::RotateKey { connection } => query(
+            &connection,
+            async |client| client.rotate_key().await,
+            |rotated| format!("secrets are encrypted with key {} from now on\n", rotated.key),
+        ),
+        Command::Settings { connection, changes } => with_client(&connection, async |client| {
+            if !changes.is_empty() {
+                client.set(&changes.into_iter().collect()).await?;
+            }
+            connection.print(&client.settings().await?, settings_table)
+        }),
+        Command::Join(args) => join(args),
+        Command::Recover { data_dir, output } => {
+            let recovered = longshore_server::recover(paths::data_dir(data_dir)?);
+            print_recovered(runtime()?.block_on(recovered)?, output)
+        }
+    }
+}
+
+fn join(args: JoinArgs) -> anyhow::Result<Exit> {
+    let text = input::read("token", args.token_file.as_deref())?;
+    let token = match Token::of_kind(TokenKind::Join, &text) {
+        Ok(token) => token,
+        Err(error) => {
+            print::stderr(&format!("error: {error}"));
+            return Ok(Exit::BadInput);
+        }
+    };
+    let LocalNode { name: node, data_dir } = args.node.resolve()?;
+    let config = JoinConfig { data_dir, node, address: args.advertise, server: args.server, token };
+    let Joined { cluster, servers } = match runtime()?.block_on(longshore_server::join(config)) {
+        Err(JoinError::Refused(envelope)) => return Ok(print_refusal(&envelope, envelope.hint())),
+        joined => joined?,
+    };
+    let joined = JoinedCluster { cluster, servers };
+    args.output.print(&joined, |JoinedCluster { cluster, servers }| {
+        format!("joined cluster {cluster}; its servers: {}\n", servers.join(", "))
+    })?;
+    print::stderr("hint: start `longshore server --listen ADDRESS` on this node");
+    Ok(Exit::Success)
+}
+
+pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("the async runtime did not start")
+}
+
+pub(super) fn print_recovered(recovered: RecoveredCluster, output: OutputArgs) -> anyhow::Result<Exit> {
+    let RecoveredCluster { cluster, node, index } = recovered;
+    let answer = RecoveryAnswer { cluster, node: node.to_string(), index };
+    output.print(&answer, |RecoveryAnswer { cluster, node, index }| {
+        format!("cluster {cluster} continues with {node} as its only server, index {index}\n")
+    })?;
+    print::stderr("hint: start `longshore server`, then let other nodes join; the old servers must stay off");
+    Ok(Exit::Success)
+}
+
+fn members_table(status: &ClusterStatus) -> String {
+    let yes = |yes: bool| if yes { "yes" } else { "" }.to_owned();
+    let rows = status.members.iter().map(|member| {
+        let (log, voter, leader) = (yes(member.keeps_log), yes(member.votes), yes(member.leads));
+        vec![member.node.clone(), member.part.to_string(), member.address.clone(), log, voter, leader]
+    });
+    let heading = ["NODE", "ROLE", "ADDRESS", "LOG", "VOTER", "LEADER"];
+    let table = table::draw(&heading, &rows.collect::<Vec<_>>());
+    format!("cluster {}, term {}, index {}\n\n{table}", status.cluster, status.term, status.index)
+}
+
+fn settings_table(settings: &BTreeMap<String, String>) -> String {
+    let rows = settings.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
+    table::draw(&["SETTING", "VALUE"], &rows.collect::<Vec<_>>())
+}

@@ -1,0 +1,250 @@
+//! `longshore logs` and `longshore exec`: output of replicas, and commands inside them.
+//!
+//! Owns: the replica name before each line, and the local terminal while a remote command uses it.
+//! Invariant: the terminal settings are restored however this ends; the exit code of `exec` is the command's.
+
+use std::{
+    io::{self, IsTerminal as _, Read as _},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use longshore_api::{Client, ExecRequest, Frame, LogEntry, LogQuery, LogSource, SessionInput, TerminalSize};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+use crate::{
+    exit::Exit,
+    input,
+    output::{
+        OutputFormat,
+        print::{self, Pipe},
+        style::{Colour, Tone},
+        timestamp,
+    },
+    session::{NamespaceArgs, with_client},
+};
+
+const LOGS_EXAMPLES: &str = "Examples:
+  longshore logs shop-web-0
+  longshore logs shop/web -f --tail 20
+  longshore logs shop --since 10m";
+
+/// Show the output of replicas, each line with its replica. For a restarted replica this includes the output of the
+/// start before.
+#[derive(Debug, Args)]
+#[command(after_help = LOGS_EXAMPLES)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    scope: NamespaceArgs,
+    /// A replica, a service as `DEPLOYMENT/SERVICE`, or a deployment.
+    name: String,
+    /// Keep printing until Ctrl-C, including replicas that start later.
+    #[arg(short, long)]
+    follow: bool,
+    /// Only lines younger than this: `90s`, `10m`, `2h`, `1d`.
+    #[arg(long, value_name = "AGE", value_parser = input::duration)]
+    since: Option<Duration>,
+    /// Only the last lines of each start of a replica.
+    #[arg(long, value_name = "LINES")]
+    tail: Option<u64>,
+    /// Print the time of each line.
+    #[arg(short, long)]
+    timestamps: bool,
+}
+
+pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
+    let LogsArgs { scope, name, follow, since, tail, timestamps: _ } = args;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_ms = since.map(|age| u64::try_from(now.saturating_sub(age).as_millis()).unwrap_or_default());
+    let query =
+        LogQuery { of: name.clone(), namespace: scope.namespace().to_owned(), follow: *follow, since_ms, tail: *tail };
+    with_client(&scope.connection, async |client| {
+        let mut lines = client.logs(&query).await?;
+        let mut width = 0;
+        loop {
+            let entry = tokio::select! {
+                entry = lines.next() => entry?,
+                _ = tokio::signal::ctrl_c() => None,
+                () = print::stdout_closed() => None,
+            };
+            let Some(entry) = entry else { return Ok(Exit::Success) };
+            width = width.max(entry.replica.len());
+            if print_entry(args, &entry, width)? == Pipe::Closed {
+                return Ok(Exit::Success);
+            }
+        }
+    })
+}
+
+fn print_entry(args: &LogsArgs, entry: &LogEntry, width: usize) -> anyhow::Result<Pipe> {
+    let text = match args.scope.connection.format() {
+        OutputFormat::Json => serde_json::to_string(entry)? + "\n",
+        OutputFormat::Yaml => format!("---\n{}", longshore_compose::yaml::emit::emit(&serde_json::to_value(entry)?)),
+        OutputFormat::Text if entry.source == LogSource::Note => {
+            print::stderr(&format!("{}: {}", entry.replica, entry.text));
+            return Ok(Pipe::Open);
+        }
+        OutputFormat::Text => {
+            let name = Colour::of_stdout().paint(Tone::Strong, &format!("{:width$}", entry.replica));
+            let at = if args.timestamps { format!("{} ", timestamp::millisecond(entry.at_ms)) } else { String::new() };
+            format!("{name} | {at}{}\n", entry.text)
+        }
+    };
+    print::stream(text.as_bytes())
+}
+
+const EXEC_EXAMPLES: &str = "Examples:
+  longshore exec shop-web-0 cat /etc/hostname
+  longshore exec -it shop-web-0 sh
+  longshore exec -e LEVEL=debug shop-web-0 env";
+
+/// Exit code when the output of the command has no reader: 128 plus SIGPIPE, as in a shell.
+const SIGPIPE: u8 = 141;
+
+/// Run a command inside a replica, on any node.
+///
+/// The exit code is the command's.
+#[derive(Debug, Args)]
+// The output of a command has no other format.
+#[command(after_help = EXEC_EXAMPLES, mut_arg("output", |output| output.hide(true)))]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    scope: NamespaceArgs,
+    /// Forward standard input to the command.
+    #[arg(short, long)]
+    interactive: bool,
+    /// Give the command a terminal of the size of this one.
+    #[arg(short, long)]
+    tty: bool,
+    /// Set an environment variable; repeatable.
+    #[arg(short, long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// Run as this user.
+    #[arg(short, long)]
+    user: Option<String>,
+    /// Run in this directory.
+    #[arg(short, long, value_name = "PATH")]
+    workdir: Option<String>,
+    /// The replica id as `status` prints it.
+    replica: String,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+pub(crate) fn exec(args: &ExecArgs) -> anyhow::Result<Exit> {
+    if args.tty && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        print::stderr("error: `-t` needs a terminal, and standard input or output is none\n\nhint: leave out `-t`");
+        return Ok(Exit::Error);
+    }
+    with_client(&args.scope.connection, async |client| run_session(client, args).await)
+}
+
+async fn run_session(client: &Client, args: &ExecArgs) -> anyhow::Result<Exit> {
+    let request = ExecRequest {
+        command: args.command.clone(),
+        environment: args.environment.clone(),
+        user: args.user.clone(),
+        working_dir: args.workdir.clone(),
+        terminal: args.tty.then(size),
+    };
+    let (input, mut output) = client.exec(&args.scope.replica_id(&args.replica), &request).await?;
+    let _raw = args.tty.then(RawMode::enter).transpose().context("the terminal cannot be set to raw mode")?;
+    let (to, frames) = mpsc::channel(16);
+    if args.interactive {
+        forward_stdin(to.clone());
+    } else {
+        let _ = to.send(Frame::EndOfInput).await;
+    }
+    let resizing = args.tty.then(|| to.clone());
+    drop(to);
+    // Concurrent with reading the output: a command that writes while it reads would deadlock otherwise.
+    tokio::spawn(send_frames(input, frames));
+    let mut resized = signal(SignalKind::window_change())?;
+    loop {
+        let frame = tokio::select! {
+            frame = output.next() => frame?,
+            _ = resized.recv(), if resizing.is_some() => {
+                if let Some(to) = &resizing {
+                    let _ = to.send(Frame::Resize(size())).await;
+                }
+                continue;
+            }
+        };
+        match frame {
+            Some(Frame::Output(bytes)) => match print::stream(&bytes)? {
+                Pipe::Open => {}
+                // The command may write forever; it ends with this session.
+                Pipe::Closed => return Ok(Exit::Command(SIGPIPE)),
+            },
+            Some(Frame::Errors(bytes)) => write(&mut io::stderr().lock(), &bytes),
+            Some(Frame::Exit(Some(code))) => return Ok(Exit::Command(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
+            Some(Frame::Exit(None)) | None => {
+                print::stderr("error: the exit code of the command is unknown");
+                return Ok(Exit::Error);
+            }
+            // Sent by this side only.
+            Some(Frame::Input(_) | Frame::EndOfInput | Frame::Resize(_)) => {}
+        }
+    }
+}
+
+async fn send_frames(mut input: SessionInput, mut frames: mpsc::Receiver<Frame>) {
+    while let Some(frame) = frames.recv().await {
+        if input.send(&frame).await.is_err() {
+            return;
+        }
+    }
+    // Keeps `input` alive: dropping it would end the session.
+    std::future::pending::<()>().await;
+}
+
+/// Reads standard input on its own thread, because a blocking read cannot be cancelled.
+fn forward_stdin(to: mpsc::Sender<Frame>) {
+    std::thread::spawn(move || {
+        let mut part = [0; 16 * 1024];
+        while let Ok(length @ 1..) = io::stdin().lock().read(&mut part) {
+            if to.blocking_send(Frame::Input(part[..length].to_vec().into())).is_err() {
+                return;
+            }
+        }
+        let _ = to.blocking_send(Frame::EndOfInput);
+    });
+}
+
+fn write(to: &mut impl io::Write, bytes: &[u8]) {
+    // A closed stream has no reader to report the error to; the exit code of the command still counts.
+    let _ = to.write_all(bytes).and_then(|()| to.flush());
+}
+
+fn size() -> TerminalSize {
+    let found = tcgetwinsize(io::stdout()).map(|size| TerminalSize { columns: size.ws_col, rows: size.ws_row });
+    found.unwrap_or(TerminalSize { columns: 80, rows: 24 })
+}
+
+/// The terminal in raw mode, until this is dropped.
+struct RawMode {
+    before: Termios,
+}
+
+impl RawMode {
+    fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // Fails only if the terminal is gone.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

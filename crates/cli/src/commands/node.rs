@@ -1,0 +1,197 @@
+//! `longshore node`: lists nodes and changes what operators want of them.
+//!
+//! Owns: its options and its tables. Must not touch: what follows from a change; the daemon decides that.
+
+use clap::{Args, Subcommand};
+use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelRequest, Node, RemoveNode};
+
+use crate::{
+    exit::Exit,
+    input::pair,
+    output::{
+        self,
+        style::{Colour, Tone, escape_control},
+        table,
+    },
+    session::{ConnectionArgs, change, query, wait::WaitArgs, wait_drained, with_client},
+};
+
+/// List nodes, and drain, pause, label or remove them.
+#[derive(Debug, Args)]
+pub(crate) struct NodeCommandArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List all nodes.
+    #[command(after_help = "Examples:\n  longshore node ls")]
+    Ls,
+    /// Show one node in detail.
+    #[command(after_help = "Examples:\n  longshore node inspect n1")]
+    Inspect {
+        /// The node.
+        node: String,
+    },
+    /// Move all replicas to other nodes, and place no new ones here.
+    #[command(after_help = "Examples:\n  longshore node drain n1 --wait\n  longshore node drain n1 --deadline 600")]
+    Drain {
+        #[command(flatten)]
+        wait: WaitArgs,
+        /// The node.
+        node: String,
+        /// Seconds that jobs may take to finish.
+        #[arg(long, value_name = "SECONDS")]
+        deadline: Option<u64>,
+    },
+    /// Use a drained or paused node again.
+    #[command(alias = "undrain", after_help = "Examples:\n  longshore node activate n1")]
+    Activate {
+        /// The node.
+        node: String,
+    },
+    /// Place no new replicas on a node; running ones stay.
+    #[command(after_help = "Examples:\n  longshore node pause n1")]
+    Pause {
+        /// The node.
+        node: String,
+    },
+    /// Declare an unreachable node lost, so that its replicas are replaced.
+    #[command(after_help = "Examples:\n  longshore node lost n9")]
+    Lost {
+        /// The node.
+        node: String,
+    },
+    /// Cut a node of `up --nodes` or `server --nodes` off from the cluster, to try out a network partition: its
+    /// replicas keep running, and its heartbeats no longer arrive.
+    #[command(alias = "cut", after_help = "Examples:\n  longshore node isolate n1")]
+    Isolate {
+        /// The node.
+        node: String,
+    },
+    /// Reconnect a node that was isolated.
+    #[command(alias = "mend", after_help = "Examples:\n  longshore node heal n1")]
+    Heal {
+        /// The node.
+        node: String,
+    },
+    /// Set labels; an empty value removes the label.
+    #[command(after_help = "Examples:\n  longshore node label n1 zone=east disk=")]
+    Label {
+        /// The node.
+        node: String,
+        /// The labels.
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = pair)]
+        labels: Vec<(String, String)>,
+    },
+    /// Drain a node and remove it from the cluster.
+    #[command(
+        alias = "remove",
+        after_help = "Examples:\n  longshore node rm n1 --wait\n  longshore node rm n1 --force"
+    )]
+    Rm {
+        #[command(flatten)]
+        wait: WaitArgs,
+        /// The node.
+        node: String,
+        /// Remove it without draining it first.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) fn run(args: NodeCommandArgs) -> anyhow::Result<Exit> {
+    let connection = &args.connection;
+    let act = |node: String, action: &'static str| {
+        change(connection, async move |client| client.node_action(&node, action).await)
+    };
+    match args.command {
+        Command::Ls => query(connection, async |client| client.nodes().await, |nodes| nodes_table(nodes)),
+        Command::Inspect { node } => query(connection, async |client| client.node(&node).await, node_table),
+        Command::Drain { wait, node, deadline } => {
+            let request = DrainRequest { deadline_secs: deadline };
+            drain(connection, wait, &node, async |client| client.drain(&node, request).await)
+        }
+        Command::Activate { node } => act(node, "activate"),
+        Command::Pause { node } => act(node, "pause"),
+        Command::Lost { node } => act(node, "lost"),
+        // Words of the API, which servers of every version understand.
+        Command::Isolate { node } => act(node, "cut"),
+        Command::Heal { node } => act(node, "mend"),
+        Command::Label { node, labels } => {
+            let request = LabelRequest { labels: labels.into_iter().collect() };
+            change(connection, async |client| client.label(&node, &request).await)
+        }
+        Command::Rm { wait, node, force } => {
+            let how = if force { RemoveNode::AtOnce } else { RemoveNode::Drained };
+            drain(connection, wait, &node, async |client| client.remove_node(&node, how).await)
+        }
+    }
+}
+
+/// Sends a request that drains a node, and with `--wait` waits until it is drained.
+fn drain(
+    connection: &ConnectionArgs,
+    wait: WaitArgs,
+    node: &str,
+    request: impl AsyncFnOnce(&Client) -> Result<Changed, ClientError>,
+) -> anyhow::Result<Exit> {
+    with_client(connection, async |client| {
+        let changed = request(client).await?;
+        let exit = match wait.limit() {
+            Some(limit) => {
+                let hint = format!("`longshore node inspect {node}` shows which replicas are left, and why");
+                wait_drained::until_drained(client, node, limit).await?.report_as(node, &hint)
+            }
+            None => Exit::Success,
+        };
+        connection.print(&changed, output::changed)?;
+        Ok(exit)
+    })
+}
+
+fn nodes_table(nodes: &[Node]) -> String {
+    let colour = Colour::of_stdout();
+    let rows = nodes.iter().map(|node| {
+        let memory = format!("{}/{} MiB", node.memory_used_bytes >> 20, node.memory_bytes >> 20);
+        let health = colour.paint(Tone::of_health(&node.health), node.health.as_str());
+        let (intent, replicas) = (node.intent.to_string(), node.replicas.to_string());
+        vec![node.name.clone(), health, intent, replicas, memory, drivers(node, ",")]
+    });
+    table::draw(&["NODE", "HEALTH", "INTENT", "REPLICAS", "MEMORY", "DRIVERS"], &rows.collect::<Vec<_>>())
+}
+
+fn drivers(node: &Node, separator: &str) -> String {
+    node.drivers.iter().map(Driver::as_str).collect::<Vec<_>>().join(separator)
+}
+
+fn node_table(node: &Node) -> String {
+    let label = |(name, value): (&String, &String)| escape_control(&format!("{name}={value}"));
+    let labels: Vec<String> = node.labels.iter().map(label).collect();
+    let mut rows = vec![
+        ("health", node.health.to_string()),
+        ("intent", node.intent.to_string()),
+        ("role", node.role.to_string()),
+        ("platform", format!("{}/{}", node.os, node.arch)),
+        ("drivers", drivers(node, ", ")),
+        ("labels", labels.join(", ")),
+        ("cores", format!("{}.{:03}", node.cpu_millis / 1000, node.cpu_millis % 1000)),
+        ("memory", format!("{} of {} MiB reserved", node.memory_used_bytes >> 20, node.memory_bytes >> 20)),
+        ("replicas", node.replicas.to_string()),
+    ];
+    if let Some(load) = &node.load {
+        let percent = |millionths: u32| format!("{} %", (millionths + 5_000) / 10_000);
+        let (cpu, memory) = (percent(load.cpu_millionths), percent(load.memory_millionths));
+        rows.push(("measured", format!("{cpu} of its cores and {memory} of its memory in use")));
+    }
+    if let Some(drain) = &node.drain {
+        let left: Vec<String> = drain.left.iter().map(|left| format!("{} ({})", left.replica, left.why)).collect();
+        rows.push(("drain", drain.outcome.to_string()));
+        rows.push(("left", left.join(", ")));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    table::draw(&["NODE", &node.name], &rows)
+}

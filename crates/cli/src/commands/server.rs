@@ -1,0 +1,109 @@
+//! `longshore server`: runs the daemon in the foreground.
+//!
+//! Owns: its options, its log filter and its signals. Must not touch: what the daemon does.
+
+use std::{env, net::SocketAddr, path::PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use longshore_server::{Daemon, ServerConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::{
+    Layer as _,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
+
+use crate::{
+    container_engine::{self, Engine},
+    exit::Exit,
+    output::print,
+    paths::{self, LocalNode, NodeArgs},
+};
+
+/// Run the daemon of this machine in the foreground.
+///
+/// With a new data directory it creates a cluster of one node. SIGTERM ends the daemon; replicas keep running.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  longshore server --node n1")]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Number of nodes to run on this machine, to try things out; the further ones are named `NAME-2` and so on.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = paths::node_count())]
+    nodes: u16,
+    /// Unix socket for local clients; `longshore.sock` in the data directory unless given.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// TLS address for other nodes and for clients with a token.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Address at which other nodes reach this one; the `--listen` address unless given.
+    #[arg(long, value_name = "ADDRESS", requires = "listen")]
+    advertise: Option<String>,
+    /// HTTP address for browsers of this machine; must be a loopback address.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// Log level on standard error: error, warn, info, debug or trace.
+    #[arg(long, env = "LONGSHORE_LOG", value_name = "LEVEL", default_value = "info")]
+    log: tracing::Level,
+    /// Socket of the container engine; the usual places are tried unless given.
+    #[arg(long, value_name = "PATH")]
+    docker: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: ServerArgs) -> anyhow::Result<Exit> {
+    // Logs of libraries are for their developers. openraft logs an error ten times a second for each unreachable
+    // member.
+    let ours = Targets::new()
+        .with_target("longshore", args.log)
+        .with_target("openraft", LevelFilter::OFF)
+        .with_default(LevelFilter::ERROR);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
+    tracing_subscriber::registry().with(lines.with_filter(ours)).init();
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("the async runtime did not start")?.block_on(serve(config))
+}
+
+async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
+    // Before the daemon starts: an early signal must not meet the default handler.
+    let mut terminate = signal(SignalKind::terminate()).context("the signal handler cannot be installed")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("the signal handler cannot be installed")?;
+    let (node, socket) = (config.node.clone(), config.socket.clone());
+    let daemon = Daemon::start(config).await?;
+    print::stderr(&format!("node {node} listens at {}", socket.display()));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    daemon.shut_down().await;
+    print::stderr("daemon stopped; replicas of this node keep running");
+    Ok(Exit::Success)
+}
+
+fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
+    let LocalNode { name, data_dir } = args.node.resolve()?;
+    Ok(ServerConfig {
+        socket: paths::socket(args.socket, &data_dir)?,
+        data_dir,
+        extra_nodes: paths::extra_nodes(&name, args.nodes),
+        node: name,
+        listen: args.listen,
+        advertise: args.advertise,
+        http: args.http,
+        // An engine that is down now may start later; the agent keeps trying.
+        docker: match container_engine::find(args.docker) {
+            Engine::Found(path) | Engine::Unreachable(path, _) => Some(path),
+            Engine::Missing => None,
+        },
+        shim: Some(shim_command()?),
+    })
+}
+
+/// The command that starts the shim: this program.
+pub(super) fn shim_command() -> anyhow::Result<Vec<String>> {
+    let program = env::current_exe().context("the path of this program is unknown")?;
+    Ok(vec![program.to_string_lossy().into_owned(), "shim".to_owned()])
+}

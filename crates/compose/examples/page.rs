@@ -1,5 +1,0 @@
-//! Prints `docs/compose.md`.
-
-fn main() {
-    print!("{}", longshore_compose::page());
-}

@@ -1,0 +1,190 @@
+//! Deployments: apply, remove, roll back, scale, restart.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, http::StatusCode};
+use longshore_api::{AppliedManifest, ApplyRequest, Changed, Deployment, ObjectKind, RollbackRequest, ScaleRequest};
+use longshore_compose::{Loaded, Memory, Request};
+use longshore_model::{
+    ApiErrorCode, Command, DeploymentName, GroupKey, NamespaceName, RevisionNumber, ServiceName,
+    command::RolloutControl,
+};
+use longshore_store::replicated::Dedup;
+use serde::Deserialize;
+
+use crate::{
+    api::{
+        ApiError, ApiResult, ApiState, CommandResult,
+        extract::{JsonBody, PathParams, QueryParams},
+        secrets::{self, SentFiles},
+        views,
+    },
+    clock,
+    security::auth::Caller,
+};
+
+/// The `namespace` query parameter.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NamespaceQuery {
+    namespace: Option<String>,
+}
+
+impl NamespaceQuery {
+    pub(crate) fn name(&self) -> NamespaceName {
+        self.namespace.as_deref().map_or_else(NamespaceName::default_namespace, NamespaceName::from)
+    }
+
+    pub(crate) fn group(&self, deployment: &str, service: &str) -> GroupKey {
+        let (deployment, service) = (DeploymentName::from(deployment), ServiceName::from(service));
+        GroupKey { namespace: self.name(), deployment, service }
+    }
+}
+
+pub(crate) async fn list(State(api): State<Arc<ApiState>>, caller: Caller) -> ApiResult<Vec<Deployment>> {
+    let mut rows = views::deployments(&api.store()?.read().await?.state, clock::now());
+    rows.retain(|row| caller.may_see(&row.namespace, &row.name));
+    Ok(Json(rows))
+}
+
+pub(crate) async fn get(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Deployment> {
+    caller.ensure_in_scope(&scope.name(), &name.as_str().into())?;
+    let state = api.store()?.read().await?.state;
+    let found = views::deployment(&state, &scope.name(), &name.as_str().into(), clock::now());
+    found.map(Json).ok_or_else(|| ApiError::not_found(&ObjectKind::Deployment, &name))
+}
+
+pub(crate) async fn apply(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    JsonBody(request): JsonBody<ApplyRequest>,
+) -> ApiResult<AppliedManifest> {
+    let nodes = api.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
+    let files = SentFiles::of(&request)?;
+    let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
+    caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    let command = Command::Apply {
+        namespace: loaded.namespace.clone(),
+        deployment: loaded.deployment.clone(),
+        spec: Box::new(loaded.spec.clone()),
+    };
+    // Checked before any secret is stored: a refused request changes nothing.
+    if api.check_admission(&caller, &command).await? == Dedup::New {
+        secrets::store_manifest_secrets(&api, &caller, &loaded, &files).await.map_err(ApiError::for_part)?;
+    }
+    let Loaded { deployment, namespace, warnings, .. } = loaded;
+    let done = api.execute(caller, command).await?;
+    let state = api.read_after(&done).await?;
+    let CommandResult { changed, index, .. } = done;
+    let known = state.deployment(&namespace, &deployment).map(|known| known.in_force.0);
+    Ok(Json(AppliedManifest {
+        namespace: namespace.to_string(),
+        revision: known.ok_or_else(|| ApiError::not_found(&ObjectKind::Deployment, deployment.as_str()))?,
+        deployment: deployment.to_string(),
+        changed,
+        index: index.0,
+        warnings: warnings.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+/// Parses and validates a manifest as it was sent; the error lists every problem.
+pub(crate) fn resolve(
+    request: ApplyRequest,
+    nodes: std::collections::BTreeSet<longshore_model::NodeName>,
+) -> Result<Loaded, ApiError> {
+    let files = Memory(request.texts);
+    let request = Request {
+        files: request.files,
+        overlay: request.overlay,
+        working_directory: request.working_directory,
+        project_directory: request.project_directory,
+        environment: request.environment,
+        env_files: request.env_files,
+        profiles: request.profiles,
+        name: request.name,
+        nodes: Some(nodes),
+        namespace: request.namespace,
+    };
+    let loaded = longshore_compose::load(&request, &files).map_err(|problems| {
+        let found = problems.iter().map(|problem| serde_json::to_value(problem).unwrap_or_default());
+        let found: Vec<serde_json::Value> = found.collect();
+        let refusal =
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, ApiErrorCode::ManifestInvalid, problems.to_string());
+        refusal.with("problems", found)
+    });
+    loaded.map(secrets::require_manifest_secrets)
+}
+
+pub(crate) async fn remove(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Changed> {
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.ensure_in_scope(&namespace, &deployment)?;
+    api.change(caller, Command::Remove { namespace, deployment }).await
+}
+
+pub(crate) async fn rollback(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+    JsonBody(request): JsonBody<RollbackRequest>,
+) -> ApiResult<Changed> {
+    caller.ensure_in_scope(&scope.name(), &name.as_str().into())?;
+    let command = Command::Rollback {
+        namespace: scope.name(),
+        deployment: name.as_str().into(),
+        to: request.to.map(RevisionNumber),
+        at: clock::now(),
+    };
+    api.change(caller, command).await
+}
+
+pub(crate) async fn control_rollout(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams((name, word)): PathParams<(String, String)>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Changed> {
+    let word = match word.as_str() {
+        "pause" => RolloutControl::Pause,
+        "resume" => RolloutControl::Resume,
+        "promote" => RolloutControl::Promote,
+        other => return Err(ApiError::nothing_named("action", other)),
+    };
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.ensure_in_scope(&namespace, &deployment)?;
+    api.change(caller, Command::ControlRollout { namespace, deployment, control: word, at: clock::now() }).await
+}
+
+pub(crate) async fn scale(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams((name, service)): PathParams<(String, String)>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+    JsonBody(request): JsonBody<ScaleRequest>,
+) -> ApiResult<Changed> {
+    let group = scope.group(&name, &service);
+    caller.ensure_in_scope(&group.namespace, &group.deployment)?;
+    let command = Command::Scale { group, replicas: request.replicas };
+    api.check_admission(&caller, &command).await?;
+    api.change(caller, command).await
+}
+
+pub(crate) async fn restart(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams((name, service)): PathParams<(String, String)>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Changed> {
+    let group = scope.group(&name, &service);
+    caller.ensure_in_scope(&group.namespace, &group.deployment)?;
+    api.change(caller, Command::Restart { group, at: clock::now() }).await
+}

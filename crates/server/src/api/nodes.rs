@@ -1,0 +1,111 @@
+//! Nodes: list, inspect, drain, label, act on, remove.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Json, extract::State};
+use longshore_api::{Changed, DrainRequest, LabelRequest, Node, ObjectKind, RemoveNode};
+use longshore_model::{AfterDrain, Command, Intent, NodeName, access::NodeRole};
+use longshore_store::CommandError;
+use serde::Deserialize;
+
+use crate::{
+    api::{
+        ApiError, ApiResult, ApiState,
+        extract::{JsonBody, PathParams, QueryParams},
+        views,
+    },
+    clock,
+    node_rpc::control_link::LinkState,
+    observability::node_load,
+    security::auth::Caller,
+};
+
+pub(crate) async fn list(State(api): State<Arc<ApiState>>) -> ApiResult<Vec<Node>> {
+    let state = api.store()?.read().await?.state;
+    let mut loads = node_load::fetch_from_leader(&api.ctx).await;
+    let rows = views::nodes(&state).into_iter();
+    Ok(Json(rows.map(|row| Node { load: loads.remove(row.name.as_str()), ..row }).collect()))
+}
+
+pub(crate) async fn get(State(api): State<Arc<ApiState>>, PathParams(name): PathParams<String>) -> ApiResult<Node> {
+    let state = api.store()?.read().await?.state;
+    let row =
+        views::node(&state, &name.as_str().into()).ok_or_else(|| ApiError::not_found(&ObjectKind::Node, &name))?;
+    let load = node_load::fetch_from_leader(&api.ctx).await.remove(name.as_str());
+    Ok(Json(Node { load, ..row }))
+}
+
+pub(crate) async fn drain(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    JsonBody(request): JsonBody<DrainRequest>,
+) -> ApiResult<Changed> {
+    let at = clock::now();
+    let deadline = request.deadline_secs.map(|seconds| at.after(Duration::from_secs(seconds)));
+    api.change(caller, Command::Drain { node: name.as_str().into(), deadline, then: AfterDrain::Keep, at }).await
+}
+
+pub(crate) async fn label(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    JsonBody(request): JsonBody<LabelRequest>,
+) -> ApiResult<Changed> {
+    api.change(caller, Command::Label { node: name.as_str().into(), labels: request.labels }).await
+}
+
+pub(crate) async fn act(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams((name, word)): PathParams<(String, String)>,
+) -> ApiResult<Changed> {
+    let (node, at): (NodeName, _) = (name.as_str().into(), clock::now());
+    let command = match word.as_str() {
+        "isolate" | "cut" => return set_link_state(&api, &node, LinkState::Isolated),
+        "heal" | "mend" => return set_link_state(&api, &node, LinkState::Connected),
+        "activate" => Command::SetIntent { node, intent: Intent::Active, at },
+        "pause" => Command::SetIntent { node, intent: Intent::Paused, at },
+        "lost" => Command::ConfirmLost { node, at },
+        other => return Err(ApiError::nothing_named("action", other)),
+    };
+    api.change(caller, command).await
+}
+
+/// Isolates or heals a node. Only nodes of this process have a link that can be switched.
+fn set_link_state(api: &ApiState, node: &NodeName, state: LinkState) -> ApiResult<Changed> {
+    let done = api.ctx.agents.set_link_state(node, state).map(|()| Json(Changed::Yes));
+    done.ok_or_else(|| {
+        ApiError::nothing_named("node of this daemon", node.as_str()).about(&ObjectKind::Node, node.as_str())
+    })
+}
+
+/// The query of a node removal.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RemoveQuery {
+    #[serde(default)]
+    how: RemoveNode,
+}
+
+pub(crate) async fn remove(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(query): QueryParams<RemoveQuery>,
+) -> ApiResult<Changed> {
+    let (node, at) = (NodeName::from(name.as_str()), clock::now());
+    let state = api.store()?.read().await?.state;
+    let mut servers =
+        state.access().memberships().filter(|(_, seat)| seat.part == NodeRole::Server).map(|(name, _)| name);
+    if servers.next() == Some(&node) && servers.next().is_none() {
+        return Err(CommandError::LastServer(node).into());
+    }
+    // Admitted and never seen: nothing runs there that could be drained.
+    let never_came = state.node(&node).is_none() && state.access().membership(&node).is_some();
+    let how = if never_came { RemoveNode::AtOnce } else { query.how };
+    let command = match how {
+        RemoveNode::Drained => Command::Drain { node, deadline: None, then: AfterDrain::Remove, at },
+        RemoveNode::AtOnce => Command::SetIntent { node, intent: Intent::Removed, at },
+    };
+    api.change(caller, command).await
+}

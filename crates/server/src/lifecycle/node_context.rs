@@ -1,0 +1,262 @@
+//! What every part of the daemon shares: this node's record, its store if it is a server, and where the leader is.
+//!
+//! Owns: starting and stopping the store, and locating the leader.
+//! Must not touch: requests. Invariant: a node without a store knows nothing but its own work.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use longshore_model::{MemberId, NodeName, Time};
+use longshore_scheduler::rebalance::Rebalancer;
+use longshore_store::replicated::{LeadershipRole, Member, OpenError, Replicated, ReplicatedConfig};
+use tokio::sync::watch;
+
+use crate::{
+    lifecycle::{
+        data_folder::{DataFolder, FolderError},
+        local_agents::LocalAgents,
+        node_record::{NodeRecord, RaftMembership},
+        node_removal::RemovalNotice,
+    },
+    node_rpc::{MemberTransport, PeerClient, ServerAddress, control_link::HeartbeatBus},
+    observability::{metrics::Counters, node_load, telemetry::Telemetry},
+    security::{keyring::Keyring, rate_limit::RateLimit},
+};
+
+/// The shared context of one daemon.
+pub(crate) struct NodeContext {
+    pub(crate) folder: DataFolder,
+    pub(crate) peers: Arc<PeerClient>,
+    /// The agents of this process.
+    pub(crate) agents: LocalAgents,
+    pub(crate) heartbeats: HeartbeatBus,
+    pub(crate) node_loads: node_load::NodeLoads,
+    pub(crate) counters: Counters,
+    pub(crate) telemetry: Telemetry,
+    /// Rate limit for join requests with an unknown token.
+    pub(crate) join_attempts: RateLimit,
+    record: Mutex<NodeRecord>,
+    keyring: Mutex<Option<Keyring>>,
+    store: watch::Sender<Option<Replicated>>,
+    /// Whether the daemon is shutting down.
+    ends: AtomicBool,
+    /// The leader that a node without a store found last.
+    leader: Mutex<Option<ServerAddress>>,
+    /// Set once a server told this node that it is no longer part of the cluster.
+    pub(crate) removal: RemovalNotice,
+    /// The rebalancer's latest state, on a node that leads or led.
+    pressures: Mutex<Option<Rebalancer>>,
+    /// Held during a promotion or demotion.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// Why a node could not open its store.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("the store could not be opened")]
+    Store(#[from] OpenError),
+    #[error("this node has the member id {0}, which cannot change")]
+    OtherMember(MemberId),
+}
+
+impl NodeContext {
+    pub(crate) fn new(
+        folder: DataFolder,
+        record: NodeRecord,
+        keyring: Option<Keyring>,
+        peers: PeerClient,
+        telemetry: Telemetry,
+    ) -> Self {
+        Self {
+            folder,
+            peers: Arc::new(peers),
+            agents: LocalAgents::default(),
+            heartbeats: HeartbeatBus::default(),
+            node_loads: node_load::NodeLoads::default(),
+            counters: Counters::default(),
+            telemetry,
+            join_attempts: RateLimit::new(20, 5),
+            record: Mutex::new(record),
+            keyring: Mutex::new(keyring),
+            store: watch::channel(None).0,
+            ends: AtomicBool::new(false),
+            leader: Mutex::default(),
+            removal: RemovalNotice::default(),
+            pressures: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Keeps the rebalancer's state for previews.
+    pub(crate) fn note_pressures(&self, rebalancer: &Rebalancer) {
+        *lock(&self.pressures) = Some(rebalancer.clone());
+    }
+
+    /// The rebalancer as this node last knew it; an empty one if it never led.
+    pub(crate) fn pressures(&self, now: Time) -> Rebalancer {
+        lock(&self.pressures).clone().unwrap_or_else(|| Rebalancer::new(now))
+    }
+
+    pub(crate) fn record(&self) -> NodeRecord {
+        lock(&self.record).clone()
+    }
+
+    pub(crate) fn node(&self) -> NodeName {
+        lock(&self.record).node.clone()
+    }
+
+    pub(crate) fn keyring(&self) -> Option<Keyring> {
+        lock(&self.keyring).clone()
+    }
+
+    /// Adds or removes keys: on disk first, so that nothing is sealed with a key that a restart would lose.
+    pub(crate) fn update_keyring<E: From<FolderError>>(
+        &self,
+        change: impl FnOnce(&Keyring) -> Result<Keyring, E>,
+    ) -> Result<Keyring, E> {
+        let mut keyring = lock(&self.keyring);
+        let before = keyring.clone().unwrap_or_else(Keyring::empty);
+        let changed = change(&before)?;
+        if changed != before {
+            self.folder.save_keyring(&changed)?;
+            *keyring = Some(changed.clone());
+        }
+        Ok(changed)
+    }
+
+    /// The store, on a server.
+    pub(crate) fn store(&self) -> Option<Replicated> {
+        self.store.borrow().clone()
+    }
+
+    /// The store, and every change when this node starts or stops being a member.
+    pub(crate) fn stores(&self) -> watch::Receiver<Option<Replicated>> {
+        self.store.subscribe()
+    }
+
+    /// Whether this node is a member whose store is not open: it is opening, or was closed for good.
+    pub(crate) fn lacks_store(&self) -> bool {
+        self.store().is_none() && self.record().raft == RaftMembership::Member
+    }
+
+    /// Waits for a store that is opening, up to a limit.
+    pub(crate) async fn wait_for_store(&self, max_wait: Duration) {
+        if self.lacks_store() && !self.ends.load(Ordering::Relaxed) {
+            // The caller checks the result.
+            let _ = tokio::time::timeout(max_wait, self.stores().wait_for(Option::is_some)).await;
+        }
+    }
+
+    /// Opens the store as a member, with the cluster's keys; returns the open one if there is one.
+    pub(crate) async fn serve(&self, member: MemberId, keyring: Keyring) -> Result<Replicated, ServeError> {
+        let _one = self.changing.lock().await;
+        let record = self.record();
+        if record.member != member {
+            return Err(ServeError::OtherMember(record.member));
+        }
+        if let Some(store) = self.store() {
+            return Ok(store);
+        }
+        self.folder.save_keyring(&keyring)?;
+        self.save_record(|record| record.raft = RaftMembership::Member)?;
+        *lock(&self.keyring) = Some(keyring);
+        let config = ReplicatedConfig::new(self.folder.path_of("store"), member);
+        let transport = Arc::new(MemberTransport(Arc::clone(&self.peers)));
+        let store = Replicated::open(config, transport).await?;
+        self.store.send_replace(Some(store.clone()));
+        Ok(store)
+    }
+
+    /// Stops being a member. The files stay: a vote that was cast must never be forgotten.
+    pub(crate) async fn stop_serving(&self) -> Result<(), FolderError> {
+        let _one = self.changing.lock().await;
+        let servers = self.servers();
+        self.save_record(|record| (record.raft, record.servers) = (RaftMembership::NonMember, servers))?;
+        if let Some(store) = self.store.send_replace(None) {
+            store.close().await;
+        }
+        Ok(())
+    }
+
+    /// Closes the store for shutdown.
+    pub(crate) async fn close(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(store) = self.store.send_replace(None) {
+            store.close().await;
+        }
+    }
+
+    /// The members, as far as this node knows.
+    pub(crate) fn servers(&self) -> Vec<ServerAddress> {
+        match self.store() {
+            Some(store) => store.members().members.values().map(server).collect(),
+            None => lock(&self.record).servers.clone(),
+        }
+    }
+
+    /// Saves the servers to ask.
+    pub(crate) fn save_servers(&self, servers: Vec<ServerAddress>) {
+        let known = lock(&self.record).servers == servers;
+        if servers.is_empty() || known {
+            return;
+        }
+        if let Err(error) = self.save_record(|record| record.servers = servers) {
+            tracing::warn!(%error, "the list of servers could not be saved");
+        }
+    }
+
+    /// Where the leader is, as far as this node knows.
+    pub(crate) fn leader(&self) -> LeaderLocation {
+        match self.store() {
+            Some(store) => {
+                let leadership = store.leadership().borrow().clone();
+                match (leadership.role, leadership.leader) {
+                    (LeadershipRole::Leading, _) => LeaderLocation::Local(store),
+                    (LeadershipRole::Following | LeadershipRole::Stopped, Some(leader)) => {
+                        LeaderLocation::Remote(server(&leader))
+                    }
+                    (LeadershipRole::Following | LeadershipRole::Stopped, None) => LeaderLocation::Unknown,
+                }
+            }
+            None => lock(&self.leader).clone().map_or(LeaderLocation::Unknown, LeaderLocation::Remote),
+        }
+    }
+
+    pub(crate) fn set_leader(&self, leader: Option<ServerAddress>) {
+        *lock(&self.leader) = leader;
+    }
+
+    fn save_record(&self, change: impl FnOnce(&mut NodeRecord)) -> Result<(), FolderError> {
+        let mut record = lock(&self.record);
+        let mut changed = record.clone();
+        change(&mut changed);
+        if *record != changed {
+            self.folder.save_record(&changed)?;
+            *record = changed;
+        }
+        Ok(())
+    }
+}
+
+/// Where the leader is.
+pub(crate) enum LeaderLocation {
+    Local(Replicated),
+    Remote(ServerAddress),
+    Unknown,
+}
+
+/// Name and address of a member.
+pub(crate) fn server(member: &Member) -> ServerAddress {
+    ServerAddress { name: member.name.clone(), address: member.address.clone() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

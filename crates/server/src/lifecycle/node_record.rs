@@ -1,0 +1,68 @@
+//! The node record: which node of which cluster a data folder belongs to.
+//!
+//! Owns: its file format, and the membership entry that is derived from it.
+//! Must not touch: the store's own files.
+//! Invariant: a folder belongs to one node of one cluster for ever.
+
+use longshore_model::{
+    MemberId, NodeName,
+    access::{NodeMembership, NodeRole},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock,
+    node_rpc::ServerAddress,
+    security::{
+        identity::{Identity, IdentityError},
+        keyring::digest_of,
+    },
+};
+
+/// What a node knows about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeRecord {
+    /// The cluster's id.
+    pub(crate) cluster: String,
+    /// The node.
+    pub(crate) node: NodeName,
+    /// Its member id, should it become a member.
+    pub(crate) member: MemberId,
+    /// What it may become.
+    pub(crate) part: NodeRole,
+    /// Address that others use; `None` on a single machine.
+    pub(crate) address: Option<String>,
+    /// Whether it is a member of the Raft group.
+    #[serde(rename = "serving")]
+    pub(crate) raft: RaftMembership,
+    /// Servers to ask while it is not a member.
+    pub(crate) servers: Vec<ServerAddress>,
+}
+
+impl NodeRecord {
+    /// The membership entry of a server that no other server admitted.
+    pub(crate) fn membership(&self, address: String, identity: &Identity) -> Result<NodeMembership, IdentityError> {
+        Ok(NodeMembership {
+            member: self.member,
+            address,
+            certificate: identity.certificate.to_vec(),
+            fingerprint: digest_of(&identity.certificate),
+            key: digest_of(&identity.public()?),
+            part: NodeRole::Server,
+            token: None,
+            proof: None,
+            since: clock::now(),
+        })
+    }
+}
+
+/// Whether a node is a member of the Raft group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RaftMembership {
+    /// It is, or is about to be.
+    #[serde(rename = "yes")]
+    Member,
+    /// It only runs replicas.
+    #[serde(rename = "no")]
+    NonMember,
+}

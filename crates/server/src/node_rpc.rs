@@ -1,0 +1,35 @@
+//! The RPC protocol between nodes: messages, client, handlers, and the link of each agent to the control plane.
+//!
+//! ```text
+//! members ─▶ /peer/raft                                     Raft messages, forwarded commands
+//! agents  ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file /peer/registry
+//!                                                           fingerprint, servers, work feed, reports, secrets, logins
+//! nodes   ─▶ /peer/vouch                                    is another node still a server
+//! servers ─▶ /peer/logs /peer/exec                          logs of a replica, commands inside it
+//! leader  ─▶ /peer/promote /peer/demote                     become a member, stop being one
+//! servers ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
+//! servers ─▶ /peer/loads /peer/rebalance                    what only the leader knows
+//! servers ─▶ /peer/trace                                    which request led to a state
+//! joining ─▶ /join                                          a token for a certificate
+//! ```
+//!
+//! Owns: messages and their transport, and what a server does for a node. Must not touch: scheduling decisions.
+//! Invariant: both ends are authenticated before a message is sent; a joining node authenticates with its token. Every
+//! message carries the protocol version, and another version is refused, never misread.
+
+pub(crate) mod attach;
+mod client;
+pub(crate) mod control_link;
+pub(crate) mod handlers;
+mod raft_transport;
+pub(crate) mod service;
+mod wire;
+
+pub(crate) use self::{
+    client::{CallError, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, PeerClient, PeerConnection},
+    raft_transport::MemberTransport,
+    wire::{
+        Hello, HelloAnswer, JoinAnswer, JoinRequest, Promotion, ReportAnswer, ServerAddress, TraceNotice, VouchRequest,
+        frame, pack, unframe, unpack,
+    },
+};

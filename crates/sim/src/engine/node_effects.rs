@@ -1,0 +1,172 @@
+//! What events change on machines, and how machine reports become commands.
+//!
+//! Owns: the way from an event to the machine it concerns, and from a machine's outbox back to the state.
+//! Invariant: a machine that is off or cut off receives nothing, and nothing of it is received.
+
+use std::sync::Arc;
+
+use longshore_model::{
+    Attempt, Event, GroupKey, NodeName, ReplicaKey, ReplicaState, RevisionNumber, ServiceSpec, Time, replica::Replica,
+};
+
+use super::{Engine, Tick};
+use crate::{
+    machine::{Link, Machine, Outbox, Timer},
+    replica_key::replica_key,
+    scenario::InjectedFault,
+};
+
+impl Engine<'_> {
+    pub(super) fn notify_machines(&mut self, event: &Event) {
+        match event {
+            Event::NodeChanged(node) => self.add_machine(node),
+            Event::NodeGone(node) => {
+                self.machines.remove(node);
+            }
+            Event::Placed { group, slot, generation, assignment } => {
+                let key = replica_key(group, slot, *generation);
+                self.start(&assignment.node, &key, Attempt(0), assignment.reservation.revision);
+            }
+            Event::Stopping { group, slot, generation } => {
+                let key = replica_key(group, slot, *generation);
+                self.on_machine_of(&key, |machine, replica, _, now, out| {
+                    machine.stop(&key, replica.attempt, now, out);
+                });
+            }
+            Event::Restarting { group, slot, generation, attempt } => {
+                let key = replica_key(group, slot, *generation);
+                self.on_machine_of(&key, |machine, _, spec, now, out| {
+                    machine.restart(key.clone(), *attempt, spec, now, out);
+                });
+            }
+            Event::Configured(_)
+            | Event::NodeRemoved { .. }
+            | Event::NodeForgotten(_)
+            | Event::EvacuationChanged(_)
+            | Event::GroupChanged { .. }
+            | Event::GroupRolloutChanged { .. }
+            | Event::RolloutChanged { .. }
+            | Event::DeploymentGone { .. }
+            | Event::SlotStepped { .. }
+            | Event::GroupRemoved(_)
+            | Event::GroupGone(_)
+            | Event::SlotOpened { .. }
+            | Event::SlotWaits { .. }
+            | Event::SlotClosing { .. }
+            | Event::SlotGone { .. }
+            | Event::Rescheduled { .. }
+            | Event::Collected { .. }
+            | Event::Observed { .. }
+            | Event::Released { .. }
+            | Event::FailureCounted { .. }
+            | Event::Rebalanced(_)
+            | Event::EvenOutRequested(_)
+            | Event::EvenOutDone(_)
+            | Event::AddressCoolingDown { .. }
+            | Event::VolumeCreated(_)
+            | Event::VolumeGone(_)
+            | Event::SecretSet { .. }
+            | Event::SecretGone { .. }
+            | Event::AccessChanged
+            | Event::QuotaSet { .. } => {}
+        }
+    }
+
+    /// Starts a new generation on its machine.
+    fn start(&mut self, node: &NodeName, key: &ReplicaKey, attempt: Attempt, revision: RevisionNumber) {
+        if self.mark_feed_due(node) {
+            return;
+        }
+        let Some(spec) = self.spec_of(&key.group, revision) else { return };
+        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.is_reachable()) else { return };
+        let mut out = Outbox::default();
+        machine.run(key, attempt, &spec, self.now, &mut out);
+        self.flush(node, out);
+    }
+
+    /// Runs `action` on the machine that a generation was placed on, if it is reachable.
+    fn on_machine_of(
+        &mut self,
+        key: &ReplicaKey,
+        action: impl FnOnce(&mut Machine, &Replica, &ServiceSpec, Time, &mut Outbox),
+    ) {
+        let Some(replica) = self.replica(key).cloned() else { return };
+        let Some(spec) = self.spec_of(&key.group, replica.assignment.reservation.revision) else { return };
+        let node = replica.assignment.node.clone();
+        if self.mark_feed_due(&node) {
+            return;
+        }
+        let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.is_reachable()) else { return };
+        let mut out = Outbox::default();
+        action(machine, &replica, &spec, self.now, &mut out);
+        self.flush(&node, out);
+    }
+
+    /// Injects a fault into a replica's newest generation. Without a process it has no effect, and the timeline says so.
+    pub(super) fn inject_fault(&mut self, replica: &str, fault: InjectedFault) {
+        let mut out = Outbox::default();
+        let hit = self.newest_generation(replica).filter(|(key, node)| {
+            let machine = self.machines.get_mut(node).filter(|machine| machine.is_on());
+            machine.is_some_and(|machine| machine.inject_fault(key, fault, &mut out))
+        });
+        match hit {
+            Some((_, node)) => self.flush(&node, out),
+            None => self.timeline.no_effect(self.now, replica),
+        }
+        self.apply_commands();
+    }
+
+    /// The newest generation of a replica, found by its printed id, and its node.
+    fn newest_generation(&self, replica: &str) -> Option<(ReplicaKey, NodeName)> {
+        let slots = self.state.groups().flat_map(|(key, group)| group.slots.values().map(move |slot| (key, slot)));
+        let (key, slot) = slots.into_iter().find(|(key, slot)| slot.key.replica_id(key) == replica)?;
+        let newest = slot.replicas.last()?;
+        Some((replica_key(key, &slot.key, newest.generation), newest.assignment.node.clone()))
+    }
+
+    pub(super) fn fire_timer(&mut self, node: &NodeName, boots: u32, timer: Timer) {
+        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.boots() == boots) else { return };
+        let mut out = Outbox::default();
+        machine.fire(timer, self.now, &mut out);
+        self.flush(node, out);
+        self.apply_commands();
+        self.ready_if_clean(node);
+    }
+
+    /// Sends a machine's reports to the control plane and its timers to the queue. Reports that cannot be delivered are
+    /// dropped: the agent sends its last report again when it reconnects.
+    pub(super) fn flush(&mut self, node: &NodeName, mut out: Outbox) {
+        let Some((boots, link)) = self.machines.get(node).map(|machine| (machine.boots(), machine.link())) else {
+            return;
+        };
+        match link {
+            Link::Up => {}
+            Link::Reconnecting => out.reports.retain(|report| report.state == ReplicaState::Stopped),
+            Link::Cut => out.reports.clear(),
+        }
+        for (at, timer) in out.timers {
+            self.queue.push(at, Tick::Timer { node: node.clone(), boots, timer });
+        }
+        for report in out.reports {
+            // Reconnecting is one exchange with the control plane, which either succeeds or is tried again as a whole.
+            if link == Link::Up && self.network.is_some() {
+                self.send_report(node, report);
+            } else {
+                self.observe(report, None);
+            }
+        }
+    }
+
+    pub(super) fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
+        let slot = self.state.group(&key.group)?.slots.get(&key.slot)?;
+        slot.replicas.iter().find(|replica| replica.generation == key.generation)
+    }
+
+    /// The service as the revision has it, or as it is now if that revision is no longer kept.
+    pub(super) fn spec_of(&self, group: &GroupKey, revision: RevisionNumber) -> Option<Arc<ServiceSpec>> {
+        let deployment = self.state.deployment(&group.namespace, &group.deployment)?;
+        let kept = deployment.revisions.iter().find(|kept| kept.number == revision);
+        let spec = kept.and_then(|kept| kept.spec.services.get(&group.service));
+        spec.or_else(|| self.state.group(group).map(|group| &group.spec)).cloned()
+    }
+}

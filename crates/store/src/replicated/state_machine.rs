@@ -1,0 +1,175 @@
+//! The replicated state machine: the state, the audit log, and the answers kept for repeated requests.
+//!
+//! Owns: how one batch of proposals changes all three.
+//! Must not touch: clocks, disk, network. Times come with the proposals.
+//! Invariant: the same batches in the same order give the same state machine, the same answers and the same changes.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use longshore_model::{AuditAction, AuditEvent, AuditOutcome, Command, StateIndex};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Applied, Change, Dedup, Fingerprint, IdempotencyKey, Outcome, Proposal, encoding::EncodingError, record::Payload,
+};
+use crate::{State, audit::audited};
+
+/// Audit records kept.
+const AUDIT_KEPT: usize = 10_000;
+/// Answers kept for repeated requests: ten seconds' worth at a thousand keyed requests a second.
+const ANSWERS_KEPT: usize = 10_000;
+
+/// The contents of one log entry. Each item is encoded by its proposer, so that the group commit only concatenates
+/// bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Batch {
+    pub(crate) items: Vec<Payload>,
+}
+
+/// One proposal of a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Item {
+    pub(crate) proposal: Proposal,
+    /// Set if the item is a part of a plan that was too large for one entry.
+    #[serde(default)]
+    pub(crate) part: Option<PlanPart>,
+}
+
+/// Which part of a plan an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlanPart {
+    /// Number of the plan, counted by the leader that split it.
+    pub(crate) plan: u64,
+    pub(crate) part: u32,
+    pub(crate) parts: u32,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct StateMachine {
+    pub(crate) state: State,
+    audit: VecDeque<Arc<AuditEvent>>,
+    audited: u64,
+    answers: BTreeMap<IdempotencyKey, RecordedAnswer>,
+    /// Keys, oldest first.
+    answer_order: VecDeque<IdempotencyKey>,
+}
+
+/// The answer to a request with an idempotency key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RecordedAnswer {
+    fingerprint: Fingerprint,
+    applied: Arc<Applied>,
+}
+
+impl StateMachine {
+    pub(crate) fn apply(&mut self, batch: &Batch, changes: &mut Vec<Change>) -> Result<Vec<Applied>, EncodingError> {
+        batch
+            .items
+            .iter()
+            .map(|item| {
+                let item: Item = super::encoding::decode(&item.0)?;
+                self.apply_one(item.proposal, changes)
+            })
+            .collect()
+    }
+
+    fn apply_one(&mut self, proposal: Proposal, changes: &mut Vec<Change>) -> Result<Applied, EncodingError> {
+        let Some(key) = proposal.key.clone() else {
+            return Ok(self.apply_command(proposal, changes));
+        };
+        let fingerprint = match proposal.request {
+            Some(request) => request,
+            None => fingerprint(&proposal.command)?,
+        };
+        if let Some(given) = self.answers.get(&key) {
+            return Ok(given.replay(fingerprint, self.state.index()));
+        }
+        let applied = self.apply_command(proposal, changes);
+        self.record_answer(key, RecordedAnswer { fingerprint, applied: Arc::new(applied.clone()) });
+        Ok(applied)
+    }
+
+    fn apply_command(&mut self, proposal: Proposal, changes: &mut Vec<Change>) -> Applied {
+        let Proposal { command, actor, at, key: _, request: _ } = proposal;
+        let audited = audited(&command);
+        let outcome = match self.state.apply(command) {
+            Ok(events) if events.is_empty() => Outcome::Unchanged,
+            Ok(events) => {
+                changes.push(Change { index: self.state.index(), events });
+                Outcome::Changed
+            }
+            Err(refusal) => Outcome::Refused(refusal),
+        };
+        if let Some((action, subject)) = audited {
+            let outcome = audit_outcome(action, &outcome);
+            let index = self.state.index();
+            self.audited += 1;
+            self.record(AuditEvent { number: self.audited, index, at, actor, action, subject, outcome });
+        }
+        Applied { index: self.state.index(), outcome, dedup: Dedup::New, dropped: Vec::new() }
+    }
+
+    fn record(&mut self, event: AuditEvent) {
+        self.audit.push_back(Arc::new(event));
+        while self.audit.len() > AUDIT_KEPT {
+            self.audit.pop_front();
+        }
+    }
+
+    fn record_answer(&mut self, key: IdempotencyKey, answered: RecordedAnswer) {
+        self.answers.insert(key.clone(), answered);
+        self.answer_order.push_back(key);
+        while self.answer_order.len() > ANSWERS_KEPT
+            && let Some(oldest) = self.answer_order.pop_front()
+        {
+            self.answers.remove(&oldest);
+        }
+    }
+
+    /// Whether a request with this key was answered.
+    pub(crate) fn has_answered(&self, key: &IdempotencyKey) -> bool {
+        self.answers.contains_key(key)
+    }
+
+    /// The newest audit records, oldest first.
+    pub(crate) fn newest_audit(&self, most: usize) -> Vec<Arc<AuditEvent>> {
+        self.audit.range(self.audit.len().saturating_sub(most)..).cloned().collect()
+    }
+
+    /// Audit records after a number, oldest first.
+    pub(crate) fn audit_after(&self, number: u64, most: usize) -> Vec<Arc<AuditEvent>> {
+        let forgotten = self.audited - self.audit.len() as u64;
+        let skip = usize::try_from(number.saturating_sub(forgotten)).unwrap_or(usize::MAX).min(self.audit.len());
+        self.audit.range(skip..).take(most).cloned().collect()
+    }
+}
+
+impl RecordedAnswer {
+    fn replay(&self, fingerprint: Fingerprint, now: StateIndex) -> Applied {
+        if self.fingerprint == fingerprint {
+            return Applied { dedup: Dedup::Repeated, ..Applied::clone(&self.applied) };
+        }
+        Applied { index: now, outcome: Outcome::KeyReused, dedup: Dedup::New, dropped: Vec::new() }
+    }
+}
+
+fn audit_outcome(action: AuditAction, outcome: &Outcome) -> AuditOutcome {
+    match outcome {
+        Outcome::Changed => AuditOutcome::Done,
+        // These requests take effect outside of the state, so `Unchanged` means done.
+        Outcome::Unchanged if matches!(action, AuditAction::ExecRequested | AuditAction::BackupTaken) => {
+            AuditOutcome::Done
+        }
+        Outcome::Unchanged => AuditOutcome::Unchanged,
+        Outcome::Refused(refusal) => AuditOutcome::Refused(refusal.code().to_owned()),
+        Outcome::KeyReused => AuditOutcome::Refused("idempotency_key_reused".to_owned()),
+    }
+}
+
+fn fingerprint(command: &Command) -> Result<Fingerprint, EncodingError> {
+    Ok(Fingerprint::whole(&super::encoding::encode(command)?))
+}

@@ -1,0 +1,110 @@
+//! Terminal replicas: which generations ended for good, and which were garbage-collected.
+//!
+//! Owns: the count of a job's collected replicas, so that they are not run again.
+//! Must not touch: when a replica is collected; the scheduler decides that.
+//! Invariant: a replica is counted as collected once, when its slot closes.
+
+use longshore_model::{
+    Event, Generation, GroupKey, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, SlotKey,
+    replica::{Collected, DesiredState, JobOutcome, Replica},
+    service::RestartCondition,
+};
+
+use crate::{State, state::Group};
+
+impl State {
+    /// Collects a job's terminal replica. The item is stale, and is dropped, if the replica is not terminal or belongs
+    /// to an older spec, kind or restart epoch: that work must run again and must not count as done.
+    pub(crate) fn collect(
+        &mut self,
+        key: &GroupKey,
+        slot_key: &SlotKey,
+        generation: Generation,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        let slot =
+            group.slots.get(slot_key).filter(|slot| slot.desired == DesiredState::Run && slot.newest == generation);
+        let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_current_job(group, replica));
+        let Some(terminal_outcome) = newest.and_then(|replica| terminal_outcome(&group.spec, replica)) else {
+            return;
+        };
+        match terminal_outcome {
+            JobOutcome::Completed => group.collected.completed += 1,
+            JobOutcome::Failed => group.collected.failed += 1,
+        }
+        if let SlotKey::Node(node) = slot_key {
+            group.collected.nodes.insert(node.clone(), terminal_outcome);
+        }
+        events.push(collected_event(key, group));
+        self.close(key, slot_key, events);
+    }
+}
+
+/// Whether a generation belongs to a job with the group's current spec, kind and restart epoch.
+fn is_current_job(group: &Group, replica: &Replica) -> bool {
+    let (reservation, spec) = (&replica.assignment.reservation, &group.spec);
+    let made = (&reservation.spec_hash, reservation.kind, reservation.restart_epoch);
+    is_job(reservation.kind) && made == (&spec.spec_hash, spec.kind, group.restart_epoch)
+}
+
+/// Resets the count of collected replicas if the job's spec changed, and returns the event.
+pub(crate) fn reset_collected(key: &GroupKey, group: &mut Group, spec: &ServiceSpec) -> Option<Event> {
+    let another = (&group.spec.spec_hash, group.spec.kind) != (&spec.spec_hash, spec.kind);
+    if !another || group.collected == Collected::default() {
+        return None;
+    }
+    group.collected = Collected::default();
+    Some(collected_event(key, group))
+}
+
+/// Clears the failed replicas from the count, so that they run again.
+pub(crate) fn reset_failed(key: &GroupKey, group: &mut Group) -> Option<Event> {
+    if group.collected.failed == 0 {
+        return None;
+    }
+    group.collected.failed = 0;
+    group.collected.nodes.retain(|_, terminal_outcome| *terminal_outcome == JobOutcome::Completed);
+    Some(collected_event(key, group))
+}
+
+fn collected_event(key: &GroupKey, group: &Group) -> Event {
+    Event::Collected { group: key.clone(), collected: group.collected.clone() }
+}
+
+/// How a generation ended, or `None` if something will start it again.
+pub(crate) fn terminal_outcome(spec: &ServiceSpec, replica: &Replica) -> Option<JobOutcome> {
+    match replica.state {
+        ReplicaState::Completed => {
+            let stays_ended =
+                is_job(replica.assignment.reservation.kind) || spec.restart.condition != RestartCondition::Any;
+            stays_ended.then_some(JobOutcome::Completed)
+        }
+        ReplicaState::Failed => {
+            let given_up = replica.code == Some(RuntimeCode::RestartExhausted);
+            (given_up || spec.restart.condition == RestartCondition::None).then_some(JobOutcome::Failed)
+        }
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Degraded
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => None,
+    }
+}
+
+/// Whether a job's generation failed. Nothing of it runs on its node.
+pub(crate) fn is_failed_job(replica: &Replica) -> bool {
+    is_job(replica.assignment.reservation.kind) && replica.state == ReplicaState::Failed
+}
+
+pub(crate) const fn is_job(kind: ServiceKind) -> bool {
+    match kind {
+        ServiceKind::Batch | ServiceKind::Sysbatch => true,
+        ServiceKind::Service | ServiceKind::System => false,
+    }
+}
