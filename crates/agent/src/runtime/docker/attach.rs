@@ -2,6 +2,8 @@
 //!
 //! Owns: turning the engine's streams into lines and bytes.
 
+use std::time::Duration;
+
 use bollard::{
     container::LogOutput,
     exec::{CreateExecOptions, StartExecOptions, StartExecResults},
@@ -21,6 +23,11 @@ use crate::{
     },
     runtime::{HOOK_TIMEOUT, Handle, Runtime as _, RuntimeError, hook_timed_out},
 };
+
+/// Five seconds in all: an engine that takes longer to start a command is overloaded, and the command ends with its
+/// container at the latest.
+const PID_POLLS: u32 = 50;
+const PID_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) async fn logs(
     docker: &Docker,
@@ -118,17 +125,26 @@ fn not_run(reason: String) -> Result<ExecSession, RuntimeError> {
 /// see it. The pid may belong to another process in the agent's pid namespace, so the process must be in the
 /// container's cgroup.
 async fn kill(client: &bollard::Docker, exec: &str, container: &str) {
-    let pid = async || {
-        let exec = client.inspect_exec(exec).await.ok().filter(|exec| exec.running == Some(true))?;
-        Pid::from_raw(i32::try_from(exec.pid?).ok()?)
-    };
-    let Some(first) = pid().await else { return };
-    let Ok(process) = pidfd_open(first, PidfdFlags::empty()) else { return };
-    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", first.as_raw_nonzero())).unwrap_or_default();
+    let Some(pid) = running_pid(client, exec).await else { return };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).unwrap_or_default();
     // Asked again: now that the pidfd pins the pid, it must still be the command's.
-    if groups.contains(container) && pid().await == Some(first) {
+    if groups.contains(container) && running_pid(client, exec).await == Some(pid) {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
+}
+
+/// The pid of a command that runs; `None` once it has ended. The engine calls a command running a moment before it
+/// knows its pid, so a missing pid is asked for again.
+async fn running_pid(client: &bollard::Docker, exec: &str) -> Option<Pid> {
+    for _ in 0..PID_POLLS {
+        let exec = client.inspect_exec(exec).await.ok().filter(|exec| exec.running == Some(true))?;
+        if let Some(pid) = exec.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            return Some(pid);
+        }
+        tokio::time::sleep(PID_POLL_INTERVAL).await;
+    }
+    None
 }
 
 async fn write(
