@@ -47,9 +47,9 @@ pub(crate) async fn read_key(
     };
     let (parts, body) = request.into_parts();
     let RawBody(bytes) = RawBody::from_request(Request::from_parts(parts.clone(), body), &()).await?;
-    let record = parts.uri.path_and_query().map_or("", |record| record.as_str());
+    let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
     let secret = stable_secret(&api)?;
-    let mac = keyed_hash(&secret, "asked", &[parts.method.as_str().as_bytes(), record.as_bytes(), &bytes]);
+    let mac = keyed_hash(&secret, "asked", &[parts.method.as_str().as_bytes(), path.as_bytes(), &bytes]);
     let fingerprint = Fingerprint::of([mac.as_slice()]);
     let mut request = Request::from_parts(parts, Body::from(bytes));
     request.extensions_mut().insert(IdempotentRequest { key, fingerprint });

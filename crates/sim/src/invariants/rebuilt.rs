@@ -1,4 +1,4 @@
-//! A view rebuilt from the state decides and explains like the view that live the events.
+//! A view rebuilt from the state decides and explains like the view that followed the events.
 //!
 //! A recorded reason may be outdated: it is refreshed when something could help the replica, not whenever another obstacle
 //! appears. So recorded reasons are not compared, only the items that act, and the explanations computed now.
