@@ -17,13 +17,13 @@ use tokio::{
 };
 
 use crate::{
+    agent_handle::AgentHandle,
     backoff::Backoff,
     config::AgentConfig,
     control_link::ControlLink,
     created_markers::CreatedMarkers,
     desired_work::{DesiredWork, FeedOutcome},
     driver_availability::DriverAvailability,
-    handle::AgentHandle,
     heartbeat::{self, HeartbeatState},
     orphan_gc,
     replica::{self, AgentContext},

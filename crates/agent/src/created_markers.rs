@@ -11,7 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{atomic_file::sync_folder_of, runtime::Handle, secret_files::names_in};
+use longshore_durable_file::sync_parent;
+
+use crate::{runtime::Handle, secret_files::names_in};
 
 #[derive(Clone, Debug)]
 pub(crate) struct CreatedMarkers {
@@ -34,7 +36,7 @@ impl CreatedMarkers {
         let mut file = File::create(&path)?;
         file.write_all(handle.0.as_bytes())?;
         file.sync_all()?;
-        sync_folder_of(&path)
+        sync_parent(&path)
     }
 
     /// Whether the marker of that attempt names this handle. An empty marker, written by an older agent or on a full

@@ -12,7 +12,8 @@ use std::{
 use futures_util::StreamExt;
 use longshore_model::{
     Cursor, Driver, Heartbeat, ReplicaKey, Report,
-    agent_protocol::{CleanupState, Pressure, Usage},
+    agent_protocol::{CleanupState, Usage},
+    rebalance::Pressure,
 };
 
 use crate::{

@@ -8,18 +8,16 @@
 //! its work says so or a snapshot no longer lists it, and anything else on the machine is left alone.
 
 mod agent;
-mod atomic_file;
-mod attach;
+mod agent_handle;
 mod backoff;
 mod config;
 mod control_link;
 mod created_markers;
 mod desired_work;
 mod driver_availability;
-mod error_chain;
 mod fingerprint;
-mod handle;
 mod heartbeat;
+mod logs_exec;
 mod orphan_gc;
 mod outbox;
 mod pressure;
@@ -33,8 +31,10 @@ mod wakeups;
 mod work_file;
 
 pub use agent::{Agent, StartAgentError};
-pub use attach::{ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal};
+pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
-pub use handle::{AgentHandle, ReplicaAccessError};
+pub use logs_exec::{
+    ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
+};
 pub use runtime::RuntimeError;

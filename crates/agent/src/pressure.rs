@@ -5,7 +5,7 @@
 
 use std::{fs, time::Instant};
 
-use longshore_model::agent_protocol::Pressure;
+use longshore_model::rebalance::{Pressure, Share};
 
 /// Processor time used since boot, summed over all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,14 @@ impl Sampler {
         let busy = time.busy_micros.checked_sub(earlier.busy_micros)?;
         let elapsed = u64::try_from(now.duration_since(then).as_micros()).ok()?;
         let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-        Some(Pressure { cpu_millionths: share(busy, elapsed * self.cores)?, memory_millionths: memory(&meminfo)? })
+        Some(Pressure { cpu: share(busy, elapsed * self.cores)?, memory: memory(&meminfo)? })
     }
 }
 
 /// `part` of `whole` in millionths, at most 1,000,000. `None` if `whole` is zero.
-fn share(part: u64, whole: u64) -> Option<u32> {
+fn share(part: u64, whole: u64) -> Option<Share> {
     let millionths = u128::from(part) * 1_000_000 / u128::from((whole > 0).then_some(whole)?);
-    u32::try_from(millionths.min(1_000_000)).ok()
+    i64::try_from(millionths.min(1_000_000)).ok().map(Share)
 }
 
 /// The machine's counter: from the root of cgroup v2 if it is mounted, else from `/proc/stat`.
@@ -64,7 +64,7 @@ fn from_proc_stat(text: &str) -> Option<CpuTime> {
     Some(CpuTime { busy_micros: (user + nice + system + irq + softirq) * MICROS_PER_TICK })
 }
 
-fn memory(meminfo: &str) -> Option<u32> {
+fn memory(meminfo: &str) -> Option<Share> {
     let (total, available) = (meminfo_kib(meminfo, "MemTotal")?, meminfo_kib(meminfo, "MemAvailable")?);
     share(total.saturating_sub(available), total)
 }
@@ -91,13 +91,22 @@ mod tests {
     #[test]
     fn reclaimable_memory_is_not_in_use() {
         let text = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    250 kB\n";
-        assert_eq!(memory(text), Some(750_000));
+        assert_eq!(memory(text), Some(Share(750_000)));
         assert_eq!(memory("MemTotal: 1000 kB\n"), None);
     }
 
     #[test]
     fn a_share_is_at_most_one_million_and_none_of_zero() {
-        assert_eq!((share(3, 2), share(1, 0), share(1, 4)), (Some(1_000_000), None, Some(250_000)));
+        assert_eq!((share(3, 2), share(1, 0), share(1, 4)), (Some(Share::WHOLE), None, Some(Share(250_000))));
+    }
+
+    #[test]
+    fn a_pressure_is_sent_in_millionths_and_a_negative_one_is_refused() {
+        let pressure = Pressure { cpu: Share(250_000), memory: Share(750_000) };
+        let text = r#"{"cpu_millionths":250000,"memory_millionths":750000}"#;
+        assert_eq!(serde_json::to_string(&pressure).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Pressure>(text).unwrap(), pressure);
+        assert!(serde_json::from_str::<Pressure>(&text.replace("250000", "-1")).is_err());
     }
 
     #[test]
@@ -108,8 +117,8 @@ mod tests {
             std::hint::black_box(began);
         }
         let pressure = sampler.sample().expect("this machine has counters");
-        let one_core = 1_000_000 / u32::try_from(sampler.cores).unwrap();
-        assert!(pressure.cpu_millionths > one_core / 2, "{pressure:?}");
-        assert!(pressure.memory_millionths > 0 && pressure.memory_millionths < 1_000_000, "{pressure:?}");
+        let one_core = 1_000_000 / i64::try_from(sampler.cores).unwrap();
+        assert!(pressure.cpu > Share(one_core / 2), "{pressure:?}");
+        assert!(pressure.memory > Share::NONE && pressure.memory < Share::WHOLE, "{pressure:?}");
     }
 }

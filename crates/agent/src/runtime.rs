@@ -27,10 +27,10 @@ use longshore_model::{
 use tokio::sync::mpsc;
 
 use crate::{
-    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
     config::AgentConfig,
     control_link::ControlLink,
     created_markers::CreatedMarkers,
+    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::PullHandle,
     wakeups::Wakeups,
 };

@@ -25,7 +25,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, ioctl_tiocsctty, kill_process, kill_process_group, setrlimit, setsid};
 
-use crate::attach::{LogStream, NOT_FOUND, NOT_RUNNABLE};
+use crate::logs_exec::{LogStream, NOT_FOUND, NOT_RUNNABLE};
 use log::LogFiles;
 use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 

@@ -8,12 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longshore_durable_file::{self as durable_file, Durability};
+use longshore_model::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{
-    atomic_file::{self, Durability},
-    desired_work::DesiredWork,
-};
+use crate::desired_work::DesiredWork;
 
 const NAME: &str = "work.json";
 /// Before the checksum, so that a later version can distinguish its format from this one.
@@ -50,7 +49,7 @@ impl WorkFile {
     pub(crate) fn write(&self, desired: &DesiredWork) -> io::Result<()> {
         let body = serde_json::to_string(desired)?;
         let text = format!("{FORMAT} {}\n{body}", checksum(&body));
-        atomic_file::replace(&self.folder, NAME, text.as_bytes(), Durability::Synced)
+        durable_file::replace(&self.folder.join(NAME), text.as_bytes(), Durability::Synced)
     }
 }
 
@@ -62,11 +61,7 @@ fn parse(text: &str) -> Option<DesiredWork> {
 }
 
 fn checksum(body: &str) -> String {
-    Sha256::digest(body.as_bytes()).iter().fold(String::new(), |mut text, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(&Sha256::digest(body.as_bytes()))
 }
 
 #[cfg(test)]

@@ -170,6 +170,8 @@ pub struct MemberRow {
     /// Address that others use.
     pub address: String,
     /// `server` or `worker`.
+    pub role: NodeRole,
+    /// The older name of `role`.
     pub part: NodeRole,
     /// Whether it has a replica of the log.
     pub keeps_log: bool,

@@ -5,7 +5,7 @@
 //! Invariant: a request that changes something has an idempotency key, so the cluster executes it once, however often
 //! its members retry it.
 
-mod sessions;
+mod logs_exec;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
-pub use self::sessions::{LogLines, SessionInput, SessionOutput};
+pub use self::logs_exec::{LogLines, SessionInput, SessionOutput};
 
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]

@@ -245,7 +245,7 @@ from_model! {
     }
     model::Intent => Intent { Active, Paused, Draining, Removed }
     model::Health => Health { Ready, Suspect, Down, Degraded }
-    model::Role => ConstraintRole { Worker, Manager }
+    model::ConstraintRole => ConstraintRole { Worker, Manager }
     model::access::NodeRole => NodeRole { Server, Worker }
     model::access::TokenRole => TokenRole { View, Deploy, Admin }
     model::Driver => Driver { Docker, Exec, Microvm }

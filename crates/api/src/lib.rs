@@ -11,16 +11,14 @@ pub mod base64;
 mod client;
 pub mod connection;
 mod deployment;
+mod dry_run;
 mod enums;
 mod envelope;
-mod error_chain;
 mod event;
-pub mod hex;
+mod logs_exec;
 mod namespace;
 mod node;
-mod plan;
 mod replica;
-mod session;
 pub mod tls;
 mod token;
 mod why;
@@ -35,19 +33,18 @@ pub use deployment::{
     AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
     Status,
 };
+pub use dry_run::{
+    Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
+};
 pub use enums::{
     AfterDrain, AuditOutcome, Code, ConstraintRole, DeploymentStatus, DrainBlocker, DrainOutcome, Driver, Health,
     Intent, NodeRole, ObjectKind, PortMode, Protocol, ReplicaState, RolloutState, StatusReason, TokenRole,
 };
 pub use envelope::Envelope;
-pub use error_chain::error_chain;
 pub use event::{Change, Event, HistoryEntry};
+pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
 pub use node::{Drain, DrainRequest, LabelRequest, Load, Node, RemoveNode, UndrainedReplica};
-pub use plan::{
-    Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
-};
 pub use replica::Replica;
-pub use session::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

@@ -9,7 +9,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::hex;
+use longshore_model::hex;
 
 /// Purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! One module per command family: its arguments, what it asks for, and the table it prints.
 //!
-//! Owns: how commands poll that follow the daemon. Must not touch: how a daemon is reached (`session`) and how text is
+//! Owns: how commands poll that follow the daemon. Must not touch: how a daemon is reached (`daemon_client`) and how text is
 //! laid out (`output`).
 //! Invariant: every visible command has an example in its help, and a test runs it.
 

@@ -7,13 +7,13 @@
 
 mod commands;
 mod container_engine;
+mod daemon_client;
 mod exit;
 mod image_build;
 mod input;
 mod manifest;
 mod output;
 mod paths;
-mod session;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 

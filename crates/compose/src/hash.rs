@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use longshore_model::{
-    ServiceSpec,
+    ServiceSpec, hex,
     service::{Mount, MountSource, SpecHash},
 };
 use serde_json::{Map, Value, json};
@@ -17,12 +17,7 @@ use sha2::{Digest, Sha256};
 pub fn spec_hash(spec: &ServiceSpec) -> SpecHash {
     let mut text = String::new();
     write_canonical(&creation(spec), &mut text);
-    let digest = Sha256::digest(text.as_bytes());
-    let mut hex = String::with_capacity(64);
-    for byte in digest {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    SpecHash(hex.into())
+    SpecHash(hex::encode(&Sha256::digest(text.as_bytes())).into())
 }
 
 /// The hashed parts; empty parts are left out so that a new field does not change existing hashes.

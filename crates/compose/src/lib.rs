@@ -10,7 +10,7 @@
     reason = "a method of a reader belongs to one lifetime, a row of the key table must serve any"
 )]
 
-mod command;
+mod config_output;
 pub mod constraint;
 pub mod declarations;
 mod deployment;
@@ -33,7 +33,7 @@ mod shell_words;
 mod validate;
 pub mod yaml;
 
-pub use command::{Output, Report, config, print};
+pub use config_output::{Output, Report, config, print};
 pub use diagnostic::{Diagnostic, Diagnostics, Location, Severity, Sources};
 pub use files::{Disk, Files, Memory};
 pub use key_table_doc::key_table_doc;

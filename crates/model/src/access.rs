@@ -74,12 +74,13 @@ pub struct NodeMembership {
     /// Digest of the public key in that certificate.
     pub key: Digest,
     /// Whether it may vote.
-    pub part: NodeRole,
+    #[serde(rename = "part")]
+    pub role: NodeRole,
     /// The join token it was admitted with; `None` for the node that bootstrapped the cluster.
     pub token: Option<TokenId>,
     /// Digest of that token's secret part: a repeated join request must show the same secret to get the same answer.
-    #[serde(default)]
-    pub proof: Option<Digest>,
+    #[serde(default, rename = "proof")]
+    pub token_digest: Option<Digest>,
     /// When it was admitted.
     pub since: Time,
 }
@@ -111,7 +112,8 @@ pub struct JoinGrant {
     /// Digest of the token's secret part.
     pub digest: Digest,
     /// What the node may become.
-    pub part: NodeRole,
+    #[serde(rename = "part")]
+    pub role: NodeRole,
     /// Time from which it admits nobody.
     pub expires_at: Time,
 }
@@ -124,7 +126,8 @@ pub struct AccessToken {
     /// Digest of its secret part.
     pub digest: Digest,
     /// What its holder may do.
-    pub power: TokenRole,
+    #[serde(rename = "power")]
+    pub role: TokenRole,
     /// Namespace and deployment it is limited to.
     pub scope: TokenScope,
     /// Time from which it is refused; `None` never expires.

@@ -18,6 +18,7 @@ use crate::{
     Assignment, Attempt, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber, RuntimeCode,
     SecretName, ServiceSpec, SlotKey, StateIndex, Time,
     container::FileKind,
+    rebalance::Pressure,
     replica::Details,
     service::{NetworkSpec, VolumeSpec},
 };
@@ -184,15 +185,6 @@ pub enum CleanupState {
     /// Nothing runs but the node's work.
     #[serde(rename = "settled")]
     Done,
-}
-
-/// Load of a machine, in millionths of its capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pressure {
-    /// CPU time used since the previous sample.
-    pub cpu_millionths: u32,
-    /// Memory in use.
-    pub memory_millionths: u32,
 }
 
 /// Resource usage of one replica.

@@ -74,7 +74,7 @@ pub struct ContainerSpec {
     pub devices: Vec<String>,
     /// Accelerators requested from the engine.
     #[serde(default)]
-    pub device_requests: Vec<DeviceRequest>,
+    pub device_requests: Vec<EngineDeviceRequest>,
     /// Secrets and configs mounted as files.
     #[serde(default)]
     pub files: Vec<FileMount>,
@@ -191,7 +191,7 @@ pub struct Ulimit {
 
 /// Accelerators requested from the engine. How many count against the node is in the service's resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DeviceRequest {
+pub struct EngineDeviceRequest {
     /// Driver of the device, where one is named.
     pub driver: Option<String>,
     /// How many; `None` is all of them, or those in `ids`.

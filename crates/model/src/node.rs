@@ -28,7 +28,7 @@ pub struct Node {
     /// Labels reported by the container engine.
     pub engine_labels: BTreeMap<String, String>,
     /// Whether it belongs to the control plane.
-    pub role: Role,
+    pub role: ConstraintRole,
     /// The pool it belongs to.
     pub pool: PoolName,
     /// Operating system and processor.
@@ -73,7 +73,7 @@ impl Node {
             ip: None,
             labels: BTreeMap::new(),
             engine_labels: BTreeMap::new(),
-            role: Role::default(),
+            role: ConstraintRole::default(),
             pool: PoolName::default_pool(),
             platform: Platform::new("linux", "amd64"),
             drivers: BTreeSet::new(),
@@ -157,7 +157,7 @@ pub struct Capacity {
 /// Role of a node in the cluster, as seen by constraints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum ConstraintRole {
     /// Runs replicas only.
     #[default]
     Worker,
@@ -165,7 +165,7 @@ pub enum Role {
     Manager,
 }
 
-impl Role {
+impl ConstraintRole {
     /// The spelling in constraints.
     pub const fn as_str(self) -> &'static str {
         match self {

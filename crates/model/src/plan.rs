@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, Reservation, RolloutNumber, RuntimeCode,
-    SlotKey, StateIndex, Time, VolumeKey, device::TakenDevices, reason_text::Refusal, rebalance::RebalanceScore,
+    SlotKey, StateIndex, Time, VolumeKey, device::TakenDevices, rebalance::RebalanceScore, refusal::Refusal,
     replica::Details, rollout::StepOutcome,
 };
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Generation, GroupKey, NodeName, SlotKey, Time};
 
@@ -42,10 +42,17 @@ impl fmt::Display for Share {
 /// Load of a machine, or a replica's part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
-    /// CPU.
+    /// CPU time, of a machine since its previous sample.
+    #[serde(rename = "cpu_millionths", deserialize_with = "unsigned_share")]
     pub cpu: Share,
-    /// Memory.
+    /// Memory in use.
+    #[serde(rename = "memory_millionths", deserialize_with = "unsigned_share")]
     pub memory: Share,
+}
+
+/// Refuses a negative or absurd load, which only a faulty agent sends.
+fn unsigned_share<'de, D: Deserializer<'de>>(from: D) -> Result<Share, D::Error> {
+    u32::deserialize(from).map(|millionths| Share(i64::from(millionths)))
 }
 
 impl Pressure {
@@ -149,7 +156,8 @@ pub struct Move {
     /// When it was decided.
     pub at: Time,
     /// The numbers behind it.
-    pub weighed: RebalanceScore,
+    #[serde(rename = "weighed")]
+    pub score: RebalanceScore,
 }
 
 /// A move that a rebalance of the spread would make.

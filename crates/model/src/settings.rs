@@ -19,10 +19,20 @@ pub use self::{
 
 use self::value::{Allowed, Bytes, Count, Prefix48, Ratio, SettingValue, Span, Switch};
 use crate::{
-    config::Preemption,
     suggest,
     units::{GIB, MIB},
 };
+
+/// Whether a service may displace replicas of services of lower priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preemption {
+    /// Never.
+    #[default]
+    Off,
+    /// When nothing else fits.
+    On,
+}
 
 /// Declares [`ClusterConfig`], its defaults and [`SETTINGS`]. A line of the list reads
 /// `/// description` `"name" => field: type as Kind = default, allowed values`.

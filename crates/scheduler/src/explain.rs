@@ -8,9 +8,9 @@ pub(crate) mod placed;
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Explanation, GroupKey, NearMiss, NodeName, Reason, Refusal, SlotKey, Strategy, Time,
-    config::Preemption,
+    Explanation, GroupKey, NearMiss, NodeName, Reason, Refusal, SlotKey, Time,
     replica::{Detail, Details},
+    settings::Preemption,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         place_batch::place_batch,
         preempt,
         rollout::{self, FollowedSpec},
-        slots, steps,
+        rollout_steps, slots,
     },
     request::{Counts, PlacementRequest},
     view::{GroupIx, NodeIx, View},
@@ -40,7 +40,7 @@ pub fn explain(view: &mut View, group: &GroupKey, now: Time) -> Vec<SlotsExplana
     if view.rollout_of(group).is_some() {
         reserve_for_preemptors(view, ix, now);
         let mut request = PlacementRequest::new(view, ix, now, Counts::default());
-        explanations.extend(steps::blocked_steps(view, &mut request, now));
+        explanations.extend(rollout_steps::blocked_steps(view, &mut request, now));
         view.roll_back();
     }
     explanations
@@ -213,23 +213,19 @@ fn primary(request: &PlacementRequest, filters: &[&'static Filter], refusal_bits
         seen |= 1 << at;
         if refusal_bits.iter().all(|bits| bits & seen != 0) {
             // One replica per pinned host is the strategy's rule: if all hosts have theirs, there are too few hosts.
-            let pinned = request.spec.placement.strategy == Strategy::Hosts;
+            let pinned = request.spec.placement.strategy.is_pinned();
             let ran_out = pinned && filter.reason == Reason::MaxReplicasPerNode;
             return if ran_out { Reason::CannotSatisfyHostPlacement } else { filter.reason };
         }
     }
     // Some nodes fit, but too few for a service that is placed completely or not at all.
-    match request.spec.placement.strategy {
-        Strategy::Hosts => Reason::CannotSatisfyHostPlacement,
-        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global | Strategy::Binpack | Strategy::Hash => {
-            Reason::BatchIncomplete
-        }
-    }
+    let pinned = request.spec.placement.strategy.is_pinned();
+    if pinned { Reason::CannotSatisfyHostPlacement } else { Reason::BatchIncomplete }
 }
 
 /// Pinned hosts that cannot take a replica, unknown hosts included. A host that has its replica is not missing.
 fn missing_hosts(view: &View, request: &PlacementRequest, nodes: &[NodeIx], refusal_bits: &[u32]) -> Vec<NodeName> {
-    if request.spec.placement.strategy != Strategy::Hosts {
+    if !request.spec.placement.strategy.is_pinned() {
         return Vec::new();
     }
     let usable = |name: &NodeName| {

@@ -14,14 +14,14 @@
 #![forbid(unsafe_code)]
 
 mod address;
-#[cfg(test)]
-mod cases;
+mod binpack_score;
 mod diff;
 mod explain;
 mod feasibility;
 mod node_index;
 mod placement;
-mod ranking;
+#[cfg(test)]
+mod proptest_config;
 pub mod rebalance;
 mod reconcile;
 mod request;

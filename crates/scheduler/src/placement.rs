@@ -65,7 +65,7 @@ pub(crate) fn place(
     pending_slots: Vec<PendingSlot>,
 ) -> (Vec<Placement>, Vec<PendingSlot>) {
     view.nodes.refresh();
-    if request.spec.placement.strategy == Strategy::LeastLoaded {
+    if request.spec.placement.strategy.ranks_by_replica_count() {
         view.nodes.ensure_count_index();
     }
     let wanted = pending_slots.len();

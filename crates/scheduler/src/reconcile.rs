@@ -11,7 +11,6 @@
 //! Owns: the comparison of desired and observed state. Must not touch: which node is best.
 //! Invariant: planning again after a plan was applied gives an empty plan; the view is the same after a plan as before.
 
-mod abort;
 pub(crate) mod buckets;
 mod fixpoint;
 mod generation_cutover;
@@ -27,9 +26,10 @@ mod reschedule;
 mod restart;
 mod revisit_unplaced;
 pub(crate) mod rollout;
+mod rollout_abort;
+pub(crate) mod rollout_steps;
 pub(crate) mod scale;
 pub(crate) mod slots;
-pub(crate) mod steps;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -37,8 +37,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, config::Preemption,
-    replica::DesiredState,
+    Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::DesiredState,
+    settings::Preemption,
 };
 
 use self::{
@@ -66,7 +66,7 @@ pub fn plan(view: &mut View, made_from: StateIndex, now: Time) -> Plan {
     }
     view.record_outstanding(&groups);
     let deployments = rollout::conclude(view);
-    abort::drop_started_steps(view, &mut groups, &deployments);
+    rollout_abort::drop_started_steps(view, &mut groups, &deployments);
     let wake_at = next_wake(view).into_iter().chain(nodes::next_change(view, now)).min();
     Plan { made_from, made_at: now, groups, nodes, deployments, wake_at }
 }
@@ -301,7 +301,7 @@ impl<'a> GroupPass<'a> {
         rollout::judge_steps(self, request);
         let needs = slots::needs(self, request, &closed);
         self.place_with_previous_spec(request, needs.with_previous_spec);
-        steps::take_steps(self, request, &needs.outdated, &needs.leaving, &closed);
+        rollout_steps::take_steps(self, request, &needs.outdated, &needs.leaving, &closed);
         let left = slots::moving_without_step(self, request, &needs.leaving);
         self.place_with_previous_spec(request, left);
         let mut pending_slots = needs.pending_slots;

@@ -3,8 +3,8 @@
 //! Owns: the reservation, the filters that apply, and per-service data (faulty nodes, counts).
 //! Must not touch: the choice of a node. Invariant: nothing here depends on the order of nodes.
 
+mod companions;
 mod counts;
-mod peers;
 pub(crate) mod replica_fingerprint;
 
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc};
@@ -22,8 +22,8 @@ use crate::{
 };
 
 pub(crate) use self::{
+    companions::Companions,
     counts::{Counts, Locations},
-    peers::Peers,
 };
 
 /// The placement request of a batch.
@@ -40,7 +40,7 @@ pub(crate) struct PlacementRequest {
     /// Slots of the service by node, placements of this pass included.
     pub(crate) counts: Counts,
     /// The services it must or prefers to be near or away from.
-    pub(crate) peers: Peers,
+    pub(crate) companions: Companions,
     /// Whether another service refers to the nodes of this one, or depends on it.
     pub(crate) is_watched: bool,
     /// Nodes with at least `faulty_after_failures` recent failures of this service.
@@ -114,7 +114,7 @@ impl PlacementRequest {
             headroom_needed: reservation.memory_total().saturating_add(1),
             reservation,
             counts,
-            peers: Peers::of(view, record, &spec.placement),
+            companions: Companions::of(view, record, &spec.placement),
             is_watched: view.is_watched(&record.key),
             faulty: faulty.collect(),
             failed_on: failed_on.collect(),

@@ -24,7 +24,7 @@ use std::{
 
 use longshore_model::{
     ClusterConfig, DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, SecretName, Time, command::Quota,
-    config::Preemption,
+    settings::Preemption,
 };
 
 use crate::{reconcile::node_loss, request::Counts};

@@ -8,10 +8,10 @@ use longshore_scheduler::diff;
 use proptest::{prelude::*, sample::Index};
 use serde_json::Value;
 
-use cases::cases;
+use proptest_config::cases;
 
-#[path = "../src/cases.rs"]
-mod cases;
+#[path = "../src/proptest_config.rs"]
+mod proptest_config;
 
 fn manifest(text: &str) -> DeploymentSpec {
     let (spec, _) =

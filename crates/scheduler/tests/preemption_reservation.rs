@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_model::{
     Attempt, Capacity, ClusterConfig, Command, DeploymentSpec, Driver, Generation, GroupKey, Node, Observation, Plan,
-    PlanItem, ReplicaState, ServiceSpec, SlotIndex, SlotKey, Time, config::Preemption, replica::Details,
+    PlanItem, ReplicaState, ServiceSpec, SlotIndex, SlotKey, Time, replica::Details, settings::Preemption,
 };
 use longshore_scheduler::{View, plan};
 use longshore_store::State;

@@ -8,8 +8,8 @@
 //!
 //! [`View`]: longshore_scheduler::View
 
-#[path = "../src/cases.rs"]
-mod cases;
+#[path = "../src/proptest_config.rs"]
+mod proptest_config;
 
 mod properties {
     mod event_robustness;

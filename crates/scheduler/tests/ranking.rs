@@ -7,8 +7,8 @@
 //! `PROPTEST_CASES=20000 PROPTEST_RNG_SEED=$RANDOM cargo test -p longshore-scheduler --test ranking` runs more and
 //! other cases; without a seed the cases are the same every time.
 
-#[path = "../src/cases.rs"]
-mod cases;
+#[path = "../src/proptest_config.rs"]
+mod proptest_config;
 
 mod ranking {
     mod binpack_reference;

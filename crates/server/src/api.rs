@@ -8,6 +8,7 @@
 pub(crate) mod access;
 pub(crate) mod dashboard;
 pub(crate) mod deployments;
+mod dry_run;
 pub(crate) mod error;
 mod events;
 pub(crate) mod exec;
@@ -22,7 +23,6 @@ pub(crate) mod name_rules;
 mod namespaces;
 pub(crate) mod nodes;
 mod openapi;
-mod plan;
 mod queries;
 pub(crate) mod rebalance;
 pub(crate) mod request_smuggling;
@@ -162,7 +162,7 @@ fn scoped_routes() -> Router<Arc<ApiState>> {
 
 fn deploy_routes() -> Router<Arc<ApiState>> {
     Router::new()
-        .route("/v1/plan", post(plan::plan))
+        .route("/v1/plan", post(dry_run::plan))
         .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
@@ -176,7 +176,7 @@ fn cluster_view_routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{name}", get(nodes::get))
-        .route("/v1/whatif", post(plan::what_if))
+        .route("/v1/whatif", post(dry_run::what_if))
         .route("/v1/audit", get(queries::audit))
         .route("/v1/events", get(events::follow))
         .route("/v1/cluster", get(access::cluster))

@@ -1,4 +1,4 @@
-//! Dry run: what a state would become if every start and every stop succeeded at once.
+//! Dry run (`plan`, `whatif`): what a state would become if every start and every stop succeeded at once.
 //!
 //! The real scheduler and the real state machine work on a copy, with a clock that jumps to the next wake-up. Only the
 //! nodes are simulated: they do at once what they are told.

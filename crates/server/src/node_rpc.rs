@@ -17,10 +17,10 @@
 //! Invariant: both ends are authenticated before a message is sent; a joining node authenticates with its token. Every
 //! message carries the protocol version, and another version is refused, never misread.
 
-pub(crate) mod attach;
 mod client;
 pub(crate) mod control_link;
 pub(crate) mod handlers;
+pub(crate) mod logs_exec;
 mod raft_transport;
 pub(crate) mod service;
 mod wire;

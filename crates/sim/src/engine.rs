@@ -1,13 +1,13 @@
 //! Runs one scenario: the real state machine and the real scheduler under a virtual clock, with virtual machines.
 //!
 //! ```text
-//! step, heartbeat, timer -> command -> State -> events -> View, machines, shadow state, timeline log
+//! step, heartbeat, timer -> command -> State -> events -> View, nodes, shadow state, timeline log
 //!                              ^                   |
 //!                              '---- plan <--- pass, 50 ms after the last event
 //! ```
 //!
 //! Owns: the clock, the order of ticks, and the delivery of every event to every consumer.
-//! Must not touch: decisions (the scheduler's), the effects of a command (the store's), what a machine does.
+//! Must not touch: decisions (the scheduler's), the effects of a command (the store's), what a node does.
 //! Invariant: the same scenario gives the same run, `decide_us` aside.
 
 mod heartbeats;
@@ -39,11 +39,11 @@ use self::{
 };
 use crate::{
     invariants::{self, ShadowState, Violation, Violations},
-    machine::{Machine, Timer},
     queue::Queue,
     report::{Report, Stats},
     scenario::{Action, Image, Scenario},
     timeline_log::TimelineLog,
+    virtual_node::{Timer, VirtualNode},
     why::{self, Why},
 };
 
@@ -63,11 +63,11 @@ enum Tick {
     Wake,
     /// The pass that runs every [`SAFETY_PASS`], with or without an event.
     Safety,
-    /// All reachable machines report their load.
+    /// All reachable nodes report their load.
     Sample,
     /// The rebalancer runs a cycle.
     Rebalance,
-    /// A timer of a machine fires; dropped when the machine has been switched off since.
+    /// A timer of a node fires; dropped when the node has been switched off since.
     Timer { node: NodeName, boots: u32, timer: Timer },
     /// A message arrives.
     Message(Box<Message>),
@@ -86,8 +86,8 @@ pub(crate) struct Engine<'s> {
     state: State,
     view: View,
     rebalancer: Rebalancer,
-    machines: BTreeMap<NodeName, Machine>,
-    /// The load the scenario gave each machine.
+    virtual_nodes: BTreeMap<NodeName, VirtualNode>,
+    /// The load the scenario gave each node.
     loads: BTreeMap<NodeName, NodeLoad>,
     /// Commands that follow from events, in order. Kept apart from the queue because they apply at the same instant.
     commands: VecDeque<Command>,
@@ -165,7 +165,7 @@ impl<'s> Engine<'s> {
             state: State::default(),
             view: View::default(),
             rebalancer: Rebalancer::new(Time::default()),
-            machines: BTreeMap::new(),
+            virtual_nodes: BTreeMap::new(),
             loads: BTreeMap::new(),
             commands: VecDeque::new(),
             debounce: Debounce::default(),
@@ -217,11 +217,11 @@ impl<'s> Engine<'s> {
         }
     }
 
-    /// Checks the processes that really run, also on machines that are cut off. Skipped where no service has data: the
+    /// Checks the processes that really run, also on nodes that are cut off. Skipped where no service has data: the
     /// rule is about volumes.
-    fn check_machines(&mut self) {
+    fn check_virtual_nodes(&mut self) {
         if self.state.groups().any(|(_, group)| group.spec.is_stateful()) {
-            invariants::check_machines(&self.state, &self.machines, self.now, &mut self.violations);
+            invariants::check_virtual_nodes(&self.state, &self.virtual_nodes, self.now, &mut self.violations);
         }
     }
 
@@ -262,7 +262,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    /// Hands events to the view, the shadow state, the timeline log and the machines.
+    /// Hands events to the view, the shadow state, the timeline log and the nodes.
     fn dispatch(&mut self, events: &[Event]) {
         for event in events {
             self.view.apply(event);
@@ -271,7 +271,7 @@ impl<'s> Engine<'s> {
             self.timeline.record(self.now, event, &mut self.stats);
         }
         for event in events {
-            self.notify_machines(event);
+            self.notify_virtual_nodes(event);
         }
         self.send_due_feeds();
         // Rules about time use the leader's clock: it is the one that stamped the state.

@@ -7,6 +7,7 @@
 
 mod address;
 mod concurrency;
+mod converged;
 mod dependencies;
 mod devices;
 mod disk;
@@ -18,32 +19,31 @@ mod fencing;
 mod generations;
 mod global;
 mod host_ports;
-mod indices;
 mod leader_change_diverges;
 mod max_per_node;
 mod memory;
 mod moves;
 pub(crate) mod quiet;
 mod rebuilt;
-mod rest;
 mod rolled_back;
+mod rollout_availability;
+mod rollout_step_proven;
 mod runs_on_lost_node;
 mod shadow_state;
-mod short;
 mod slot_count;
-mod stepped;
+mod slot_index_unique;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{GroupKey, Node, NodeName, Plan, Time, config::Preemption, replica::DesiredState};
+use longshore_model::{GroupKey, Node, NodeName, Plan, Time, replica::DesiredState, settings::Preemption};
 use longshore_scheduler::View;
 use longshore_store::State;
 use serde::Serialize;
 
 use self::shadow_state::{Occupants, Transitions};
 pub(crate) use self::{rebuilt::view_from_state, shadow_state::ShadowState};
-use crate::machine::Machine;
+use crate::virtual_node::VirtualNode;
 
 /// Violations kept. A run that breaks a rule at every event would fill memory, and the first cases are enough to debug.
 const MOST_KEPT: usize = 100;
@@ -124,7 +124,7 @@ impl ShadowState {
         }
         Self::check_transitions(state, &dirty.transitions, now, violations);
         violations.extend(now, moves::NAME, dirty.bad_moves);
-        violations.extend(now, indices::NAME, dirty.reused_indices);
+        violations.extend(now, slot_index_unique::NAME, dirty.reused_indices);
         for (group, slot) in &dirty.slots {
             violations.extend(now, generations::NAME, generations::check(state, group, slot));
             violations.extend(now, global::NAME, global::check(state, group, slot));
@@ -134,7 +134,11 @@ impl ShadowState {
     fn check_transitions(state: &State, transitions: &Transitions, now: Time, violations: &mut Violations) {
         // A replica stopped to make room for one of higher priority was not stopped by a rollout.
         let by_rollout = transitions.stopped.iter().filter(|key| !may_be_preempted(state, &key.group));
-        violations.extend(now, short::NAME, by_rollout.filter_map(|key| short::check(state, key, now)));
+        violations.extend(
+            now,
+            rollout_availability::NAME,
+            by_rollout.filter_map(|key| rollout_availability::check(state, key, now)),
+        );
         for key in &transitions.started {
             violations.extend(
                 now,
@@ -143,7 +147,11 @@ impl ShadowState {
             );
         }
         for (group, slot, rollout) in &transitions.stepped {
-            violations.extend(now, stepped::NAME, stepped::check(state, group, slot, *rollout, now));
+            violations.extend(
+                now,
+                rollout_step_proven::NAME,
+                rollout_step_proven::check(state, group, slot, *rollout, now),
+            );
         }
         let back = transitions
             .rolled_back
@@ -187,14 +195,14 @@ pub(crate) fn check_rebuilt(state: &State, view: &mut View, now: Time, violation
     violations.extend(now, rebuilt::NAME, rebuilt::check(state, view, now));
 }
 
-/// Checks what really runs on the machines, whatever the state says of them.
-pub(crate) fn check_machines(
+/// Checks what really runs on the nodes, whatever the state says of them.
+pub(crate) fn check_virtual_nodes(
     state: &State,
-    machines: &BTreeMap<NodeName, Machine>,
+    virtual_nodes: &BTreeMap<NodeName, VirtualNode>,
     now: Time,
     violations: &mut Violations,
 ) {
-    violations.extend(now, fencing::NAME, fencing::check(state, machines));
+    violations.extend(now, fencing::NAME, fencing::check(state, virtual_nodes));
 }
 
 /// Checks that a leader that takes over now makes the same plan.
@@ -205,11 +213,11 @@ pub(crate) fn check_leader_change(state: &State, plan: &Plan, now: Time, violati
 /// Checks what must hold once the cluster has come to rest.
 pub(crate) fn check_rest(
     state: &State,
-    machines: &BTreeMap<NodeName, Machine>,
+    virtual_nodes: &BTreeMap<NodeName, VirtualNode>,
     now: Time,
     violations: &mut Violations,
 ) {
-    violations.extend(now, rest::NAME, rest::check(state, machines));
+    violations.extend(now, converged::NAME, converged::check(state, virtual_nodes));
 }
 
 /// Records that a plan was still made after the cluster should have come to rest.

@@ -8,12 +8,12 @@ pub mod bench;
 mod engine;
 pub mod fuzz;
 mod invariants;
-mod machine;
 mod queue;
 mod replica_key;
 pub mod report;
 pub mod scenario;
 pub mod timeline_log;
+mod virtual_node;
 pub mod why;
 
 pub use engine::{run, run_and_explain, run_with_new_leaders};

@@ -9,8 +9,8 @@ mod config;
 mod faults;
 mod images;
 mod lint;
-mod machine;
 mod manifest;
+mod nodes;
 mod pressure;
 mod timeline;
 
@@ -165,7 +165,7 @@ fn read_root(root: &Yaml, problems: &mut Diagnostics) -> Option<Scenario> {
     problems.known_keys(mapping, "a scenario", KEYS, Extensions::Refused);
     let part = |key: &str| mapping.get(key).filter(|node| !node.is_null());
     let config = part("config").map_or_else(ClusterConfig::default, |node| config::read(node, problems));
-    let nodes = part("nodes").map_or_else(Vec::new, |node| machine::read_all(node, problems));
+    let nodes = part("nodes").map_or_else(Vec::new, |node| nodes::read_all(node, problems));
     if nodes.is_empty() && part("nodes").is_none() {
         problems
             .error(&root.location, "a scenario needs the key `nodes`")

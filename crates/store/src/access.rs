@@ -281,7 +281,7 @@ impl State {
 
     fn restart_cluster(&mut self, node: NodeName, membership: NodeMembership) -> Vec<Event> {
         let servers =
-            self.access.memberships.iter().filter(|(name, known)| **name == node || known.part == NodeRole::Server);
+            self.access.memberships.iter().filter(|(name, known)| **name == node || known.role == NodeRole::Server);
         let gone: Vec<NodeName> = servers.map(|(name, _)| name.clone()).collect();
         for server in &gone {
             // A node that keeps its certificate must not have it revoked.
@@ -304,7 +304,7 @@ impl State {
         if let Some(membership) = self.access.memberships.get(&node) {
             // The same request again: the first answer was lost.
             let again = membership.token.as_ref() == Some(&token)
-                && membership.proof.as_ref() == Some(&digest)
+                && membership.token_digest.as_ref() == Some(&digest)
                 && membership.key == key;
             return if again { Ok(Vec::new()) } else { Err(CommandError::DuplicateNode(node)) };
         }
@@ -313,15 +313,15 @@ impl State {
         if grant.expires_at <= at {
             return Err(CommandError::JoinTokenExpired);
         }
-        let part = grant.part;
+        let role = grant.role;
         let access = self.access_mut();
         access.members_given += 1;
         let member = MemberId(access.members_given);
         access.grants.remove(&token);
         access.grants.retain(|_, grant| grant.expires_at > at);
-        let (token, proof) = (Some(token), Some(digest));
+        let (token, token_digest) = (Some(token), Some(digest));
         let membership =
-            NodeMembership { member, address, certificate, fingerprint, key, part, token, proof, since: at };
+            NodeMembership { member, address, certificate, fingerprint, key, role, token, token_digest, since: at };
         access.memberships.insert(node, Arc::new(membership));
         Ok(vec![Event::AccessChanged])
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    GroupKey, NodeName, ServiceName, ServiceSpec, Strategy,
+    GroupKey, NodeName, ServiceName, ServiceSpec,
     replica::DesiredState,
     service::{PortMode, Protocol},
 };
@@ -17,7 +17,7 @@ use crate::{CommandError, State};
 
 /// Whether a service runs one replica per node instead of a fixed count.
 pub(crate) fn runs_per_node(spec: &ServiceSpec) -> bool {
-    spec.kind.is_per_node() || spec.placement.strategy == Strategy::Global
+    spec.kind.is_per_node() || spec.placement.strategy.is_per_node()
 }
 
 /// Refuses several replicas of a service that mounts a named volume, unless each node has its own volume.

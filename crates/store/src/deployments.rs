@@ -20,11 +20,10 @@ use longshore_model::{
 };
 
 use crate::{
-    CommandError, State, conflicts, reschedules,
+    CommandError, State, conflicts, ended_replicas, reschedules,
     rollouts::DeploymentRef,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
     state_events::observed,
-    terminal,
 };
 
 impl Deployment {
@@ -70,7 +69,7 @@ impl State {
         });
         let slots = groups.flat_map(|(key, group)| {
             reschedules::clear(key, group, events);
-            events.extend(terminal::reset_failed(key, group));
+            events.extend(ended_replicas::reset_failed(key, group));
             group.slots.values_mut().map(move |slot| (key, slot))
         });
         for (key, slot) in slots.collect::<Vec<_>>() {
@@ -79,7 +78,7 @@ impl State {
                     let node = nodes.get(&replica.assignment.node);
                     let lost = node.is_none_or(|node| node.health == Health::Down);
                     replica.failures = 0;
-                    (replica.state, replica.code) = if lost && !terminal::is_failed_job(replica) {
+                    (replica.state, replica.code) = if lost && !ended_replicas::is_failed_job(replica) {
                         (ReplicaState::Lost, Some(RuntimeCode::NodeLost))
                     } else {
                         (ReplicaState::Failed, Some(RuntimeCode::Exited))
@@ -216,7 +215,7 @@ impl State {
         if rollout_position.previous == group.rollout_position.previous && group.spec.is_same_program(&spec) {
             rollout_position.promoted = group.rollout_position.promoted;
         }
-        let reset_collected = terminal::reset_collected(&key, group, &spec);
+        let reset_collected = ended_replicas::reset_collected(&key, group, &spec);
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.desired = DesiredState::Run;

@@ -7,15 +7,16 @@
 mod access;
 mod apply;
 pub mod audit;
-mod commit;
 mod conflicts;
 mod cow_map;
 mod deployments;
 mod drains;
+mod ended_replicas;
 mod error;
 mod nodes;
 mod observations;
 pub mod plan_check;
+mod plan_commit;
 mod quota;
 mod rebalance;
 #[cfg(feature = "replicated")]
@@ -25,7 +26,6 @@ mod rollouts;
 mod state;
 mod state_events;
 mod status;
-mod terminal;
 
 pub use access::Access;
 pub use error::CommandError;

@@ -11,7 +11,7 @@ use longshore_model::{
     replica::Details,
 };
 
-use crate::{CommandError, State, conflicts, state_events::observed, terminal};
+use crate::{CommandError, State, conflicts, ended_replicas, state_events::observed};
 
 impl State {
     pub(crate) fn join(&mut self, node: Node) -> Result<Vec<Event>, CommandError> {
@@ -143,8 +143,8 @@ impl State {
         for (key, group) in &mut self.groups {
             for slot in group.slots.values_mut() {
                 for replica in slot.replicas.iter_mut().filter(|replica| replica.assignment.node == *node) {
-                    let over =
-                        terminal::terminal_outcome(&group.spec, replica).is_some() || terminal::is_failed_job(replica);
+                    let over = ended_replicas::terminal_outcome(&group.spec, replica).is_some()
+                        || ended_replicas::is_failed_job(replica);
                     if over || replica.state == ReplicaState::Lost {
                         continue;
                     }

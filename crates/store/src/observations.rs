@@ -11,7 +11,7 @@ use longshore_model::{
     service::RestartCondition,
 };
 
-use crate::{State, state::Group, state_events::observed, status::is_live, terminal::is_job};
+use crate::{State, ended_replicas::is_job, state::Group, state_events::observed, status::is_live};
 
 impl State {
     pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {

@@ -12,7 +12,6 @@
 //! openraft type is visible outside.
 
 mod consensus;
-mod durable_file;
 mod encoding;
 mod leader_request;
 mod leadership_monitor;
@@ -38,6 +37,7 @@ use std::{
     time::Duration,
 };
 
+use longshore_durable_file::{self as durable_file, Durability};
 use longshore_model::{AuditEvent, MemberId, StateIndex};
 use tokio::{
     sync::{mpsc, oneshot, watch as latest},
@@ -514,7 +514,7 @@ fn claim(dir: &Path, id: MemberId) -> Result<(), OpenError> {
             Err(OpenError::OtherMember { dir: dir.to_owned(), owner, asked: id })
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            durable_file::replace(&path, id.to_string().as_bytes()).map_err(failed)
+            durable_file::replace(&path, id.to_string().as_bytes(), Durability::Synced).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }

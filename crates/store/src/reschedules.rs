@@ -11,7 +11,7 @@ use longshore_model::{
     replica::{DesiredState, Rescheduled},
 };
 
-use crate::{State, commit::stop_replica, state::Group};
+use crate::{State, plan_commit::stop_replica, state::Group};
 
 /// Attempts kept when their number is unlimited. Delays grow from the last two.
 const KEPT_WITHOUT_LIMIT: usize = 5;

@@ -16,8 +16,8 @@ use longshore_model::{
 use crate::{
     State,
     conflicts::runs_per_node,
+    ended_replicas,
     state::{Deployment, Group},
-    terminal,
 };
 
 /// A deployment's status and the reasons for it.
@@ -172,7 +172,7 @@ impl StatusCounts {
             ReplicaState::Running => self.running += 1,
             ReplicaState::Completed => self.completed += 1,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
-            ReplicaState::Failed if terminal::terminal_outcome(spec, replica).is_some() => self.exhausted += 1,
+            ReplicaState::Failed if ended_replicas::terminal_outcome(spec, replica).is_some() => self.exhausted += 1,
             ReplicaState::Failed
             | ReplicaState::Degraded
             | ReplicaState::Draining

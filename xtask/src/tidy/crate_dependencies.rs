@@ -9,7 +9,8 @@ use super::{Finding, numbered};
 use crate::tree::Tree;
 
 /// A crate may only depend on crates before it in this list.
-const CRATES: &[&str] = &["model", "api", "compose", "scheduler", "store", "network", "agent", "server", "sim", "cli"];
+const CRATES: &[&str] =
+    &["model", "durable-file", "api", "compose", "scheduler", "store", "network", "agent", "server", "sim", "cli"];
 
 /// Crates that must be deterministic: they run without an async runtime, so that one thread and one seed reproduce a run.
 const PURE: &[&str] = &["model", "scheduler", "store", "sim"];

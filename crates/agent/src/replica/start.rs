@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaState, RuntimeCode, Work,
+    ReplicaState, RuntimeCode, Work, error_chain,
     replica::{Detail, Details},
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
@@ -15,7 +15,6 @@ use super::{AgentContext, clear_previous, wait_for_driver};
 use crate::{
     backoff::Backoff,
     control_link::LinkError,
-    error_chain::error_chain,
     pulls::{PullHandle, PullProgress, PullStatus},
     runtime::{Handle, Phase, PreparedFile, Runtime, RuntimeError},
     secret_files::PrepareFilesError,

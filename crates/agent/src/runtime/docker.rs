@@ -4,13 +4,13 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
-mod attach;
 mod create;
 mod events;
 mod image;
 mod info;
 mod inspect;
 mod labels;
+mod logs_exec;
 mod mounts;
 mod networks;
 mod stats;
@@ -36,6 +36,7 @@ use longshore_model::{
     Driver, NodeName, ReplicaKey, Work,
     agent_protocol::container_name,
     container::{Hook, PullPolicy},
+    error_chain,
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
@@ -44,11 +45,10 @@ use super::{
     RuntimeError, RuntimeFuture, StopSpec,
 };
 use crate::{
-    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
     backoff::Backoff,
     config::DockerConfig,
     created_markers::CreatedMarkers,
-    error_chain::error_chain,
+    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::{ImageRequest, PullHandle, Pulls},
 };
 
@@ -180,7 +180,7 @@ impl Runtime for Docker {
     }
 
     fn run_hook<'a>(&'a self, handle: &'a Handle, hook: &'a Hook) -> RuntimeFuture<'a, i64> {
-        Box::pin(attach::run_hook(self, handle, hook))
+        Box::pin(logs_exec::run_hook(self, handle, hook))
     }
 
     fn remove_unused_networks<'a>(&'a self, work: &'a [Work]) -> RuntimeFuture<'a, ()> {
@@ -192,11 +192,11 @@ impl Runtime for Docker {
     }
 
     fn logs<'a>(&'a self, handle: &'a Handle, options: LogOptions) -> RuntimeFuture<'a, mpsc::Receiver<LogLine>> {
-        Box::pin(attach::logs(self, handle, options))
+        Box::pin(logs_exec::logs(self, handle, options))
     }
 
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
-        Box::pin(attach::exec(self, handle, request))
+        Box::pin(logs_exec::exec(self, handle, request))
     }
 }
 

@@ -6,8 +6,8 @@
 
 mod cgroup;
 mod command;
+mod healthcheck;
 mod logs;
-mod probe;
 mod spec;
 
 use std::{
@@ -35,8 +35,8 @@ use super::{
     Runtime, RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
 };
 use crate::{
-    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
     config::ExecConfig,
+    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     shim::{
         OUTPUT_DRAIN,
         protocol::{ProcessId, ProcessSpec, ProcessStatus, members},
@@ -229,12 +229,12 @@ impl Exec {
 
     fn monitor(&self, handle: &Handle, spec: &ProcessSpec, status: &ProcessStatus) -> ProcessMonitor {
         let folder = PathBuf::from(&handle.0);
-        let health = Arc::new(Mutex::new(probe::stored_health(&folder, spec.healthcheck.as_ref())));
+        let health = Arc::new(Mutex::new(healthcheck::stored_health(&folder, spec.healthcheck.as_ref())));
         let exit = wake_at_exit(Arc::clone(&self.wakeups), spec.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
-        if probe::is_enabled(spec.healthcheck.as_ref()) {
+        if healthcheck::is_enabled(spec.healthcheck.as_ref()) {
             let age = status.child.and_then(ProcessId::age).unwrap_or_default();
-            let probing = probe::run(folder, spec.clone(), age, Arc::clone(&health), Arc::clone(&self.wakeups));
+            let probing = healthcheck::run(folder, spec.clone(), age, Arc::clone(&health), Arc::clone(&self.wakeups));
             tasks.push(tokio::spawn(probing).abort_handle());
         }
         ProcessMonitor { health, tasks }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use longshore_model::Time;
 
 use super::protocol::LogLimits;
-use crate::attach::{LogLine, LogStream};
+use crate::logs_exec::{LogLine, LogStream};
 
 /// The file that was rotated `age` times: `out.log`, `out.log.1`, ….
 pub(crate) fn path(folder: &Path, age: u32) -> PathBuf {

@@ -13,14 +13,13 @@ use std::{
     time::Duration,
 };
 
+use longshore_durable_file::{self as durable_file, Durability};
 use longshore_model::{Attempt, ReplicaKey, Time, container::Healthcheck};
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Resource, Rlimit},
 };
 use serde::{Deserialize, Serialize};
-
-use crate::atomic_file::{self, Durability};
 
 /// The process to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -136,7 +135,7 @@ impl ProcessSpec {
     }
 
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        atomic_file::replace(folder, "order.json", &serde_json::to_vec(self)?, Durability::Unsynced)
+        durable_file::replace(&folder.join("order.json"), &serde_json::to_vec(self)?, Durability::Unsynced)
     }
 
     /// A command with the user, directory and environment of this process. `None` if `argv` is empty.
@@ -195,7 +194,7 @@ impl ProcessStatus {
     }
 
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        atomic_file::replace(folder, "status.json", &serde_json::to_vec(self)?, Durability::Unsynced)
+        durable_file::replace(&folder.join("status.json"), &serde_json::to_vec(self)?, Durability::Unsynced)
     }
 }
 

@@ -6,17 +6,17 @@ use clap::Args;
 use longshore_api::{AppliedManifest, Changed};
 
 use crate::{
+    daemon_client::{
+        NamespaceArgs,
+        wait::{self, Goal, WaitArgs},
+        with_client,
+    },
     exit::Exit,
     image_build,
     manifest::{self, ManifestArgs, ParsedManifest},
     output::{
         live_region::{LiveRegion, Stream},
         print,
-    },
-    session::{
-        NamespaceArgs,
-        wait::{self, Goal, WaitArgs},
-        with_client,
     },
 };
 

@@ -6,9 +6,9 @@ use clap::Args;
 use longshore_api::{AuditEntry, Client, ClientError};
 
 use crate::{
+    daemon_client::{NamespaceArgs, with_client},
     exit::Exit,
     output::{style::escape_control, table, timestamp},
-    session::{NamespaceArgs, with_client},
 };
 
 /// Show the audit log: who changed what, and with which outcome.

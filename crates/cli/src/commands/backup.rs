@@ -16,13 +16,13 @@ use serde::Serialize;
 
 use super::cluster;
 use crate::{
+    daemon_client::{ConnectionArgs, with_client},
     exit::Exit,
     output::{
         OutputArgs,
         print::{self, Pipe},
     },
     paths::{LocalNode, NodeArgs},
-    session::{ConnectionArgs, with_client},
 };
 
 /// Write the cluster state to a file.

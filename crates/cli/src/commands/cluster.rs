@@ -11,11 +11,11 @@ use longshore_server::{JoinConfig, JoinError, Joined, RecoveredCluster};
 use serde::Serialize;
 
 use crate::{
+    daemon_client::{ConnectionArgs, print_refusal, query, with_client},
     exit::Exit,
     input,
     output::{OutputArgs, print, table},
     paths::{self, LocalNode, NodeArgs},
-    session::{ConnectionArgs, print_refusal, query, with_client},
 };
 
 #[derive(Debug, Subcommand)]
@@ -202,7 +202,7 @@ fn members_table(status: &ClusterStatus) -> String {
     let yes = |yes: bool| if yes { "yes" } else { "" }.to_owned();
     let rows = status.members.iter().map(|member| {
         let (log, voter, leader) = (yes(member.keeps_log), yes(member.votes), yes(member.leads));
-        vec![member.node.clone(), member.part.to_string(), member.address.clone(), log, voter, leader]
+        vec![member.node.clone(), member.role.to_string(), member.address.clone(), log, voter, leader]
     });
     let heading = ["NODE", "ROLE", "ADDRESS", "LOG", "VOTER", "LEADER"];
     let table = table::draw(&heading, &rows.collect::<Vec<_>>());

@@ -5,9 +5,9 @@
 use clap::Args;
 
 use crate::{
+    daemon_client::{ConnectionArgs, with_client},
     exit::Exit,
     output::print,
-    session::{ConnectionArgs, with_client},
 };
 
 /// Print a link that opens the dashboard. It is valid once, for one minute.

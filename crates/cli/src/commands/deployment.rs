@@ -8,16 +8,16 @@ use clap::Subcommand;
 use longshore_api::{Changed, Client, ClientError};
 
 use crate::{
+    daemon_client::{
+        NamespaceArgs,
+        wait::{self, Goal, WaitArgs},
+        with_client,
+    },
     exit::Exit,
     input::service_count,
     output::{
         self,
         live_region::{LiveRegion, Stream},
-    },
-    session::{
-        NamespaceArgs,
-        wait::{self, Goal, WaitArgs},
-        with_client,
     },
 };
 

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use crate::{
+    daemon_client::{NamespaceArgs, with_client},
     exit::Exit,
     input,
     output::{
@@ -26,7 +27,6 @@ use crate::{
         style::{Colour, Tone},
         timestamp,
     },
-    session::{NamespaceArgs, with_client},
 };
 
 const LOGS_EXAMPLES: &str = "Examples:

@@ -7,9 +7,9 @@ use longshore_api::NamespaceRow;
 use longshore_model::units;
 
 use crate::{
+    daemon_client::{ConnectionArgs, query},
     exit::Exit,
     output::table,
-    session::{ConnectionArgs, query},
 };
 
 #[derive(Debug, Subcommand)]

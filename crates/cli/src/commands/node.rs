@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelRequest, Node, RemoveNode};
 
 use crate::{
+    daemon_client::{ConnectionArgs, change, query, wait::WaitArgs, wait_drained, with_client},
     exit::Exit,
     input::pair,
     output::{
@@ -13,7 +14,6 @@ use crate::{
         style::{Colour, Tone, escape_control},
         table,
     },
-    session::{ConnectionArgs, change, query, wait::WaitArgs, wait_drained, with_client},
 };
 
 /// List nodes, and drain, pause, label or remove them.

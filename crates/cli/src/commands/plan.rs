@@ -1,4 +1,4 @@
-//! `longshore plan`: what applying a manifest would change.
+//! `longshore plan`, a dry run: what applying a manifest would change.
 //!
 //! Owns: its options and its tables. Must not touch: the state; the daemon runs the scheduler on a copy.
 
@@ -8,6 +8,7 @@ use clap::Args;
 use longshore_api::{Changed, ManifestPlan, Move, Pending, ServiceChange, ServicePlan};
 
 use crate::{
+    daemon_client::{NamespaceArgs, with_client},
     exit::Exit,
     manifest::{self, ManifestArgs},
     output::{
@@ -16,7 +17,6 @@ use crate::{
         style::{Colour, Tone},
         table,
     },
-    session::{NamespaceArgs, with_client},
 };
 
 /// Show what applying a manifest would change, where new replicas would run, and which would have no node.

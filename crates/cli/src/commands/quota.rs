@@ -7,9 +7,9 @@ use longshore_api::Quota;
 use longshore_model::units::{parse_bytes, parse_cpus};
 
 use crate::{
+    daemon_client::{ConnectionArgs, change},
     exit::Exit,
     output::print,
-    session::{ConnectionArgs, change},
 };
 
 #[derive(Debug, Subcommand)]

@@ -6,9 +6,9 @@ use clap::Args;
 use longshore_api::EvenOutMove;
 
 use crate::{
+    daemon_client::{ConnectionArgs, change, query},
     exit::Exit,
     output::table,
-    session::{ConnectionArgs, change, query},
 };
 
 /// Show which replicas would move to spread services more evenly, or move them.

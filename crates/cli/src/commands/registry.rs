@@ -9,10 +9,10 @@ use longshore_api::{Client, SecretRequest, SecretRow};
 use longshore_model::container::registry_login_secret;
 
 use crate::{
+    daemon_client::{ConnectionArgs, change, query, with_client},
     exit::Exit,
     input,
     output::{print, table},
-    session::{ConnectionArgs, change, query, with_client},
 };
 
 #[derive(Debug, Subcommand)]

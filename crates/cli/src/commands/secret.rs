@@ -9,10 +9,10 @@ use clap::Subcommand;
 use longshore_api::{Client, SecretRequest, SecretRow};
 
 use crate::{
+    daemon_client::{ConnectionArgs, change, query},
     exit::Exit,
     input,
     output::table,
-    session::{ConnectionArgs, change, query},
 };
 
 #[derive(Debug, Subcommand)]

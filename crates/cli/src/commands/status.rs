@@ -6,6 +6,7 @@ use clap::Args;
 use longshore_api::{Client, ClientError, Code, Status, StatusReason};
 
 use crate::{
+    daemon_client::{NamespaceArgs, with_client},
     exit::Exit,
     output::{
         OutputFormat,
@@ -15,7 +16,6 @@ use crate::{
         style::{Colour, Tone},
         table,
     },
-    session::{NamespaceArgs, with_client},
 };
 
 /// Show deployments and their replicas.

@@ -10,10 +10,10 @@ use longshore_api::{TokenRequest, TokenRow};
 use longshore_model::access::TokenRole;
 
 use crate::{
+    daemon_client::{ConnectionArgs, change, query, with_client},
     exit::Exit,
     input,
     output::{table, timestamp},
-    session::{ConnectionArgs, change, query, with_client},
 };
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -30,6 +30,10 @@ use self::signals::{Signals, StopRequest};
 use super::server;
 use crate::{
     container_engine::{self, Engine},
+    daemon_client::{
+        print_refusal,
+        wait::{self, Goal, WaitOutcome},
+    },
     exit::Exit,
     image_build::{self, Rebuild},
     manifest::{self, ManifestArgs, ParsedManifest},
@@ -40,10 +44,6 @@ use crate::{
         style::{Colour, Tone},
     },
     paths::{self, LocalNode, NodeArgs},
-    session::{
-        print_refusal,
-        wait::{self, Goal, WaitOutcome},
-    },
 };
 
 const EXAMPLES: &str = "\

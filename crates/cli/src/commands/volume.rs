@@ -6,9 +6,9 @@ use clap::Subcommand;
 use longshore_api::VolumeRow;
 
 use crate::{
+    daemon_client::{ConnectionArgs, query},
     exit::Exit,
     output::table,
-    session::{ConnectionArgs, query},
 };
 
 #[derive(Debug, Subcommand)]

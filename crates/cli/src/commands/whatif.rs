@@ -1,4 +1,4 @@
-//! `longshore whatif`: what the scheduler would do after a hypothetical change.
+//! `longshore whatif`, a dry run: what the scheduler would do after a hypothetical change.
 //!
 //! Owns: the syntax of its options, and its tables. Must not touch: the state; the daemon runs the scheduler on a copy.
 
@@ -9,6 +9,7 @@ use longshore_api::{Headroom, Move, NewCount, NewNode, Pending, WhatIf, WhatIfRe
 use longshore_compose::units::{parse_bytes, parse_cpus};
 
 use crate::{
+    daemon_client::{NamespaceArgs, query},
     exit::Exit,
     input::service_count,
     manifest::{self, ManifestArgs},
@@ -16,7 +17,6 @@ use crate::{
         moves::{convergence, moves, waiting},
         table,
     },
-    session::{NamespaceArgs, query},
 };
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use clap::Args;
 use longshore_api::{Code, Why};
 
 use crate::{
+    daemon_client::{NamespaceArgs, query},
     exit::Exit,
     output::{
         candidates::{self, RankedNode},
@@ -15,7 +16,6 @@ use crate::{
         style::escape_control,
         timestamp,
     },
-    session::{NamespaceArgs, query},
 };
 
 /// Explain why a replica is on its node, or why replicas of a service have no node.

@@ -239,7 +239,7 @@ fn health_endpoints_need_no_token_and_reveal_nothing_and_metrics_are_complete() 
         "longshore_leader_known 1",
         "longshore_voters 1",
         "longshore_members 1",
-        "longshore_seats 2",
+        "longshore_node_memberships 2",
         "longshore_tokens 1",
         "longshore_log_failed 0",
         "longshore_nodes{health=\"ready\"} 2",

@@ -291,7 +291,7 @@ fn resources(spec: &ServiceSpec) -> Value {
     out.done()
 }
 
-fn device(request: &longshore_model::container::DeviceRequest) -> Value {
+fn device(request: &longshore_model::container::EngineDeviceRequest) -> Value {
     let mut out = Section::default();
     out.put("driver", &request.driver).put("device_ids", &request.ids).put("options", &request.options);
     out.put("capabilities", &request.capabilities);

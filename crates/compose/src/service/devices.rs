@@ -1,6 +1,6 @@
 //! Host devices and accelerators: `devices`, `gpus` and device reservations of `deploy`.
 
-use longshore_model::container::DeviceRequest;
+use longshore_model::container::EngineDeviceRequest;
 
 use super::ServiceReader;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     yaml::{Key, Mapping, Node},
 };
 
-type DeviceRead = fn(&mut DeviceRequest, &mut ServiceReader<'_>, &Key, &Node);
+type DeviceRead = fn(&mut EngineDeviceRequest, &mut ServiceReader<'_>, &Key, &Node);
 
 /// Keys of a reserved device.
 pub(crate) static DEVICE_KEYS: &[Rule<DeviceRead>] = &[
@@ -62,7 +62,7 @@ impl ServiceReader<'_> {
 
     pub(super) fn gpus(&mut self, key: &Key, node: &Node) {
         if node.as_text() == Some("all") {
-            let mut request = DeviceRequest::default();
+            let mut request = EngineDeviceRequest::default();
             request.capabilities.insert("gpu".to_owned());
             self.reserve(request);
             return;
@@ -112,8 +112,8 @@ impl ServiceReader<'_> {
         }
     }
 
-    fn device_request(&mut self, mapping: &Mapping, what: &str) -> DeviceRequest {
-        let mut request = DeviceRequest::default();
+    fn device_request(&mut self, mapping: &Mapping, what: &str) -> EngineDeviceRequest {
+        let mut request = EngineDeviceRequest::default();
         for (read, key, node) in keys::dispatch(DEVICE_KEYS, mapping, format_args!("an entry of {what}"), self.problems)
         {
             read(&mut request, self, key, node);
@@ -136,7 +136,7 @@ impl ServiceReader<'_> {
     }
 
     /// Adds the request to the reserved devices and to the engine's requests.
-    fn reserve(&mut self, request: DeviceRequest) {
+    fn reserve(&mut self, request: EngineDeviceRequest) {
         let (kind, count) = counted(&request);
         let total = self.spec.resources.devices.entry(kind).or_default();
         *total = total.saturating_add(count);
@@ -145,7 +145,7 @@ impl ServiceReader<'_> {
 }
 
 /// Kind and number that a request counts against a node.
-pub(crate) fn counted(request: &DeviceRequest) -> (String, u64) {
+pub(crate) fn counted(request: &EngineDeviceRequest) -> (String, u64) {
     let generic = ["compute", "utility", "video", "graphics", "display", "compat32", "ngx"];
     let kind = request.capabilities.iter().find(|word| !generic.contains(&word.as_str()));
     let kind = kind.or_else(|| request.capabilities.first()).cloned().unwrap_or_else(|| "gpu".to_owned());

@@ -7,7 +7,7 @@ use std::{net::Ipv6Addr, time::Duration};
 
 use super::SettingProblem;
 use crate::{
-    config::Preemption,
+    settings::Preemption,
     units::{GIB, MIB, UnitError, parse_bytes, parse_duration, parse_millionths, print_duration},
 };
 

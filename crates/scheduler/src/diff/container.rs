@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use longshore_model::container::{
-    ContainerSpec, DeviceRequest, FileKind, FileMount, Healthcheck, Hook, Limits, Namespaces, Resolver, Security,
+    ContainerSpec, EngineDeviceRequest, FileKind, FileMount, Healthcheck, Hook, Limits, Namespaces, Resolver, Security,
 };
 
 use super::field_table::{DurationText, FieldTable, bytes, quoted, snake_case};
@@ -152,8 +152,8 @@ fn limits(limits: &Limits, table: &mut FieldTable) {
     }
 }
 
-fn device_request(request: &DeviceRequest) -> String {
-    let DeviceRequest { driver, count, ids, capabilities, options } = request;
+fn device_request(request: &EngineDeviceRequest) -> String {
+    let EngineDeviceRequest { driver, count, ids, capabilities, options } = request;
     let count = count.map_or_else(|| "all".to_owned(), |count| count.to_string());
     let mut text = format!("{count} {capabilities:?}");
     if !ids.is_empty() {

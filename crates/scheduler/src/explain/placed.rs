@@ -15,9 +15,9 @@ use longshore_model::{GroupKey, NodeName, Reason, SlotKey, Strategy, Time};
 
 use super::refused_by;
 use crate::{
+    binpack_score::{self, Term, targets::Targets},
     feasibility::{Filter, skew::branch_path},
     placement::affinity,
-    ranking::{self, Term, targets::Targets},
     reconcile::buckets::{self, Bucket},
     request::{Counts, PlacementRequest},
     view::{NodeIx, View},
@@ -99,18 +99,20 @@ fn decide(view: &View, request: &PlacementRequest, chosen: NodeIx, bucket: Bucke
 }
 
 fn best(view: &View, request: &PlacementRequest, fitting: &[NodeIx]) -> Vec<RankedNode> {
-    let mut ranked: Vec<RankedNode> = match request.spec.placement.strategy {
-        Strategy::Binpack => by_score(view, request, fitting),
-        Strategy::Spread | Strategy::LeastLoaded | Strategy::Hosts | Strategy::Global | Strategy::Hash => {
-            let branches = BranchCounts::count(view, request);
-            fitting.iter().map(|node| ranked(view, request, &branches, *node)).collect()
-        }
+    let mut best = if request.spec.placement.strategy.is_scored() {
+        by_score(view, request, fitting)
+    } else {
+        by_keys(view, request, fitting)
     };
-    if request.spec.placement.strategy != Strategy::Binpack {
-        // Nodes are in name order and the sort is stable, so the name is the last key.
-        ranked.sort_by(|a, b| a.keys.iter().map(|key| key.1).cmp(b.keys.iter().map(|key| key.1)));
-    }
-    ranked.truncate(SHOWN);
+    best.truncate(SHOWN);
+    best
+}
+
+fn by_keys(view: &View, request: &PlacementRequest, fitting: &[NodeIx]) -> Vec<RankedNode> {
+    let branches = BranchCounts::count(view, request);
+    let mut ranked: Vec<RankedNode> = fitting.iter().map(|node| ranked(view, request, &branches, *node)).collect();
+    // Nodes are in name order and the sort is stable, so the name is the last key.
+    ranked.sort_by(|a, b| a.keys.iter().map(|key| key.1).cmp(b.keys.iter().map(|key| key.1)));
     ranked
 }
 
@@ -173,14 +175,14 @@ fn by_score(view: &View, request: &PlacementRequest, fitting: &[NodeIx]) -> Vec<
     let mut scored: Vec<(bool, Reverse<i128>, RankedNode)> = Vec::new();
     for node in fitting {
         let values = targets.values(request, view, *node);
-        let mut terms = ranking::own_terms(request, view, *node);
+        let mut terms = binpack_score::own_terms(request, view, *node);
         let boost = targets.boost(&values);
         if boost != 0 {
             terms.push((Term::SpreadTargets, boost));
         }
         let sum = terms.iter().map(|(_, value)| value).sum();
-        let mut keys = vec![("score".to_owned(), ranking::mean(sum, terms.len()))];
-        let score = ranking::exact_mean(sum, terms.len());
+        let mut keys = vec![("score".to_owned(), binpack_score::mean(sum, terms.len()))];
+        let score = binpack_score::exact_mean(sum, terms.len());
         keys.extend(terms.into_iter().map(|(term, value)| (term.as_str().to_owned(), value)));
         let name = view.nodes.node(*node).name.clone();
         scored.push((request.faulty.contains(node), Reverse(score), RankedNode { node: name, keys }));

@@ -12,15 +12,17 @@ pub(super) const FILTER: Filter =
     Filter { reason: Reason::AffinityUnsatisfied, nature: Nature::Capacity, scope, check, explain };
 
 fn scope(request: &PlacementRequest) -> Scope {
-    if request.peers.has_hard_rule() { Scope::Node } else { Scope::Idle }
+    if request.companions.has_hard_rule() { Scope::Node } else { Scope::Idle }
 }
 
 fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {
-    request.peers.violated_at(candidate.ix, &request.counts).is_none()
+    request.companions.violated_at(candidate.ix, &request.counts).is_none()
 }
 
 fn explain(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Refusal {
-    let missed =
-        request.peers.violated_at(candidate.ix, &request.counts).expect("explain is only called after check failed");
+    let missed = request
+        .companions
+        .violated_at(candidate.ix, &request.counts)
+        .expect("explain is only called after check failed");
     Refusal::Companion { service: missed.service.to_string(), side: missed.side }
 }

@@ -1,6 +1,6 @@
 //! A service with pinned hosts runs only on those, one replica each.
 
-use longshore_model::{Reason, Refusal, Strategy};
+use longshore_model::{Reason, Refusal};
 
 use super::{CandidateNode, Filter, Nature, Scope};
 use crate::request::PlacementRequest;
@@ -9,10 +9,7 @@ pub(super) const FILTER: Filter =
     Filter { reason: Reason::CannotSatisfyHostPlacement, nature: Nature::Attribute, scope, check, explain };
 
 fn scope(request: &PlacementRequest) -> Scope {
-    match request.spec.placement.strategy {
-        Strategy::Hosts => Scope::Node,
-        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global | Strategy::Binpack | Strategy::Hash => Scope::Idle,
-    }
+    if request.spec.placement.strategy.is_pinned() { Scope::Node } else { Scope::Idle }
 }
 
 fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {

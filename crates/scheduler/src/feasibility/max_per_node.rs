@@ -1,7 +1,7 @@
 //! The limit on a service's slots per node. Slots count, not generations: a replacement beside its predecessor is not a
 //! second replica, so a start-first update needs no spare node.
 
-use longshore_model::{Reason, Refusal, Strategy};
+use longshore_model::{Reason, Refusal};
 
 use super::{CandidateNode, Filter, Nature, Scope};
 use crate::request::PlacementRequest;
@@ -16,10 +16,7 @@ fn scope(request: &PlacementRequest) -> Scope {
 /// Pinned hosts take one replica each.
 fn limit(request: &PlacementRequest) -> Option<u32> {
     let asked = request.spec.placement.max_replicas_per_node.filter(|limit| *limit > 0);
-    match request.spec.placement.strategy {
-        Strategy::Hosts => Some(1),
-        Strategy::Spread | Strategy::LeastLoaded | Strategy::Global | Strategy::Binpack | Strategy::Hash => asked,
-    }
+    if request.spec.placement.strategy.is_pinned() { Some(1) } else { asked }
 }
 
 fn check(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> bool {

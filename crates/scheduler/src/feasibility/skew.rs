@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Attribute, Node, Reason, Refusal, Strategy};
+use longshore_model::{Attribute, Node, Reason, Refusal};
 
 use super::{CandidateNode, Filter, Nature, Scope, is_eligible};
 use crate::{
@@ -18,11 +18,11 @@ use crate::{
 pub(super) const FILTER: Filter = Filter { reason: Reason::MaxSkew, nature: Nature::Capacity, scope, check, explain };
 
 fn scope(request: &PlacementRequest) -> Scope {
-    match (request.spec.placement.strategy, request.spec.placement.max_skew) {
-        (Strategy::Spread, Some(_)) => Scope::Tree,
-        (Strategy::LeastLoaded | Strategy::Binpack | Strategy::Hash, Some(_)) => Scope::Node,
-        (Strategy::Spread | Strategy::LeastLoaded | Strategy::Binpack | Strategy::Hash, None)
-        | (Strategy::Hosts | Strategy::Global, _) => Scope::Idle,
+    let strategy = request.spec.placement.strategy;
+    match request.spec.placement.max_skew {
+        Some(_) if strategy.is_spread() => Scope::Tree,
+        Some(_) if strategy.chooses_nodes() => Scope::Node,
+        Some(_) | None => Scope::Idle,
     }
 }
 

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use super::Batch;
 use crate::{
-    ranking::{
+    binpack_score::{
         self,
         targets::{TargetValues, Targets},
     },
@@ -108,7 +108,7 @@ impl Bins {
     }
 
     fn push(&mut self, batch: &Batch<'_>, bin: usize, node: NodeIx) {
-        let terms = ranking::own_terms(batch.request, batch.view, node);
+        let terms = binpack_score::own_terms(batch.request, batch.view, node);
         let sum = terms.iter().map(|(_, value)| value).sum();
         let heaps = &mut self.all[bin].by_terms;
         while heaps.len() < terms.len() {
@@ -125,7 +125,7 @@ impl Bins {
             for (heap_at, heap) in bin.by_terms.iter().enumerate() {
                 let Some(&(sum, name, node)) = heap.peek() else { continue };
                 let terms = heap_at + 1 + usize::from(boost != 0);
-                let score = ranking::exact_mean(sum + boost, terms);
+                let score = binpack_score::exact_mean(sum + boost, terms);
                 best = best.max(Some(Choice { score, name, node, bin: at, heap: heap_at }));
             }
         }

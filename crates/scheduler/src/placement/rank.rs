@@ -2,7 +2,6 @@
 //!
 //! Owns: the ranking keys of each strategy. Invariant: integers only.
 
-use longshore_model::Strategy;
 use smallvec::SmallVec;
 
 use crate::{request::PlacementRequest, view::NodeIx, view::node_table::NodeStats};
@@ -27,12 +26,11 @@ impl NodeRank {
         affinity_weight: i64,
     ) -> Self {
         let replicas = i64::from(stats.load.replicas);
-        let keys = match request.spec.placement.strategy {
-            Strategy::LeastLoaded => [replicas, 0, 0, 0],
-            Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Hash | Strategy::Binpack => {
-                let cpu = i64::try_from(stats.projected_cpu(request.reservation.cpu_millis)).unwrap_or(i64::MAX);
-                [i64::from(count), -affinity_weight, cpu, replicas]
-            }
+        let keys = if request.spec.placement.strategy.ranks_by_replica_count() {
+            [replicas, 0, 0, 0]
+        } else {
+            let cpu = i64::try_from(stats.projected_cpu(request.reservation.cpu_millis)).unwrap_or(i64::MAX);
+            [i64::from(count), -affinity_weight, cpu, replicas]
         };
         Self { keys, name: stats.rank, node }
     }

@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-use longshore_model::{Attribute, Node, Operator, Strategy};
+use longshore_model::{Attribute, Node, Operator};
 use smallvec::SmallVec;
 
 use super::{
@@ -76,7 +76,7 @@ pub(super) fn fill(batch: &mut Batch<'_>) {
 /// faulty node may allow healthy nodes again; a strategy without levels has to re-check every node after every
 /// placement.
 fn at_once(batch: &Batch<'_>, nodes: NodeSet) -> usize {
-    let levelled = batch.request.spec.placement.strategy == Strategy::Spread && nodes == NodeSet::Healthy;
+    let levelled = batch.request.spec.placement.strategy.is_spread() && nodes == NodeSet::Healthy;
     if batch.request.spec.placement.max_skew.is_none() || levelled { usize::MAX } else { 1 }
 }
 
@@ -113,10 +113,7 @@ fn fill_from(batch: &mut Batch<'_>, nodes: NodeSet) {
 
 /// The levels of the tree; only `spread` uses preferences.
 fn levels<'a>(batch: &'a Batch<'_>) -> &'a [Attribute] {
-    match batch.request.spec.placement.strategy {
-        Strategy::Spread => skew::levels(batch.request),
-        Strategy::LeastLoaded | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => &[],
-    }
+    if batch.request.spec.placement.strategy.is_spread() { skew::levels(batch.request) } else { &[] }
 }
 
 impl Branch {
@@ -142,10 +139,8 @@ impl Branch {
             }
             return;
         }
-        let order = match batch.request.spec.placement.strategy {
-            Strategy::LeastLoaded => Order::ByCount,
-            Strategy::Spread | Strategy::Hosts | Strategy::Global | Strategy::Binpack | Strategy::Hash => Order::ByCpu,
-        };
+        let by_count = batch.request.spec.placement.strategy.ranks_by_replica_count();
+        let order = if by_count { Order::ByCount } else { Order::ByCpu };
         for (at, partition) in order.partitions(batch.view).iter().enumerate() {
             if !partition.nodes.is_empty() && batch.request.accepts_class(batch.view, partition.class) {
                 let example = batch.view.nodes.classes.example(partition.class);
@@ -271,8 +266,8 @@ fn shortlist(batch: &Batch<'_>) -> Option<Vec<NodeIx>> {
         let matching = view.nodes.by_name.iter().filter(|(name, _)| name.as_str().eq_ignore_ascii_case(&named.value));
         return Some(matching.map(|(_, node)| *node).collect());
     }
-    if let Some(peer_nodes) = request.peers.peer_nodes() {
-        return Some(peer_nodes.iter().copied().collect());
+    if let Some(companion_nodes) = request.companions.companion_nodes() {
+        return Some(companion_nodes.iter().copied().collect());
     }
     let per_node = affinity::varies_within_class(request) || levels(batch).iter().any(Attribute::is_unique);
     per_node.then(|| view.nodes.by_name_order().collect())

@@ -102,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cases::cases;
+    use crate::proptest_config::cases;
 
     fn assert_near(actual: u128, expected: u128) {
         let off = actual.abs_diff(expected);

@@ -52,12 +52,12 @@ pub(super) fn rebalance(
     let takes = |node: &&NodePressure<'_>| node.node != src.node && takes_work(view.nodes.node(node.node));
     let destinations: Vec<NodePressure<'_>> = nodes.iter().filter(takes).copied().collect();
     let (best, skips) = Search { rebalancer, view, src, destinations, now }.run();
-    for Unmoved { replica, reason, weighed } in skips {
+    for Unmoved { replica, reason, score } in skips {
         let count = rebalancer.skip_counts.count(src.name, replica.as_ref(), reason);
-        cycle.skips.push(Skip { replica, reason, weighed, count });
+        cycle.skips.push(Skip { replica, reason, score, count });
     }
-    if let Some((chosen, weighed)) = best
-        && let Some(part) = plan_move(view, &chosen, src.node, weighed, now)
+    if let Some((chosen, score)) = best
+        && let Some(part) = plan_move(view, &chosen, src.node, score, now)
     {
         let Some(&dst) = view.nodes.by_name.get(&chosen.dst) else { return };
         let share = |name, node| {
@@ -78,7 +78,7 @@ fn node_pressure<'a>(view: &View, name: &'a NodeName, pressure: Pressure) -> Opt
 struct Unmoved {
     replica: Option<ReplicaKey>,
     reason: SkipReason,
-    weighed: RebalanceScore,
+    score: RebalanceScore,
 }
 
 /// A search for the best move off the hot node.
@@ -113,23 +113,23 @@ impl Search<'_> {
                 request.count_slot(self.src.node);
                 match evaluation {
                     Evaluation::Moves(moves) => best = moves.into_iter().chain(best).min_by(|a, b| a.0.cmp(&b.0)),
-                    Evaluation::Stays(reason, weighed) => {
-                        skips.push(Unmoved { replica: Some(replica), reason, weighed });
+                    Evaluation::Stays(reason, score) => {
+                        skips.push(Unmoved { replica: Some(replica), reason, score });
                     }
                 }
             }
         }
         if evaluated == 0 {
-            let weighed = self.score_without_candidate();
-            skips.push(Unmoved { replica: None, reason: SkipReason::NoCandidate, weighed });
+            let score = self.score_without_candidate();
+            skips.push(Unmoved { replica: None, reason: SkipReason::NoCandidate, score });
         }
         (best, skips)
     }
 
     fn score_without_candidate(&self) -> RebalanceScore {
         let source = PressureChange { before: self.src.pressure, after: self.src.pressure };
-        let weighed = score::weigh(self.src.name, source, Pressure::default(), None);
-        RebalanceScore { relief: None, score: None, src_after: None, ..weighed }
+        let score = score::weigh(self.src.name, source, Pressure::default(), None);
+        RebalanceScore { relief: None, score: None, src_after: None, ..score }
     }
 
     /// The moves of one replica that pass every gate, or why it stays. The counts of the request exclude the replica.
@@ -175,13 +175,7 @@ fn slot_of<'a>(view: &'a View, group: GroupIx, slot: &SlotKey) -> Option<&'a Slo
 }
 
 /// The plan that nodes the slot's next generation on the destination. The reservation in the view is rolled back.
-fn plan_move(
-    view: &mut View,
-    chosen: &RankedMove,
-    src: NodeIx,
-    weighed: RebalanceScore,
-    now: Time,
-) -> Option<GroupPlan> {
+fn plan_move(view: &mut View, chosen: &RankedMove, src: NodeIx, score: RebalanceScore, now: Time) -> Option<GroupPlan> {
     let (&group, &dst) = (view.group_ids.get(&chosen.replica.group)?, view.nodes.by_name.get(&chosen.dst)?);
     let mut request = PlacementRequest::new(view, group, now, Counts::default());
     request.uncount_slot(src);
@@ -189,7 +183,7 @@ fn plan_move(
     let placed = placement::place_at(view, &mut request, pending, dst);
     view.roll_back();
     let mut placement = placed.ok()?;
-    placement.moved = Some(Box::new(weighed));
+    placement.moved = Some(Box::new(score));
     let reservation = std::sync::Arc::clone(&request.reservation);
     Some(GroupPlan { group: request.key, reservation, items: vec![PlanItem::Place(placement)] })
 }

@@ -18,7 +18,7 @@ pub struct Skip {
     /// Why it stays.
     pub reason: SkipReason,
     /// The pressures and the score that were considered.
-    pub weighed: RebalanceScore,
+    pub score: RebalanceScore,
     /// How often this skip has occurred; only the first is reported.
     pub count: u32,
 }

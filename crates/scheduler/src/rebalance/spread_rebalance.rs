@@ -7,8 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupPlan, NodeName, Placement, PlanItem, ReplicaKey, ReplicaState,
-    Strategy, Time,
+    Assignment, Attempt, Event, Generation, GroupPlan, NodeName, Placement, PlanItem, ReplicaKey, ReplicaState, Time,
     rebalance::{MoveCause, PlannedMove, Pressure, RebalanceScore, SpreadRebalance},
     replica::{DesiredState, Details},
 };
@@ -141,7 +140,7 @@ struct SpreadSearch<'a> {
 impl SpreadSearch<'_> {
     /// The next move of the service, or why there is none.
     fn next_move(&self, view: &mut View, request: &mut PlacementRequest) -> Outcome {
-        if request.spec.placement.strategy != Strategy::Spread || !candidates::is_movable(&request.spec) {
+        if !request.spec.placement.strategy.is_spread() || !candidates::is_movable(&request.spec) {
             return Outcome::Even;
         }
         if view.group(request.group).desired_slots().any(|slot| is_under_way(request, slot)) {

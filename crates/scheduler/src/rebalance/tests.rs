@@ -146,9 +146,9 @@ impl World {
                 let old = Generation(placement.generation.0 - 1);
                 self.place(&name, index, placement.generation, placement.node.as_str(), plan.made_at);
                 let (group, slot, at) = (part.group.clone(), placement.slot.clone(), plan.made_at);
-                let weighed = (**placement.moved.as_ref().unwrap()).clone();
+                let score = (**placement.moved.as_ref().unwrap()).clone();
                 let (generation, to) = (placement.generation, placement.node.clone());
-                let made = Move { group: group.clone(), slot: slot.clone(), generation, to, at, weighed };
+                let made = Move { group: group.clone(), slot: slot.clone(), generation, to, at, score };
                 self.view.apply(&Event::Rebalanced(Arc::new(made)));
                 self.view.apply(&Event::Released { group, slot, generation: old, at });
             }
@@ -189,10 +189,10 @@ fn two_hot_cycles_move_a_replica_to_the_cool_node() {
     assert_eq!(summary(&cycle), ["shop-web-0: a -> b"]);
     let [PlanItem::Place(placement)] = cycle.plan.groups[0].items.as_slice() else { panic!("one placement") };
     assert_eq!(placement.generation, Generation(2), "the old generation runs on beside it");
-    let weighed = placement.moved.as_deref().unwrap();
-    assert_eq!((weighed.relief, weighed.score), (Some(Share(250_000)), Some(Share(240_000))));
-    assert_eq!((weighed.src_before, weighed.src_after), (Some(Share(950_000)), Some(Share(700_000))));
-    assert_eq!((weighed.dst_before, weighed.dst_after), (Some(Share(100_000)), Some(Share(350_000))));
+    let score = placement.moved.as_deref().unwrap();
+    assert_eq!((score.relief, score.score), (Some(Share(250_000)), Some(Share(240_000))));
+    assert_eq!((score.src_before, score.src_after), (Some(Share(950_000)), Some(Share(700_000))));
+    assert_eq!((score.dst_before, score.dst_after), (Some(Share(100_000)), Some(Share(350_000))));
 }
 
 #[test]

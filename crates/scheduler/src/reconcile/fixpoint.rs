@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use longshore_model::{GroupPlan, NodePlan, PlanItem, SlotKey, Time, config::Preemption};
+use longshore_model::{GroupPlan, NodePlan, PlanItem, SlotKey, Time, settings::Preemption};
 
 use super::nodes;
 use crate::view::{GroupIx, View};

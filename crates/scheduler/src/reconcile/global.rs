@@ -15,7 +15,7 @@ use super::{
     GroupPass, generation_cutover, jobs, mode_change, node_loss, restart,
     revisit_unplaced::UnplacedSlots,
     rollout::{self, FollowedSpec},
-    slots, steps,
+    rollout_steps, slots,
 };
 use crate::{
     explain,
@@ -50,7 +50,7 @@ pub(super) fn decide(pass: &mut GroupPass<'_>, request: &mut PlacementRequest) {
     let pending_slots = jobs::limit_concurrency(pass, request, pending_slots, &closed, |(pending, _)| pending);
     place_with_previous_spec(pass, request, previous);
     let outdated = outdated(pass, request, &closed);
-    steps::take_steps(pass, request, &outdated, &BTreeSet::new(), &closed);
+    rollout_steps::take_steps(pass, request, &outdated, &BTreeSet::new(), &closed);
     place_each(pass, request, pending_slots);
     mode_change::close_ahead(pass, request, &mut closed);
     rollout::record_progress(pass, request, &closed);

@@ -22,7 +22,7 @@ use longshore_model::{
 use super::{
     GroupPass,
     rollout::{self, GroupRollout},
-    steps,
+    rollout_steps,
 };
 use crate::{
     request::{PlacementRequest, replica_fingerprint},
@@ -60,7 +60,7 @@ pub(super) fn slots_to_close(
 
 /// Whether a slot is running for a service. Jobs are not rolled, so a run of one is not kept.
 fn serves(slot: &Slot) -> bool {
-    steps::serves(slot) && slot.current().is_some_and(|replica| !replica.reservation.kind.is_job())
+    rollout_steps::serves(slot) && slot.current().is_some_and(|replica| !replica.reservation.kind.is_job())
 }
 
 /// Whether a slot of the current mode has a generation on the same node.
@@ -80,13 +80,13 @@ fn needed_count(view: &View, group: &Group, wanted: usize, leaving: &BTreeSet<Sl
 fn ready_count(view: &View, group: &Group, rollout: &Arc<Rollout>, leaving: &BTreeSet<SlotKey>, now: Time) -> usize {
     let policy = rollout::policy(&group.spec, Some(rollout));
     let tolerated = !has_too_many_failures(group, rollout, policy, now);
-    let is_there = |slot: &&Slot| match steps::outcome_in(rollout, slot) {
+    let is_there = |slot: &&Slot| match rollout_steps::outcome_in(rollout, slot) {
         Some(StepOutcome::Done) => true,
         // A failed step is not waited for, unless its failure rolls everything back.
         Some(StepOutcome::Failed(_)) => tolerated,
-        Some(StepOutcome::UnderWay) if steps::is_added(slot) => false,
+        Some(StepOutcome::UnderWay) if rollout_steps::is_added(slot) => false,
         // Created by an earlier rollout, and possibly changing.
-        Some(StepOutcome::UnderWay) | None => steps::serves(slot) || is_given_up(view, group, slot),
+        Some(StepOutcome::UnderWay) | None => rollout_steps::serves(slot) || is_given_up(view, group, slot),
     };
     let named = group.desired_slots().filter(|slot| !is_of_other_mode(&group.spec, &slot.key));
     named.filter(|slot| !leaving.contains(&slot.key)).filter(is_there).count()
@@ -101,10 +101,10 @@ fn is_given_up(view: &View, group: &Group, slot: &Slot) -> bool {
 
 /// Whether more of the new slots failed than are tolerated, so that the rollout is about to pause or roll back.
 fn has_too_many_failures(group: &Group, rollout: &Rollout, policy: &UpdatePolicy, now: Time) -> bool {
-    let outcomes = group.desired_slots().filter_map(|slot| steps::outcome_in(rollout, slot));
+    let outcomes = group.desired_slots().filter_map(|slot| rollout_steps::outcome_in(rollout, slot));
     let misnamed = group.desired_slots().filter(|slot| is_of_other_mode(&group.spec, &slot.key)).count();
     let total = outcomes.count() + misnamed;
-    let failed = |slot: &&Slot| matches!(steps::outcome_in(rollout, slot), Some(StepOutcome::Failed(_)));
+    let failed = |slot: &&Slot| matches!(rollout_steps::outcome_in(rollout, slot), Some(StepOutcome::Failed(_)));
     let failed: Vec<&Slot> = group.desired_slots().filter(failed).collect();
     let is_news = |slot: &&Slot| slot.step.is_some_and(|step| step.at > rollout.since || step.at == now);
     let news = failed.iter().any(is_news) || !rollout::may_step(rollout);
@@ -122,8 +122,8 @@ pub(super) fn close_ahead(pass: &mut GroupPass<'_>, request: &mut PlacementReque
     if pass.unplaced.is_empty() || kept.is_empty() || rollout::has_too_many_failures(pass, request, &part, closed) {
         return;
     }
-    if !steps::stops_first(request, &part) && !steps::has_waited_for_room(group, pass.now) {
-        return steps::note_no_room(pass, request);
+    if !rollout_steps::stops_first(request, &part) && !rollout_steps::has_waited_for_room(group, pass.now) {
+        return rollout_steps::note_no_room(pass, request);
     }
     kept.sort_by_cached_key(|slot| (has_successor(group, slot), slot.key.clone()));
     let come = ready_count(pass.view, group, &part.rollout, closed, pass.now);
@@ -137,7 +137,7 @@ pub(super) fn close_ahead(pass: &mut GroupPass<'_>, request: &mut PlacementReque
     let is_waited_for = |slot: &Slot| !request.spec.kind.is_per_node() || !has_successor(group, slot);
     let kept: Vec<Slot> = kept.into_iter().filter(is_waited_for).collect();
     for slot in kept {
-        if ahead.len() < most && steps::makes_room(pass.view, request, &slot) {
+        if ahead.len() < most && rollout_steps::makes_room(pass.view, request, &slot) {
             ahead.push(slot.key);
         }
     }

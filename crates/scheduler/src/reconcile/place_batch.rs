@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{Explanation, Placement, Reason, Refusal, Strategy, service::Batching};
+use longshore_model::{Explanation, Placement, Reason, Refusal, service::Batching};
 
 use crate::{
     explain,
@@ -37,7 +37,7 @@ pub(crate) fn place_batch(
         Gate::Open => None,
         // Pinned hosts are taken all together or not at all. If some were placed, a smaller quota could mean more
         // replicas.
-        Gate::Partly { refusal, .. } if request.spec.placement.strategy == Strategy::Hosts => {
+        Gate::Partly { refusal, .. } if request.spec.placement.strategy.is_pinned() => {
             Some((std::mem::take(&mut pending_slots), refusal))
         }
         Gate::Partly { allowed, refusal } => Some((pending_slots.split_off(allowed), refusal)),
@@ -104,7 +104,7 @@ fn as_many_as_fit(
     }
     if !left.is_empty() {
         let mut why = explain::nowhere(view, request);
-        if why.missing.is_empty() && request.spec.placement.strategy == Strategy::Hosts {
+        if why.missing.is_empty() && request.spec.placement.strategy.is_pinned() {
             // Every pinned host is feasible; there are too few of them.
             let taken = request.counts.nodes().count();
             why.gate = Some(too_few(request.spec.placement.hosts.len().saturating_sub(taken), left.len()));
@@ -121,7 +121,7 @@ fn split_doubled(
     pending_slots: Vec<PendingSlot>,
 ) -> (Vec<PendingSlot>, Vec<(PendingSlot, BTreeSet<NodeIx>)>) {
     // Pinned hosts are taken all together or not at all.
-    if !request.counts.has_overlap() || request.spec.placement.strategy == Strategy::Hosts {
+    if !request.counts.has_overlap() || request.spec.placement.strategy.is_pinned() {
         return (pending_slots, Vec::new());
     }
     let is_single = |pending: &PendingSlot| slots::overlap_nodes(view, request.group, &pending.slot).is_empty();

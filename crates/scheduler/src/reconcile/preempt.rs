@@ -24,8 +24,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Strategy, Time,
-    replica::DesiredState, service::Batching,
+    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Time, replica::DesiredState,
+    service::Batching,
 };
 
 use super::{jobs, place_batch::place_batch, slots};
@@ -176,7 +176,7 @@ type Chosen = (NodeIx, Vec<Victim>);
 
 /// Whether a service is placed in full or not at all, so that victims for a part of it would be stopped for nothing.
 fn is_all_or_nothing(spec: &ServiceSpec) -> bool {
-    spec.placement.batching == Batching::AllOrNothing || spec.placement.strategy == Strategy::Hosts
+    spec.placement.batching == Batching::AllOrNothing || spec.placement.strategy.is_pinned()
 }
 
 /// Adds the stops of preempted generations to the plan, each to its own group and before the group's other items.

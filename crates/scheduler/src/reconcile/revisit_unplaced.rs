@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, Time, config::Preemption};
+use longshore_model::{GroupPlan, Plan, PlanItem, SlotKey, Time, settings::Preemption};
 
 use super::{
     GroupPass, global,

@@ -21,7 +21,7 @@ use longshore_model::{
 use super::{
     GroupPass,
     readiness::{Readiness, is_seen_running, readiness},
-    slots, steps,
+    rollout_steps, slots,
 };
 use crate::{
     request::PlacementRequest,
@@ -81,7 +81,7 @@ impl GroupRollout {
 
     /// The outcome of a slot's step in this rollout; `None` before it begins.
     pub(super) fn outcome(&self, slot: &Slot) -> Option<StepOutcome> {
-        steps::outcome_in(&self.rollout, slot)
+        rollout_steps::outcome_in(&self.rollout, slot)
     }
 
     pub(super) fn step(&self, slot: &SlotKey, outcome: StepOutcome) -> PlanItem {

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_model::{
     Generation, PlanItem, RolloutNumber, RolloutState, SlotIndex, SlotKey, Time,
-    config::Preemption,
     replica::DesiredState,
     rollout::{Step, StepKind},
+    settings::Preemption,
 };
 
-use super::{GroupPass, jobs, mode_change, steps};
+use super::{GroupPass, jobs, mode_change, rollout_steps};
 use crate::{
     placement::PendingSlot,
     view::{
@@ -112,7 +112,7 @@ fn close_order(
     let added = |step: Step| Some(step.rollout) == aborted && step.kind == StepKind::Added;
     let current = slot.current();
     let done = group.spec.kind.is_job() && current.is_some_and(|replica| jobs::has_ended(group, replica));
-    let order = match (done, steps::serves(slot)) {
+    let order = match (done, rollout_steps::serves(slot)) {
         _ if slot.step.is_some_and(added) => CloseOrder::Added,
         (true, _) => CloseOrder::Done,
         (false, true) => CloseOrder::Running,

@@ -22,7 +22,7 @@ use super::{
     buckets::{self, Bucket},
     generation_cutover, jobs, mode_change, node_loss,
     rollout::{self, FollowedSpec, GroupRollout},
-    steps::blocks_successor,
+    rollout_steps::blocks_successor,
 };
 use crate::{
     explain,

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use longshore_model::{Attribute, Driver, Node, PlacementSpec, Platform, PoolName, Role};
+use longshore_model::{Attribute, ConstraintRole, Driver, Node, PlacementSpec, Platform, PoolName};
 
 /// Dense index of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ struct Signature {
     platform: Platform,
     drivers: BTreeSet<Driver>,
     plugins: BTreeSet<String>,
-    role: Role,
+    role: ConstraintRole,
     values: Vec<Option<String>>,
 }
 

@@ -9,7 +9,7 @@ use super::{
     random_services::{DEPLOYMENTS, SERVICES, group_key},
     world::{World, without_reasons},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 proptest! {
     #![proptest_config(cases(400))]

@@ -15,7 +15,7 @@ use super::{
     reference_usage::ReferenceUsage,
     world::World,
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 fn quota() -> impl Strategy<Value = Quota> {
     let rarely = |most: Vec<u64>| option::weighted(0.2, select(most));

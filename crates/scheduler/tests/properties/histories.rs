@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use longshore_model::{
     Health, Intent, Node, ReplicaState, ServiceSpec,
     command::{Quota, RolloutControl},
-    config::Preemption,
+    settings::Preemption,
     units::MIB,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select, strategy::Strategy};

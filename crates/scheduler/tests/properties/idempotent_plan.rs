@@ -12,7 +12,7 @@ use super::{
     histories::{Step, history, tight_history},
     world::World,
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 proptest! {
     #![proptest_config(cases(600))]

@@ -18,7 +18,7 @@ use super::{
     reference_usage::{ReferenceUsage, reservation},
     world::{World, placements},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 /// How often the service failed on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

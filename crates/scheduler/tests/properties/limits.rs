@@ -15,7 +15,7 @@ use super::{
     reference_usage::ReferenceUsage,
     world::{World, placed},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 proptest! {
     #![proptest_config(cases(600))]

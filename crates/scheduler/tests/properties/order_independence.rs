@@ -8,7 +8,7 @@ use super::{
     random_services::{DEPLOYMENTS, SECRETS, SERVICES, service},
     world::{World, without_addresses},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 /// Independent steps in two orders.
 fn two_orders() -> impl Strategy<Value = (Vec<Step>, Vec<Step>)> {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use longshore_model::{
-    Attribute, Capacity, Constraint, Driver, Node, NodeName, Operator, Platform, PoolName, Role, ServiceSpec,
+    Attribute, Capacity, Constraint, ConstraintRole, Driver, Node, NodeName, Operator, Platform, PoolName, ServiceSpec,
     node::DeviceGroup,
     service::{DeviceConstraint, DeviceRequest},
     units::{GIB, MIB},
@@ -88,7 +88,7 @@ pub(super) fn node() -> impl Strategy<Value = Node> {
         Node {
             labels: [zone, rack].into_iter().flatten().collect(),
             engine_labels: disk.into_iter().collect(),
-            role: if manager { Role::Manager } else { Role::Worker },
+            role: if manager { ConstraintRole::Manager } else { ConstraintRole::Worker },
             pool: PoolName::from(if other_pool { "batch" } else { "default" }),
             platform: Platform::new("linux", arch),
             drivers,

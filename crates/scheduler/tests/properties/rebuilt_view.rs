@@ -12,7 +12,7 @@ use super::{
     histories::{Step, history},
     world::{World, without_reasons},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 proptest! {
     #![proptest_config(cases(500))]

@@ -18,7 +18,7 @@ use super::{
     reference_usage::{ReferenceUsage, reservation},
     world::{World, placements},
 };
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 /// A service, by position in [`DEPLOYMENTS`] and [`SERVICES`].
 type Which = (usize, usize);

@@ -11,12 +11,12 @@ use longshore_model::{
     Attribute, Capacity, Command, Constraint, Driver, Health, Intent, NamespaceName, Node, NodeName, Operator,
     PlanItem, PoolName, Reason, ReplicaState, ServiceKind, ServiceSpec, Slot, SlotIndex, SlotKey, Strategy, VolumeKey,
     VolumeName,
-    config::Preemption,
     replica::DesiredState,
     service::{
         Access, Batching, Companion, DistinctProperty, Mount, MountSource, PoolSelector, RestartCondition, SpecHash,
         Strength, UpdateOrder,
     },
+    settings::Preemption,
     units::{GIB, MIB},
     volume::Sharing,
 };

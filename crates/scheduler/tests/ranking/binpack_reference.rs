@@ -16,7 +16,7 @@ use proptest::{
 };
 
 use super::cluster::{Cluster, key, node, service};
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const LABELS: [&str; 2] = ["rack", "zone"];

@@ -12,9 +12,9 @@ use longshore_model::{
     Capacity, ClusterConfig, Command, DeploymentSpec, Driver, Event, Generation, GroupKey, GroupPlan, NamespaceName,
     Node, NodeName, Observation, Placement, PlacementSpec, Plan, PlanItem, ReplicaState, Reservation, ServiceSpec,
     SlotIndex, SlotKey, Time,
-    config::Preemption,
     replica::{DesiredState, Details, Replica},
     service::{Access, Mount, MountSource, Resources, SpecHash},
+    settings::Preemption,
 };
 use longshore_scheduler::{View, explain, plan};
 use longshore_store::State;

@@ -15,7 +15,7 @@ use longshore_scheduler::{explain, plan};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::cluster::{Cluster, key, node, of_priority, service, with_data};
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const SERVICES: [&str; 4] = ["api", "db", "log", "web"];

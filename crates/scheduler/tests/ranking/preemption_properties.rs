@@ -8,7 +8,7 @@ use longshore_model::{
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::cluster::{Cluster, key, node, of_priority, service, with_data};
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 const LOW: [&str; 3] = ["low-0", "low-1", "low-2"];

@@ -4,7 +4,7 @@ use longshore_model::{Attribute, PlacementSpec, Strategy};
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::cluster::{Cluster, node, service};
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 fn level(strategy: Strategy, max_skew: u32) -> PlacementSpec {
     let preferences = vec![Attribute::Label("zone".to_owned())];

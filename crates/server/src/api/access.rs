@@ -42,9 +42,9 @@ pub(crate) async fn join_token(
     JsonBody(request): JsonBody<JoinTokenRequest>,
 ) -> ApiResult<NewToken> {
     let valid = request.valid_secs.map_or(JOIN_TOKEN, Duration::from_secs);
-    let part = if request.worker { NodeRole::Worker } else { NodeRole::Server };
+    let role = if request.worker { NodeRole::Worker } else { NodeRole::Server };
     let state = api.store()?.read().await?.state;
-    let (token, command) = service::join_grant(&state, part, valid)?;
+    let (token, command) = service::join_grant(&state, role, valid)?;
     let done = api.execute(caller, Command::Access(Box::new(command))).await?;
     if done.dedup == Dedup::Repeated {
         let id = TokenId::from(token.id.as_str());
@@ -58,7 +58,7 @@ pub(crate) async fn tokens(State(api): State<Arc<ApiState>>) -> ApiResult<Vec<To
     let rows = state.access().tokens().map(|(id, token)| TokenRow {
         id: id.to_string(),
         name: token.name.clone(),
-        role: token.power.into(),
+        role: token.role.into(),
         namespace: token.scope.namespace.as_ref().map(ToString::to_string),
         deployment: token.scope.deployment.as_ref().map(ToString::to_string),
         expires_ms: token.expires_at.map(|at| at.0),
@@ -80,7 +80,7 @@ pub(crate) async fn issue(
     let kept = AccessToken {
         name: request.name,
         digest: digest_of(token.secret.as_bytes()),
-        power: request.role,
+        role: request.role,
         scope: TokenScope {
             namespace: request.namespace.as_deref().map(NamespaceName::from),
             deployment: request.deployment.as_deref().map(Into::into),
@@ -142,7 +142,8 @@ pub(crate) async fn cluster(State(api): State<Arc<ApiState>>) -> ApiResult<Clust
             node: node.to_string(),
             member: membership.member.0,
             address: membership.address.clone(),
-            part: membership.part.into(),
+            role: membership.role.into(),
+            part: membership.role.into(),
             keeps_log: members.members.contains_key(&membership.member),
             votes: members.voters.contains(&membership.member),
             leads: leadership.leader.as_ref().is_some_and(|leader| leader.id == membership.member),

@@ -22,7 +22,7 @@ use crate::{
         extract::{JsonBody, PathParams, invalid},
         views,
     },
-    node_rpc::attach::{self, AttachError, ExecConnection, PeerExecRequest, Target},
+    node_rpc::logs_exec::{self, ExecConnection, LogsExecError, PeerExecRequest, Target},
     security::{
         auth::{Caller, Credential},
         rate_limit::ConcurrencyPermit,
@@ -59,7 +59,7 @@ pub(crate) async fn exec(
     // Every exec is run and audited, also under a repeated key.
     caller.key = None;
     api.execute(caller, Command::RecordExec { group, slot }).await?;
-    let connection = attach::exec(&api.ctx, &state, &PeerExecRequest { target, request: wanted }).await?;
+    let connection = logs_exec::exec(&api.ctx, &state, &PeerExecRequest { target, request: wanted }).await?;
     tokio::spawn(run_session(connection, upgrade, SessionGuard { store, credential, _permit: permit }));
     Ok(switching_protocols())
 }
@@ -126,14 +126,14 @@ fn failed(status: StatusCode, message: String) -> ApiError {
     ApiError::new(status, ApiErrorCode::ExecFailed, message)
 }
 
-impl From<AttachError> for ApiError {
-    fn from(error: AttachError) -> Self {
+impl From<LogsExecError> for ApiError {
+    fn from(error: LogsExecError) -> Self {
         match error {
-            AttachError::NotFound => {
+            LogsExecError::NotFound => {
                 Self::new(StatusCode::NOT_FOUND, ApiErrorCode::NotFound, "the replica no longer exists")
             }
-            AttachError::Unreachable(why) => Self::new(StatusCode::BAD_GATEWAY, ApiErrorCode::NodeUnreachable, why),
-            AttachError::Refused(why) => failed(StatusCode::CONFLICT, why),
+            LogsExecError::Unreachable(why) => Self::new(StatusCode::BAD_GATEWAY, ApiErrorCode::NodeUnreachable, why),
+            LogsExecError::Refused(why) => failed(StatusCode::CONFLICT, why),
         }
     }
 }

@@ -107,9 +107,9 @@ pub(crate) async fn forward_to_server(
 /// Metrics and login links belong to each daemon. A request that was forwarded once is not forwarded again: two nodes
 /// that take each other for a server would loop.
 fn should_forward(api: &ApiState, request: &Request) -> bool {
-    let (path, part) = (request.uri().path(), api.ctx.record().part);
+    let (path, role) = (request.uri().path(), api.ctx.record().role);
     let for_servers = path.starts_with("/v1/") && path != "/v1/login-links";
-    let for_anybody = part == NodeRole::Server && (path == "/readyz" || path == "/join");
+    let for_anybody = role == NodeRole::Server && (path == "/readyz" || path == "/join");
     (for_servers || for_anybody)
         && !api.ctx.lacks_store()
         && !request.headers().contains_key(NODE_HEADER)
@@ -135,7 +135,7 @@ fn identify(api: &ApiState, peer: &Peer, request: &Request) -> Result<Option<OnB
             credential_of_session(api, request.method(), headers).ok_or_else(unauthenticated)?
         }
     };
-    Ok(match (credential, api.ctx.record().part) {
+    Ok(match (credential, api.ctx.record().role) {
         (Credential::Token(token), NodeRole::Server | NodeRole::Worker) => Some(OnBehalfOf::Bearer(Box::new(token))),
         (Credential::User(uid), NodeRole::Server) => Some(OnBehalfOf::User(uid)),
         (Credential::User(_), NodeRole::Worker)

@@ -21,10 +21,13 @@ pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Ready means that a linearizable read succeeds. The route is public, so the answer gives no reason.
+/// Ready means that a linearizable read succeeds and that the cluster is bootstrapped: before it has its authority and
+/// this node its keys, every write would be refused. The route is public, so the answer gives no reason.
 pub(crate) async fn readyz(State(api): State<Arc<ApiState>>) -> Result<&'static str, ApiError> {
-    let not_ready = |_| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ApiErrorCode::NotReady, "not ready");
-    api.store()?.read().await.map(|_| "ready\n").map_err(not_ready)
+    let not_ready = || ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ApiErrorCode::NotReady, "not ready");
+    let read = api.store()?.read().await.map_err(|_| not_ready())?;
+    let bootstrapped = read.state.access().authority().is_some() && api.ctx.keyring().is_some();
+    bootstrapped.then_some("ready\n").ok_or_else(not_ready)
 }
 
 /// Counts every request, and every error by its code.

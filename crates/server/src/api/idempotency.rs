@@ -1,4 +1,4 @@
-//! Idempotency keys.
+//! Idempotency keys: a request that is sent again under its key is executed once.
 //!
 //! Owns: reading the key, and the fingerprint that tells a repeated request from another one under the same key.
 //! Invariant: the same bytes to the same path under the same key are one request. The stored fingerprint is keyed with

@@ -36,7 +36,7 @@ use crate::{
         },
     },
     lifecycle::node_context::NodeContext,
-    node_rpc::attach::{self, LogItem, PeerLogRequest, Target},
+    node_rpc::logs_exec::{self, LogItem, PeerLogRequest, Target},
     security::{
         auth::{Caller, Credential},
         rate_limit::ConcurrencyPermit,
@@ -203,7 +203,7 @@ impl LogFollower {
         let target = Target { node, key: attempt_key.key.clone(), attempt: attempt_key.attempt };
         let wanted = PeerLogRequest { target, follow: self.query.follow, since, tail };
         let (to, items) = mpsc::channel(LINE_BUFFER);
-        tokio::spawn(attach::stream_logs(Arc::clone(&self.ctx), state.clone(), wanted, to));
+        tokio::spawn(logs_exec::stream_logs(Arc::clone(&self.ctx), state.clone(), wanted, to));
         self.merged.add(attempt_key, items);
     }
 

@@ -95,8 +95,11 @@ pub(crate) async fn remove(
 ) -> ApiResult<Changed> {
     let (node, at) = (NodeName::from(name.as_str()), clock::now());
     let state = api.store()?.read().await?.state;
-    let mut servers =
-        state.access().memberships().filter(|(_, seat)| seat.part == NodeRole::Server).map(|(name, _)| name);
+    let mut servers = state
+        .access()
+        .memberships()
+        .filter(|(_, membership)| membership.role == NodeRole::Server)
+        .map(|(name, _)| name);
     if servers.next() == Some(&node) && servers.next().is_none() {
         return Err(CommandError::LastServer(node).into());
     }

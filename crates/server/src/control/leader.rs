@@ -16,9 +16,7 @@ use std::{
 };
 
 use longshore_model::{
-    Attempt, Command, Event, Heartbeat, NodeName, Plan, ReplicaState, StateIndex, Time,
-    agent_protocol::Usage,
-    rebalance::{Pressure, Share},
+    Attempt, Command, Event, Heartbeat, NodeName, Plan, ReplicaState, StateIndex, Time, agent_protocol::Usage,
 };
 use longshore_scheduler::{
     View,
@@ -48,8 +46,8 @@ pub(crate) async fn follow_leadership(store: Replicated, ctx: Arc<NodeContext>) 
     let mut leadership = store.leadership();
     let mut leading: Option<(u64, LeaderTasks)> = None;
     loop {
-        let Leadership { term, role: part, .. } = leadership.borrow_and_update().clone();
-        let leads = part == LeadershipRole::Leading;
+        let Leadership { term, role, .. } = leadership.borrow_and_update().clone();
+        let leads = role == LeadershipRole::Leading;
         if let Some((_, ended)) = leading.take_if(|(since, _)| !leads || *since != term) {
             ended.end().await;
             tracing::info!(term, "no longer leading");
@@ -64,7 +62,7 @@ pub(crate) async fn follow_leadership(store: Replicated, ctx: Arc<NodeContext>) 
             ];
             leading = Some((term, LeaderTasks(tasks)));
         }
-        if part == LeadershipRole::Stopped || leadership.changed().await.is_err() {
+        if role == LeadershipRole::Stopped || leadership.changed().await.is_err() {
             return;
         }
     }
@@ -244,7 +242,7 @@ impl Leader {
             tokio::task::block_in_place(|| self.rebalancer.cycle(&mut self.view, self.view_index, now));
         self.ctx.note_pressures(&self.rebalancer);
         for skip in skips.iter().filter(|skip| skip.count == 1) {
-            tracing::info!(reason = skip.reason.code(), node = %skip.weighed.src, "rebalance skipped");
+            tracing::info!(reason = skip.reason.code(), node = %skip.score.src, "rebalance skipped");
         }
         if !plan.is_empty() {
             self.commit(plan, now, None).await;
@@ -281,8 +279,6 @@ impl Leader {
         self.detector.record(node, heartbeat.cleanup, now);
         if let Some(pressure) = heartbeat.pressure {
             self.ctx.node_loads.record(node, pressure, now);
-            let share = |millionths: u32| Share(i64::from(millionths));
-            let pressure = Pressure { cpu: share(pressure.cpu_millionths), memory: share(pressure.memory_millionths) };
             self.rebalancer.sample(node, now, pressure);
         }
         for Usage { key, cpu_millis, memory_bytes } in heartbeat.usage {

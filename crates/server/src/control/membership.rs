@@ -159,7 +159,7 @@ pub(crate) async fn maintain(ctx: Arc<NodeContext>, store: Replicated) {
 }
 
 fn candidates(state: &State, now: Time) -> BTreeMap<MemberId, Candidate> {
-    let servers = state.access().memberships().filter(|(_, membership)| membership.part == NodeRole::Server);
+    let servers = state.access().memberships().filter(|(_, membership)| membership.role == NodeRole::Server);
     let candidates = servers.map(|(name, membership)| {
         let node = state.node(name);
         let health = match node.map(|node| (node.health, node.health_since)) {

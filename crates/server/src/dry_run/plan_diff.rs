@@ -1,4 +1,4 @@
-//! Compares a simulated state with the present one, in the types of the API.
+//! The answer of a dry run: compares the simulated state with the present one, in the types of the API.
 //!
 //! Owns: what counts as a difference. Must not touch: how the simulated state came about.
 //! Invariant: a replica is listed only if its node or its generation differs, so an empty list means nothing to do.

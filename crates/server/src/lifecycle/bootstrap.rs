@@ -80,7 +80,7 @@ fn bootstrap_cluster(folder: &DataFolder, node: &NodeName, address: Option<Strin
         cluster,
         node: node.clone(),
         member: FIRST_MEMBER,
-        part: NodeRole::Server,
+        role: NodeRole::Server,
         address,
         raft: RaftMembership::Member,
         servers: Vec::new(),
@@ -113,9 +113,9 @@ pub(crate) async fn commit_bootstrap(ctx: &NodeContext, store: &Replicated) -> R
         certificate: identity.authority.to_vec(),
         key: keyring.seal(FIRST_KEY, AUTHORITY_PURPOSE, &authority_key)?,
     };
-    let seat = record.membership(address, &identity)?;
+    let membership = record.membership(address, &identity)?;
     let command =
-        Command::Access(Box::new(AccessCommand::Bootstrap { authority, node: record.node.clone(), membership: seat }));
+        Command::Access(Box::new(AccessCommand::Bootstrap { authority, node: record.node.clone(), membership }));
     match service::propose(store, Actor::Node(record.node), command).await {
         Ok(()) | Err(NodeRequestError::Refused(CommandError::AlreadyBootstrapped)) => {}
         Err(error) => return Err(StartError::NotRecorded(error.to_string())),

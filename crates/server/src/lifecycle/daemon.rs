@@ -6,8 +6,7 @@
 use std::{env, fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_agent::StartAgentError;
-use longshore_api::error_chain;
-use longshore_model::NodeName;
+use longshore_model::{NodeName, error_chain};
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{
     net::TcpListener,

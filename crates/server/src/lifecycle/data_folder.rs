@@ -12,11 +12,12 @@
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
+use longshore_durable_file::{self as durable_file, Durability};
 use longshore_model::NodeName;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Serialize, de::DeserializeOwned};
@@ -136,7 +137,8 @@ impl DataFolder {
     }
 
     fn write_bytes(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
-        write_atomically(&self.path_of(name), bytes).map_err(|cause| self.io_error(name, cause))
+        durable_file::replace(&self.path_of(name), bytes, Durability::Synced)
+            .map_err(|cause| self.io_error(name, cause))
     }
 
     fn delete(&self, name: &str) -> Result<(), FolderError> {
@@ -187,15 +189,6 @@ pub fn folder_owner(data_dir: &Path) -> Result<Option<NodeName>, FolderError> {
     }
 }
 
-fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let partial = path.with_extension("tmp");
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&partial, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-}
-
 #[cfg(test)]
 mod tests {
     use longshore_model::{MemberId, access::NodeRole};
@@ -212,7 +205,7 @@ mod tests {
             cluster: "c1".to_owned(),
             node: "n1".into(),
             member: MemberId(1),
-            part: NodeRole::Server,
+            role: NodeRole::Server,
             address: None,
             raft: RaftMembership::Member,
             servers: Vec::new(),

@@ -146,7 +146,7 @@ pub async fn restore(
         cluster: cluster.clone(),
         node: node.clone(),
         member,
-        part: NodeRole::Server,
+        role: NodeRole::Server,
         address,
         raft: RaftMembership::Member,
         servers: Vec::new(),
@@ -199,8 +199,8 @@ async fn propose_recovery(
     if !tokio::time::timeout(ELECTION_TIMEOUT, elected).await.is_ok_and(|led| led.is_ok()) {
         return Err(DisasterRecoveryError::NotRecorded("no leader was elected".to_owned()));
     }
-    let seat = record.membership(record.address.clone().unwrap_or_default(), identity)?;
-    let command = Command::Access(Box::new(AccessCommand::Recover { node: record.node.clone(), membership: seat }));
+    let membership = record.membership(record.address.clone().unwrap_or_default(), identity)?;
+    let command = Command::Access(Box::new(AccessCommand::Recover { node: record.node.clone(), membership }));
     let applied = store.propose(Proposal::by_system(command, clock::now())).await?;
     match applied.outcome {
         Outcome::Changed | Outcome::Unchanged | Outcome::KeyReused => Ok(applied.index.0),

@@ -95,7 +95,7 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
     let answer = tokio::time::timeout(JOIN_TIMEOUT, request_admission(&config, &request)).await;
     let unreachable = |cause| JoinError::Unreachable { server: config.server.clone(), cause };
     let admitted = answer.unwrap_or_else(|_| Err(unreachable(io::ErrorKind::TimedOut.into())))?;
-    let JoinAnswer { cluster, member, part, authority, certificate, servers } = admitted;
+    let JoinAnswer { cluster, member, role, authority, certificate, servers } = admitted;
     folder.save_identity(&authority, &certificate, &key)?;
     let joined =
         Joined { cluster: cluster.clone(), servers: servers.iter().map(|server| server.address.clone()).collect() };
@@ -104,7 +104,7 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
         cluster,
         node,
         member,
-        part,
+        role,
         address,
         raft: RaftMembership::NonMember,
         servers,

@@ -29,7 +29,8 @@ pub(crate) struct NodeRecord {
     /// Its member id, should it become a member.
     pub(crate) member: MemberId,
     /// What it may become.
-    pub(crate) part: NodeRole,
+    #[serde(rename = "part")]
+    pub(crate) role: NodeRole,
     /// Address that others use; `None` on a single machine.
     pub(crate) address: Option<String>,
     /// Whether it is a member of the Raft group.
@@ -48,9 +49,9 @@ impl NodeRecord {
             certificate: identity.certificate.to_vec(),
             fingerprint: digest_of(&identity.certificate),
             key: digest_of(&identity.public()?),
-            part: NodeRole::Server,
+            role: NodeRole::Server,
             token: None,
-            proof: None,
+            token_digest: None,
             since: clock::now(),
         })
     }

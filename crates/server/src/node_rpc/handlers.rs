@@ -3,7 +3,7 @@
 //! Owns: which node may call what. Invariant: a node is authenticated by its certificate and checked against its
 //! membership before its message is read.
 
-mod attach;
+mod logs_exec;
 
 use std::{sync::Arc, time::Duration};
 
@@ -65,8 +65,8 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/loads", post(loads))
         .route("/peer/rebalance", post(rebalance))
         .route("/peer/trace", post(trace))
-        .route("/peer/logs", post(attach::logs))
-        .route("/peer/exec", post(attach::exec))
+        .route("/peer/logs", post(logs_exec::logs))
+        .route("/peer/exec", post(logs_exec::exec))
         .route_layer(middleware::from_fn_with_state(Arc::clone(api), require_server));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -96,14 +96,14 @@ async fn require_server(
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let (name, part, fingerprint) = authenticate_peer(&peer, request.headers())?;
+    let (name, role, fingerprint) = authenticate_peer(&peer, request.headers())?;
     if let Some(store) = api.ctx.store() {
         let state = store.read_local().state;
         if state.access().is_revoked(&fingerprint) {
             return Err(refuse_peer(&state, &PeerNode { name, fingerprint }));
         }
     }
-    if part != NodeRole::Server {
+    if role != NodeRole::Server {
         return Err(not_a_member(&name));
     }
     request.extensions_mut().insert(PeerNode { name, fingerprint });
@@ -128,7 +128,7 @@ async fn require_member(
 }
 
 pub(crate) fn is_member(state: &ClusterState, PeerNode { name, fingerprint }: &PeerNode) -> bool {
-    state.access().membership(name).is_some_and(|seat| seat.fingerprint == *fingerprint)
+    state.access().membership(name).is_some_and(|membership| membership.fingerprint == *fingerprint)
 }
 
 /// Refuses a node that is not a member, or whose certificate is another one.
@@ -138,8 +138,8 @@ pub(crate) fn ensure_member(state: &ClusterState, peer_node: &PeerNode) -> Resul
 
 /// The remote node, if its certificate proves that it may be a server.
 pub(crate) fn server_at(peer: &Peer, headers: &HeaderMap) -> Result<PeerNode, ApiError> {
-    let (name, part, fingerprint) = authenticate_peer(peer, headers)?;
-    match part {
+    let (name, role, fingerprint) = authenticate_peer(peer, headers)?;
+    match role {
         NodeRole::Server => Ok(PeerNode { name, fingerprint }),
         NodeRole::Worker => Err(not_a_member(&name)),
     }
@@ -166,9 +166,9 @@ fn authenticate_peer(peer: &Peer, headers: &HeaderMap) -> Result<(NodeName, Node
     let Peer::Remote(Some(certificate)) = peer else { return Err(node_certificate_required()) };
     let name = headers.get(NODE_HEADER).and_then(|name| std::str::from_utf8(name.as_bytes()).ok());
     let name = NodeName::from(name.ok_or_else(node_certificate_required)?);
-    let part = tls::proves(certificate, &name).ok_or_else(node_certificate_required)?;
+    let role = tls::proves(certificate, &name).ok_or_else(node_certificate_required)?;
     check_protocol(headers)?;
-    Ok((name, part, digest_of(certificate)))
+    Ok((name, role, digest_of(certificate)))
 }
 
 /// Why an authenticated node is refused. A removed node also learns up to which state its work was decided, and nothing
@@ -204,7 +204,7 @@ async fn promote(
     RawBody(message): RawBody,
 ) -> Result<Vec<u8>, ApiError> {
     let Promotion { member, keyring } = read(&message)?;
-    if api.ctx.record().part != NodeRole::Server {
+    if api.ctx.record().role != NodeRole::Server {
         return Err(not_a_member(&peer_node.name));
     }
     ensure_trusted(&api, &peer_node).await?;
@@ -253,7 +253,7 @@ async fn is_removed_elsewhere(api: &ApiState, PeerNode { name, fingerprint }: &P
 async fn vouch(State(api): State<Arc<ApiState>>, RawBody(message): RawBody) -> Result<Vec<u8>, ApiError> {
     let VouchRequest { node, fingerprint } = read(&message)?;
     let state = api.store()?.read().await?.state;
-    let is_server = state.access().membership(&node).is_some_and(|seat| seat.part == NodeRole::Server);
+    let is_server = state.access().membership(&node).is_some_and(|membership| membership.role == NodeRole::Server);
     write(&(is_server && is_member(&state, &PeerNode { name: node, fingerprint })))
 }
 

@@ -5,7 +5,7 @@
 
 use longshore_api::{Pin, Token, TokenKind};
 use longshore_model::{
-    Actor, Command, GroupKey, NamespaceName, Node, NodeName, ReplicaReport, Report, Role, ServiceSpec, Time,
+    Actor, Command, ConstraintRole, GroupKey, NamespaceName, Node, NodeName, ReplicaReport, Report, ServiceSpec, Time,
     access::{AccessCommand, Digest, JoinGrant, NodeRole, TokenId},
     agent_protocol::FileRequest,
     container::{registry_login_secret, registry_of},
@@ -74,8 +74,8 @@ pub(crate) async fn register(
     };
     let actor = Actor::Node(node.clone());
     propose(store, actor.clone(), command).await?;
-    if let Some(address) =
-        address.filter(|address| state.access().membership(node).is_some_and(|seat| seat.address != *address))
+    if let Some(address) = address
+        .filter(|address| state.access().membership(node).is_some_and(|membership| membership.address != *address))
     {
         let relocate = AccessCommand::Relocate { node: node.clone(), address };
         propose(store, actor, Command::Access(Box::new(relocate))).await?;
@@ -86,9 +86,9 @@ pub(crate) async fn register(
 /// The initial state of a node that joins.
 pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerprint, now: Time) -> Node {
     let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = fingerprint;
-    let role = match state.access().membership(&name).map(|seat| seat.part) {
-        Some(NodeRole::Server) | None => Role::Manager,
-        Some(NodeRole::Worker) => Role::Worker,
+    let role = match state.access().membership(&name).map(|membership| membership.role) {
+        Some(NodeRole::Server) | None => ConstraintRole::Manager,
+        Some(NodeRole::Worker) => ConstraintRole::Worker,
     };
     Node { engine_labels, role, platform, drivers, plugins, capacity, health_since: now, ..Node::new(name) }
 }
@@ -199,7 +199,7 @@ pub(crate) const AUTHORITY_PURPOSE: &str = "authority";
 /// A join token, and the command that makes it valid.
 pub(crate) fn join_grant(
     state: &State,
-    part: NodeRole,
+    role: NodeRole,
     valid: std::time::Duration,
 ) -> Result<(Token, AccessCommand), NodeRequestError> {
     let authority = state.access().authority().ok_or(NodeRequestError::NotBootstrapped)?;
@@ -210,7 +210,7 @@ pub(crate) fn join_grant(
         pin: Pin::of(&authority.certificate),
     };
     let expires_at = clock::now().after(valid);
-    let grant = JoinGrant { digest: digest_of(token.secret.as_bytes()), part, expires_at };
+    let grant = JoinGrant { digest: digest_of(token.secret.as_bytes()), role, expires_at };
     let command = AccessCommand::GrantJoin { id: TokenId::from(token.id.as_str()), grant };
     Ok((token, command))
 }
@@ -238,17 +238,17 @@ impl<'a> JoinCredential<'a> {
 
     fn granted_role(&self, state: &State) -> Option<NodeRole> {
         let grant = state.access().grant(&self.id)?;
-        constant_time_eq(grant.digest.as_str().as_bytes(), self.digest.as_str().as_bytes()).then_some(grant.part)
+        constant_time_eq(grant.digest.as_str().as_bytes(), self.digest.as_str().as_bytes()).then_some(grant.role)
     }
 
     /// Whether the node was admitted with it already: the answer was lost and is requested again.
     fn is_admitted(&self, state: &State) -> bool {
-        let seat = state.access().membership(self.node);
-        seat.is_some_and(|seat| {
-            let proof = seat.proof.as_ref().map_or("", |proof| proof.as_str());
-            constant_time_eq(proof.as_bytes(), self.digest.as_str().as_bytes())
-                && seat.token.as_ref() == Some(&self.id)
-                && seat.key == self.key
+        let membership = state.access().membership(self.node);
+        membership.is_some_and(|membership| {
+            let digest = membership.token_digest.as_ref().map_or("", |digest| digest.as_str());
+            constant_time_eq(digest.as_bytes(), self.digest.as_str().as_bytes())
+                && membership.token.as_ref() == Some(&self.id)
+                && membership.key == self.key
         })
     }
 }
@@ -264,11 +264,11 @@ pub(crate) async fn admit_node(
     let state = store.read().await?.state;
     // A request without a valid token costs no signature; the state machine makes the final decision.
     if !credential.is_admitted(&state) {
-        let part = credential.granted_role(&state).ok_or(CommandError::JoinTokenInvalid)?;
+        let role = credential.granted_role(&state).ok_or(CommandError::JoinTokenInvalid)?;
         if !name_rules::is_usable(node.as_str()) || !name_rules::is_usable(address) {
             return Err(NodeRequestError::InvalidName);
         }
-        let certificate = signer(ctx, &state)?.sign(node, part, public_key)?;
+        let certificate = signer(ctx, &state)?.sign(node, role, public_key)?;
         let admit = AccessCommand::Admit {
             node: node.clone(),
             token: credential.id,
@@ -282,14 +282,14 @@ pub(crate) async fn admit_node(
         propose(store, Actor::Node(node.clone()), Command::Access(Box::new(admit))).await?;
     }
     let state = store.read().await?.state;
-    let seat = state.access().membership(node).ok_or(CommandError::JoinTokenInvalid)?;
+    let membership = state.access().membership(node).ok_or(CommandError::JoinTokenInvalid)?;
     let authority = state.access().authority().ok_or(NodeRequestError::NotBootstrapped)?;
     Ok(JoinAnswer {
         cluster: ctx.record().cluster,
-        member: seat.member,
-        part: seat.part,
+        member: membership.member,
+        role: membership.role,
         authority: authority.certificate.clone(),
-        certificate: seat.certificate.clone(),
+        certificate: membership.certificate.clone(),
         servers: store.members().members.values().map(server).collect(),
     })
 }

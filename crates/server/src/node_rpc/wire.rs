@@ -97,7 +97,8 @@ impl JoinRequest {
 pub(crate) struct JoinAnswer {
     pub(crate) cluster: String,
     pub(crate) member: MemberId,
-    pub(crate) part: NodeRole,
+    #[serde(rename = "part")]
+    pub(crate) role: NodeRole,
     pub(crate) authority: Vec<u8>,
     pub(crate) certificate: Vec<u8>,
     pub(crate) servers: Vec<ServerAddress>,

@@ -1,4 +1,4 @@
-//! Counters of this daemon, and the shape of a metric for `/metrics` and for a collector.
+//! Metrics: counters of this daemon, and the shape of a metric for `/metrics` and for a collector.
 //!
 //! Owns: the counters. Must not touch: metric names, which are in [`collect`], and formats.
 //! Invariant: a counter only grows, and starts at zero with the daemon.

@@ -10,7 +10,10 @@ use std::{
 };
 
 use longshore_api::Load;
-use longshore_model::{NodeName, Time, agent_protocol::Pressure};
+use longshore_model::{
+    NodeName, Time,
+    rebalance::{Pressure, Share},
+};
 
 use crate::{
     lifecycle::node_context::{LeaderLocation, NodeContext},
@@ -34,7 +37,8 @@ impl NodeLoads {
     }
 
     pub(crate) fn record(&self, node: &NodeName, pressure: Pressure, at: Time) {
-        let Pressure { cpu_millionths, memory_millionths } = pressure;
+        let millionths = |share: Share| u32::try_from(share.0.max(0)).unwrap_or(u32::MAX);
+        let (cpu_millionths, memory_millionths) = (millionths(pressure.cpu), millionths(pressure.memory));
         let load = Load { cpu_millionths, memory_millionths, at_ms: at.0 };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), load);
     }

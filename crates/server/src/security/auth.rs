@@ -37,7 +37,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Principal {
     actor: Actor,
-    power: TokenRole,
+    role: TokenRole,
     scope: TokenScope,
     credential: Credential,
 }
@@ -198,7 +198,7 @@ async fn authenticate_forwarded(
 fn user_principal(uid: u32) -> Principal {
     let name = if uid == 0 { "root".to_owned() } else { format!("uid-{uid}") };
     let (actor, credential) = (Actor::Operator(name), Credential::User(uid));
-    Principal { actor, power: TokenRole::Admin, scope: TokenScope::default(), credential }
+    Principal { actor, role: TokenRole::Admin, scope: TokenScope::default(), credential }
 }
 
 /// The principal of a token. Every kind of invalid token gets the same answer, so nobody learns which part was right.
@@ -231,7 +231,7 @@ fn principal_of(state: &ClusterState, shown: &Token) -> Option<Principal> {
     let alive = kept.expires_at.is_none_or(|expires_at| clock::now() < expires_at);
     (right && alive).then(|| Principal {
         actor: Actor::Operator(kept.name.clone()),
-        power: kept.power,
+        role: kept.role,
         scope: kept.scope.clone(),
         credential: Credential::Token(shown.clone()),
     })
@@ -274,17 +274,17 @@ impl Principal {
         };
         WhoAmI {
             name,
-            role: self.power.into(),
+            role: self.role.into(),
             namespace: self.scope.namespace.as_ref().map(ToString::to_string),
             deployment: self.scope.deployment.as_ref().map(ToString::to_string),
         }
     }
 
-    fn require_role(&self, power: TokenRole) -> Result<(), ApiError> {
-        if self.power >= power {
+    fn require_role(&self, role: TokenRole) -> Result<(), ApiError> {
+        if self.role >= role {
             return Ok(());
         }
-        let message = format!("this needs the role `{}`, and the token has `{}`", power.as_str(), self.power.as_str());
+        let message = format!("this needs the role `{}`, and the token has `{}`", role.as_str(), self.role.as_str());
         Err(ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::Forbidden, message))
     }
 

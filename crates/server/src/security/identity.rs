@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use longshore_api::{hex, tls::CLUSTER_NAME};
-use longshore_model::{NodeName, access::NodeRole};
+use longshore_api::tls::CLUSTER_NAME;
+use longshore_model::{NodeName, access::NodeRole, hex};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
@@ -69,13 +69,13 @@ impl SigningAuthority {
     }
 
     /// Signs a certificate for a node's public key.
-    pub(crate) fn sign(&self, node: &NodeName, part: NodeRole, public_key: &[u8]) -> Result<Vec<u8>, IdentityError> {
+    pub(crate) fn sign(&self, node: &NodeName, role: NodeRole, public_key: &[u8]) -> Result<Vec<u8>, IdentityError> {
         // Only an uncompressed point of the curve is signed; anything else would be useless.
         if public_key.len() != 65 || public_key.first() != Some(&4) {
             return Err(IdentityError("the public key is not a point of P-256".to_owned()));
         }
         let mut names = vec![node_dns(node), CLUSTER_NAME.to_owned()];
-        match part {
+        match role {
             NodeRole::Server => names.push(SERVER_NAME.to_owned()),
             NodeRole::Worker => {}
         }

@@ -8,8 +8,10 @@ use std::{
     fmt,
 };
 
-use longshore_api::hex;
-use longshore_model::access::{Digest, Sealed};
+use longshore_model::{
+    access::{Digest, Sealed},
+    hex,
+};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     digest::{SHA256, digest},

@@ -63,11 +63,11 @@ mod tests {
     use super::*;
     use crate::security::identity::{NodeKey, SigningAuthority};
 
-    fn certificate(node: &str, part: NodeRole) -> CertificateDer<'static> {
+    fn certificate(node: &str, role: NodeRole) -> CertificateDer<'static> {
         let authority = SigningAuthority::new("c1").unwrap();
         let again = SigningAuthority::open("c1", authority.certificate(), authority.key()).unwrap();
         let key = NodeKey::new().unwrap();
-        again.sign(&node.into(), part, key.public()).unwrap().into()
+        again.sign(&node.into(), role, key.public()).unwrap().into()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use longshore_model::{
     Attribute, Capacity, ClusterConfig, Driver, Event, GroupKey, NamespaceName, Node, NodeNumber, PlacementSpec,
-    RevisionNumber, ServiceSpec, SlotIndex, Strategy,
+    RevisionNumber, ServiceSpec, SlotIndex,
     rollout::RolloutPosition,
     service::{Resources, SpreadTarget},
     units::MIB,
@@ -122,11 +122,10 @@ fn service(options: &Options, number: u32) -> Service {
     let memory = (options.memory == Memory::Counted).then(|| cycled(MEMORY_MIB, number) * MIB);
     let zone = (options.zones > 0).then(|| Attribute::Label("zone".to_owned()));
     // `binpack` has even spread targets where the other strategies have preferences.
-    let (preferences, spread_targets) = match options.strategy {
-        Strategy::Binpack => (Vec::new(), zone.map(evenly).into_iter().collect()),
-        Strategy::Spread | Strategy::LeastLoaded | Strategy::Hosts | Strategy::Global | Strategy::Hash => {
-            (zone.into_iter().collect(), Vec::new())
-        }
+    let (preferences, spread_targets) = if options.strategy.is_scored() {
+        (Vec::new(), zone.map(evenly).into_iter().collect())
+    } else {
+        (zone.into_iter().collect(), Vec::new())
     };
     let spec = ServiceSpec {
         replicas: options.replicas / options.services + extra,

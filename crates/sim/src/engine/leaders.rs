@@ -18,8 +18,8 @@ impl Engine<'_> {
     pub(super) fn change_leader(&mut self) {
         self.rebuild_view();
         self.rebalancer = Rebalancer::new(self.clock());
-        for machine in self.machines.values_mut() {
-            machine.reset_missed_heartbeats();
+        for virtual_node in self.virtual_nodes.values_mut() {
+            virtual_node.reset_missed_heartbeats();
         }
         self.debounce = Debounce::default();
         self.wake_at = None;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: message faults, agent restarts, random leader changes and the leader's clock skew.
-//! Must not touch: what a message means to a machine or to the state.
+//! Must not touch: what a message means to a node or to the state.
 //! Invariant: everything is sent again until it has arrived, so that nothing waits for ever for a message.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -17,8 +17,8 @@ use longshore_model::{Command, Health, NodeName, Observation, StateIndex, Time};
 use super::{Engine, Tick};
 use crate::{
     fuzz::rng::Rng,
-    machine::{DesiredContainer, HeartbeatDelivery, Link, Machine, Outbox, StatusReport},
     scenario::Faults,
+    virtual_node::{DesiredContainer, HeartbeatDelivery, Link, Outbox, StatusReport, VirtualNode},
 };
 
 /// Time between two rounds in which everything is sent again.
@@ -112,7 +112,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Notes that a node needs a new feed. Returns `false` without a network: the caller then acts on the machine itself.
+    /// Notes that a node needs a new feed. Returns `false` without a network: the caller then acts on the node itself.
     pub(super) fn mark_feed_due(&mut self, node: &NodeName) -> bool {
         match &mut self.network {
             Some(network) => {
@@ -141,7 +141,7 @@ impl Engine<'_> {
     }
 
     fn send(&mut self, node: &NodeName, body: Body) {
-        let Some(connection) = self.machines.get(node).map(Machine::connection) else { return };
+        let Some(connection) = self.virtual_nodes.get(node).map(VirtualNode::connection) else { return };
         let Some(network) = &mut self.network else { return };
         let message = Message { node: node.clone(), connection, body };
         for at in network.arrivals(self.now) {
@@ -151,17 +151,17 @@ impl Engine<'_> {
 
     pub(super) fn receive(&mut self, message: Message) {
         let Message { node, connection, body } = message;
-        let open = |machine: &&mut Machine| machine.connection() == connection;
-        let Some(machine) = self.machines.get_mut(&node).filter(open) else { return };
+        let open = |virtual_node: &&mut VirtualNode| virtual_node.connection() == connection;
+        let Some(virtual_node) = self.virtual_nodes.get_mut(&node).filter(open) else { return };
         match body {
             Body::Feed { cursor, desired, stops } => {
-                if machine.link() != Link::Up || !machine.is_on() || !machine.advance_cursor(cursor) {
+                if virtual_node.link() != Link::Up || !virtual_node.is_on() || !virtual_node.advance_cursor(cursor) {
                     return;
                 }
                 let mut out = Outbox::default();
-                machine.stop_undesired(&desired, self.now, &mut out);
-                out.reports.extend(stops.into_iter().filter(|report| !machine.has_container(&report.key)));
-                machine.adopt(&desired, self.now, &mut out);
+                virtual_node.stop_undesired(&desired, self.now, &mut out);
+                out.reports.extend(stops.into_iter().filter(|report| !virtual_node.has_container(&report.key)));
+                virtual_node.adopt(&desired, self.now, &mut out);
                 self.flush(&node, out);
             }
             // A node that is down has no connection. It sends its reports again when it reconnects.
@@ -187,7 +187,7 @@ impl Engine<'_> {
 
     /// Sends every feed again, which each agent answers with all of its reports. Some agents restart instead.
     pub(super) fn resend_everything(&mut self) {
-        let nodes: Vec<NodeName> = self.machines.keys().cloned().collect();
+        let nodes: Vec<NodeName> = self.virtual_nodes.keys().cloned().collect();
         let Some(network) = &mut self.network else { return };
         self.queue.push(self.now.after(RESEND_INTERVAL), Tick::Resend);
         let mut restarting = Vec::new();
@@ -204,8 +204,8 @@ impl Engine<'_> {
     }
 
     fn restart_agent(&mut self, node: &NodeName, takes_ms: u64) {
-        let runs = |machine: &Machine| machine.link() == Link::Up && machine.is_on();
-        if !self.machines.get(node).is_some_and(runs) {
+        let runs = |virtual_node: &VirtualNode| virtual_node.link() == Link::Up && virtual_node.is_on();
+        if !self.virtual_nodes.get(node).is_some_and(runs) {
             return;
         }
         self.isolate(node);
@@ -243,10 +243,10 @@ impl Engine<'_> {
         if self.network.take().is_none() {
             return;
         }
-        let nodes: Vec<NodeName> = self.machines.keys().cloned().collect();
+        let nodes: Vec<NodeName> = self.virtual_nodes.keys().cloned().collect();
         for node in nodes {
             self.heal(&node);
-            if self.machines.get(&node).is_some_and(|machine| machine.link() == Link::Up) {
+            if self.virtual_nodes.get(&node).is_some_and(|virtual_node| virtual_node.link() == Link::Up) {
                 self.reconnect(&node);
             }
         }

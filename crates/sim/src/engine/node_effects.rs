@@ -1,7 +1,7 @@
-//! What events change on machines, and how machine reports become commands.
+//! What events change on nodes, and how node reports become commands.
 //!
-//! Owns: the way from an event to the machine it concerns, and from a machine's outbox back to the state.
-//! Invariant: a machine that is off or cut off receives nothing, and nothing of it is received.
+//! Owns: the way from an event to the node it concerns, and from a node's outbox back to the state.
+//! Invariant: a node that is off or cut off receives nothing, and nothing of it is received.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use longshore_model::{
 
 use super::{Engine, Tick};
 use crate::{
-    machine::{Link, Machine, Outbox, Timer},
     replica_key::replica_key,
     scenario::InjectedFault,
+    virtual_node::{Link, Outbox, Timer, VirtualNode},
 };
 
 impl Engine<'_> {
-    pub(super) fn notify_machines(&mut self, event: &Event) {
+    pub(super) fn notify_virtual_nodes(&mut self, event: &Event) {
         match event {
-            Event::NodeChanged(node) => self.add_machine(node),
+            Event::NodeChanged(node) => self.add_virtual_node(node),
             Event::NodeGone(node) => {
-                self.machines.remove(node);
+                self.virtual_nodes.remove(node);
             }
             Event::Placed { group, slot, generation, assignment } => {
                 let key = replica_key(group, slot, *generation);
@@ -29,14 +29,14 @@ impl Engine<'_> {
             }
             Event::Stopping { group, slot, generation } => {
                 let key = replica_key(group, slot, *generation);
-                self.on_machine_of(&key, |machine, replica, _, now, out| {
-                    machine.stop(&key, replica.attempt, now, out);
+                self.on_virtual_node_of(&key, |virtual_node, replica, _, now, out| {
+                    virtual_node.stop(&key, replica.attempt, now, out);
                 });
             }
             Event::Restarting { group, slot, generation, attempt } => {
                 let key = replica_key(group, slot, *generation);
-                self.on_machine_of(&key, |machine, _, spec, now, out| {
-                    machine.restart(key.clone(), *attempt, spec, now, out);
+                self.on_virtual_node_of(&key, |virtual_node, _, spec, now, out| {
+                    virtual_node.restart(key.clone(), *attempt, spec, now, out);
                 });
             }
             Event::Configured(_)
@@ -72,23 +72,26 @@ impl Engine<'_> {
         }
     }
 
-    /// Starts a new generation on its machine.
+    /// Starts a new generation on its node.
     fn start(&mut self, node: &NodeName, key: &ReplicaKey, attempt: Attempt, revision: RevisionNumber) {
         if self.mark_feed_due(node) {
             return;
         }
         let Some(spec) = self.spec_of(&key.group, revision) else { return };
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.is_reachable()) else { return };
+        let Some(virtual_node) = self.virtual_nodes.get_mut(node).filter(|virtual_node| virtual_node.is_reachable())
+        else {
+            return;
+        };
         let mut out = Outbox::default();
-        machine.run(key, attempt, &spec, self.now, &mut out);
+        virtual_node.run(key, attempt, &spec, self.now, &mut out);
         self.flush(node, out);
     }
 
-    /// Runs `action` on the machine that a generation was placed on, if it is reachable.
-    fn on_machine_of(
+    /// Runs `action` on the node that a generation was placed on, if it is reachable.
+    fn on_virtual_node_of(
         &mut self,
         key: &ReplicaKey,
-        action: impl FnOnce(&mut Machine, &Replica, &ServiceSpec, Time, &mut Outbox),
+        action: impl FnOnce(&mut VirtualNode, &Replica, &ServiceSpec, Time, &mut Outbox),
     ) {
         let Some(replica) = self.replica(key).cloned() else { return };
         let Some(spec) = self.spec_of(&key.group, replica.assignment.reservation.revision) else { return };
@@ -96,9 +99,12 @@ impl Engine<'_> {
         if self.mark_feed_due(&node) {
             return;
         }
-        let Some(machine) = self.machines.get_mut(&node).filter(|machine| machine.is_reachable()) else { return };
+        let Some(virtual_node) = self.virtual_nodes.get_mut(&node).filter(|virtual_node| virtual_node.is_reachable())
+        else {
+            return;
+        };
         let mut out = Outbox::default();
-        action(machine, &replica, &spec, self.now, &mut out);
+        action(virtual_node, &replica, &spec, self.now, &mut out);
         self.flush(&node, out);
     }
 
@@ -106,8 +112,8 @@ impl Engine<'_> {
     pub(super) fn inject_fault(&mut self, replica: &str, fault: InjectedFault) {
         let mut out = Outbox::default();
         let hit = self.newest_generation(replica).filter(|(key, node)| {
-            let machine = self.machines.get_mut(node).filter(|machine| machine.is_on());
-            machine.is_some_and(|machine| machine.inject_fault(key, fault, &mut out))
+            let virtual_node = self.virtual_nodes.get_mut(node).filter(|virtual_node| virtual_node.is_on());
+            virtual_node.is_some_and(|virtual_node| virtual_node.inject_fault(key, fault, &mut out))
         });
         match hit {
             Some((_, node)) => self.flush(&node, out),
@@ -125,18 +131,23 @@ impl Engine<'_> {
     }
 
     pub(super) fn fire_timer(&mut self, node: &NodeName, boots: u32, timer: Timer) {
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.boots() == boots) else { return };
+        let Some(virtual_node) = self.virtual_nodes.get_mut(node).filter(|virtual_node| virtual_node.boots() == boots)
+        else {
+            return;
+        };
         let mut out = Outbox::default();
-        machine.fire(timer, self.now, &mut out);
+        virtual_node.fire(timer, self.now, &mut out);
         self.flush(node, out);
         self.apply_commands();
         self.ready_if_clean(node);
     }
 
-    /// Sends a machine's reports to the control plane and its timers to the queue. Reports that cannot be delivered are
+    /// Sends a node's reports to the control plane and its timers to the queue. Reports that cannot be delivered are
     /// dropped: the agent sends its last report again when it reconnects.
     pub(super) fn flush(&mut self, node: &NodeName, mut out: Outbox) {
-        let Some((boots, link)) = self.machines.get(node).map(|machine| (machine.boots(), machine.link())) else {
+        let Some((boots, link)) =
+            self.virtual_nodes.get(node).map(|virtual_node| (virtual_node.boots(), virtual_node.link()))
+        else {
             return;
         };
         match link {

@@ -14,32 +14,38 @@ use longshore_model::{
 
 use super::Engine;
 use crate::{
-    machine::{DesiredContainer, Link, Machine, Outbox, StatusReport},
     replica_key::replica_key,
+    virtual_node::{DesiredContainer, Link, Outbox, StatusReport, VirtualNode},
 };
 
 impl Engine<'_> {
-    /// Boots a machine that is off, with nothing running.
+    /// Boots a node that is off, with nothing running.
     pub(super) fn boot(&mut self, node: &NodeName) {
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| !machine.is_on()) else { return };
-        machine.boot();
-        if machine.link() != Link::Cut {
+        let Some(virtual_node) = self.virtual_nodes.get_mut(node).filter(|virtual_node| !virtual_node.is_on()) else {
+            return;
+        };
+        virtual_node.boot();
+        if virtual_node.link() != Link::Cut {
             self.reconnect(node);
         }
     }
 
-    /// Cuts the link of a machine in both directions. Its containers run on.
+    /// Cuts the link of a node in both directions. Its containers run on.
     pub(super) fn isolate(&mut self, node: &NodeName) {
-        if let Some(machine) = self.machines.get_mut(node) {
-            machine.set_link(Link::Cut);
+        if let Some(virtual_node) = self.virtual_nodes.get_mut(node) {
+            virtual_node.set_link(Link::Cut);
         }
     }
 
-    /// Restores the link of a machine that was cut off.
+    /// Restores the link of a node that was cut off.
     pub(super) fn heal(&mut self, node: &NodeName) {
-        let Some(machine) = self.machines.get_mut(node).filter(|machine| machine.link() == Link::Cut) else { return };
-        machine.set_link(Link::Up);
-        if machine.is_on() {
+        let Some(virtual_node) =
+            self.virtual_nodes.get_mut(node).filter(|virtual_node| virtual_node.link() == Link::Cut)
+        else {
+            return;
+        };
+        virtual_node.set_link(Link::Up);
+        if virtual_node.is_on() {
             self.reconnect(node);
         }
     }
@@ -47,47 +53,49 @@ impl Engine<'_> {
     pub(super) fn reconnect(&mut self, node: &NodeName) {
         let desired = self.desired_on(node);
         let mut out = Outbox { reports: self.missed_stops(node), ..Outbox::default() };
-        let Some(machine) = self.machines.get_mut(node) else { return };
-        machine.set_link(Link::Reconnecting);
-        machine.connect(self.state.index());
-        machine.stop_undesired(&desired, self.now, &mut out);
+        let Some(virtual_node) = self.virtual_nodes.get_mut(node) else { return };
+        virtual_node.set_link(Link::Reconnecting);
+        virtual_node.connect(self.state.index());
+        virtual_node.stop_undesired(&desired, self.now, &mut out);
         self.flush(node, out);
         self.apply_commands();
         self.ready_if_clean(node);
     }
 
-    /// Sets a reconnecting machine to ready once it has stopped everything that is not assigned to it.
+    /// Sets a reconnecting node to ready once it has stopped everything that is not assigned to it.
     pub(super) fn ready_if_clean(&mut self, node: &NodeName) {
-        let clean = |machine: &&mut Machine| machine.link() == Link::Reconnecting && !machine.is_stopping_any();
-        let Some(machine) = self.machines.get_mut(node).filter(clean) else { return };
-        machine.set_link(Link::Up);
-        let health = machine.reported_health();
+        let clean = |virtual_node: &&mut VirtualNode| {
+            virtual_node.link() == Link::Reconnecting && !virtual_node.is_stopping_any()
+        };
+        let Some(virtual_node) = self.virtual_nodes.get_mut(node).filter(clean) else { return };
+        virtual_node.set_link(Link::Up);
+        let health = virtual_node.reported_health();
         self.set_health(node.clone(), health);
         let desired = self.desired_on(node);
         let mut out = Outbox::default();
-        if let Some(machine) = self.machines.get_mut(node) {
-            machine.adopt(&desired, self.now, &mut out);
+        if let Some(virtual_node) = self.virtual_nodes.get_mut(node) {
+            virtual_node.adopt(&desired, self.now, &mut out);
         }
         self.flush(node, out);
         self.apply_commands();
     }
 
-    /// What a machine should be running. Work that had ended and is gone from the machine waits for a decision of the
+    /// What a node should be running. Work that had ended and is gone from the node waits for a decision of the
     /// scheduler; the agent starts the rest by itself.
     pub(super) fn desired_on(&self, node: &NodeName) -> Vec<DesiredContainer> {
-        let Some(machine) = self.machines.get(node) else { return Vec::new() };
+        let Some(virtual_node) = self.virtual_nodes.get(node) else { return Vec::new() };
         let desired = self.replicas_on(node, DesiredState::Run).filter_map(|(key, replica)| {
-            let runs = machine.has_container(&key) || agent_starts_again(replica.state);
+            let runs = virtual_node.has_container(&key) || agent_starts_again(replica.state);
             let spec = self.spec_of(&key.group, replica.assignment.reservation.revision).filter(|_| runs)?;
             Some(DesiredContainer { key, attempt: replica.attempt, spec })
         });
         desired.collect()
     }
 
-    /// `stopped` reports for replicas that should stop and are already gone from the machine.
+    /// `stopped` reports for replicas that should stop and are already gone from the node.
     fn missed_stops(&self, node: &NodeName) -> Vec<StatusReport> {
-        let Some(machine) = self.machines.get(node) else { return Vec::new() };
-        self.stop_reports(node).into_iter().filter(|report| !machine.has_container(&report.key)).collect()
+        let Some(virtual_node) = self.virtual_nodes.get(node) else { return Vec::new() };
+        self.stop_reports(node).into_iter().filter(|report| !virtual_node.has_container(&report.key)).collect()
     }
 
     /// A `stopped` report for every replica on a node that should stop, to be sent once it is gone.

@@ -1,10 +1,10 @@
-//! The load of machines, its samples, and the cycles of the rebalancer.
+//! The load of nodes, its samples, and the cycles of the rebalancer.
 //!
-//! The scenario sets a machine's total load; from then on it changes with the footprints of replicas that start and end
+//! The scenario sets a node's total load; from then on it changes with the footprints of replicas that start and end
 //! there. Without a step of the scenario the load is the sum of the footprints.
 //!
 //! Owns: the virtual load and the intervals of samples and cycles.
-//! Must not touch: which replica is moved. Invariant: an unreachable machine sends no sample.
+//! Must not touch: which replica is moved. Invariant: an unreachable node sends no sample.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
     scenario::{Load, LoadMode},
 };
 
-/// The load of a machine, without that of its replicas.
+/// The load of a node, without that of its replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NodeLoad {
     cpu: BaseLoad,
@@ -59,7 +59,7 @@ impl BaseLoad {
 }
 
 impl Engine<'_> {
-    /// Sets a machine's total load.
+    /// Sets a node's total load.
     pub(super) fn set_load(&mut self, node: &NodeName, load: Load) {
         let replicas = self.footprints().remove(node).unwrap_or_default();
         let known = self.loads.entry(node.clone()).or_default();
@@ -71,11 +71,13 @@ impl Engine<'_> {
         }
     }
 
-    /// Every reachable machine sends a load sample.
+    /// Every reachable node sends a load sample.
     pub(super) fn sample(&mut self) {
         self.queue.push(self.now.after(self.state.config().node_status_interval), Tick::Sample);
         let (footprints, clock) = (self.footprints(), self.clock());
-        for name in self.machines.iter().filter(|(_, machine)| machine.is_reachable()).map(|(name, _)| name) {
+        for name in
+            self.virtual_nodes.iter().filter(|(_, virtual_node)| virtual_node.is_reachable()).map(|(name, _)| name)
+        {
             let replicas = footprints.get(name).copied().unwrap_or_default();
             let load = self.loads.get(name).copied().unwrap_or_default();
             let pressure = Pressure { cpu: load.cpu.total(replicas.cpu), memory: load.memory.total(replicas.memory) };

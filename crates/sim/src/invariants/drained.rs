@@ -31,7 +31,7 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// Whether an item begins the slot's step of a rollout. The `short` rule covers those.
+/// Whether an item begins the slot's step of a rollout. The `rollout_availability` rule covers those.
 fn is_step(item: &PlanItem, slot: &SlotKey) -> bool {
     matches!(item, PlanItem::Step { slot: other, outcome: StepOutcome::UnderWay, .. } if other == slot)
 }

@@ -1,22 +1,22 @@
-//! Whatever the state says: no named volume is mounted by processes on two machines, and no slot with data has two
+//! Whatever the state says: no named volume is mounted by processes on two nodes, and no slot with data has two
 //! processes.
 //!
-//! Checked on the machines themselves, also while they are cut off. This is what fencing is for.
+//! Checked on the nodes themselves, also while they are cut off. This is what fencing is for.
 
 use std::collections::BTreeMap;
 
 use longshore_model::{GroupKey, NodeName, ReplicaKey, SlotKey, VolumeKey, replica::HeldVolume};
 use longshore_store::State;
 
-use crate::machine::Machine;
+use crate::virtual_node::VirtualNode;
 
 pub(super) const NAME: &str = "fencing";
 
-pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Vec<String> {
+pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNode>) -> Vec<String> {
     let mut mounts: BTreeMap<&VolumeKey, Vec<(&NodeName, String)>> = BTreeMap::new();
     let mut slots: BTreeMap<(&GroupKey, &SlotKey), Vec<String>> = BTreeMap::new();
-    for (node, machine) in machines {
-        for key in machine.processes() {
+    for (node, virtual_node) in virtual_nodes {
+        for key in virtual_node.processes() {
             let volumes = volumes_of(state, key);
             if volumes.is_empty() {
                 continue;

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn moved(index: u32, at: u64) -> Move {
-        let (weighed, group) = (
+        let (score, group) = (
             RebalanceScore {
                 cause: MoveCause::Pressure,
                 src: "a".into(),
@@ -73,7 +73,7 @@ mod tests {
             GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() },
         );
         let slot = SlotKey::Index(longshore_model::SlotIndex(index));
-        Move { group, slot, generation: longshore_model::Generation(2), to: "b".into(), at: Time(at), weighed }
+        Move { group, slot, generation: longshore_model::Generation(2), to: "b".into(), at: Time(at), score }
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl ShadowState {
 
     fn open_slot(&mut self, group: &GroupKey, slot: &SlotKey) {
         let SlotKey::Index(index) = slot else { return };
-        if let Some(message) = super::indices::check(self.highest_index.get(group), group, slot, *index) {
+        if let Some(message) = super::slot_index_unique::check(self.highest_index.get(group), group, slot, *index) {
             self.dirty.reused_indices.push(message);
         }
         let highest = self.highest_index.entry(group.clone()).or_insert(*index);

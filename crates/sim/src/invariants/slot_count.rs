@@ -6,7 +6,7 @@ use longshore_store::Group;
 pub(super) const NAME: &str = "slot_count";
 
 pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
-    // Slots of the old mode serve until the new ones do during a change of mode. The `short` rule counts them.
+    // Slots of the old mode serve until the new ones do during a change of mode. The `rollout_availability` rule counts them.
     let is_of_current_mode = |slot: &Slot| group.spec.kind.is_per_node() || matches!(slot.key, SlotKey::Index(_));
     let open = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
     let open = open.filter(|slot| group.desired == DesiredState::Stop || is_of_current_mode(slot)).count();

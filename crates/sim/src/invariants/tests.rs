@@ -14,8 +14,8 @@ use longshore_model::{
 use super::*;
 use crate::scenario::Scenario;
 
-mod machines;
 mod rollouts;
+mod virtual_nodes;
 mod work;
 
 const CLUSTER: &str = r#"
@@ -159,8 +159,8 @@ fn an_index_used_twice_is_noticed() {
     let group =
         longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     let slot = SlotKey::Index(SlotIndex(3));
-    assert_eq!(indices::check(Some(&SlotIndex(2)), &group, &slot, SlotIndex(3)), None);
-    insta::assert_snapshot!(indices::check(Some(&SlotIndex(3)), &group, &slot, SlotIndex(3)).unwrap(), @"shop-web-3 is opened although index 3 was used before");
+    assert_eq!(slot_index_unique::check(Some(&SlotIndex(2)), &group, &slot, SlotIndex(3)), None);
+    insta::assert_snapshot!(slot_index_unique::check(Some(&SlotIndex(3)), &group, &slot, SlotIndex(3)).unwrap(), @"shop-web-3 is opened although index 3 was used before");
 }
 
 /// The state after the nodes and manifests of a scenario were applied, with nothing placed.

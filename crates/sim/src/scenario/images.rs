@@ -1,7 +1,7 @@
 //! The `images` block: how a virtual node behaves when it runs an image.
 //!
 //! Owns: the keys of an image and their defaults.
-//! Must not touch: the effects of a behaviour; the virtual machine has them.
+//! Must not touch: the effects of a behaviour; the virtual node has them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

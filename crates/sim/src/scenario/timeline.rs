@@ -18,7 +18,7 @@ use longshore_model::{
     node::UseDegraded,
 };
 
-use super::{Action, InjectedFault, Step, machine, manifest, pressure};
+use super::{Action, InjectedFault, Step, manifest, nodes, pressure};
 
 /// Verbs that are a key of their own.
 const VERBS: &[&str] = &[
@@ -162,9 +162,9 @@ fn read_scale(value: &Yaml, problems: &mut Diagnostics) -> Actions {
 }
 
 fn read_join(value: &Yaml, problems: &mut Diagnostics) -> Actions {
-    let (node, count) = machine::read(value, problems)?;
+    let (node, count) = nodes::read(value, problems)?;
     let location = value.get("name").map_or(&value.location, |name| &name.location);
-    let nodes = machine::numbered(node, count);
+    let nodes = nodes::numbered(node, count);
     Some(nodes.into_iter().map(|node| command_at(location, Command::Join(Box::new(node)))).collect())
 }
 
@@ -178,7 +178,7 @@ fn read_node(entry: &Yaml, value: &Yaml, at: Time, problems: &mut Diagnostics) -
             Some(vec![(location.clone(), action)])
         }
         (None, Some(labels)) => {
-            let labels = machine::texts_by_name(labels, "`label`", problems);
+            let labels = nodes::texts_by_name(labels, "`label`", problems);
             Some(vec![command_at(location, Command::Label { node, labels })])
         }
         (Some(_), Some(labels)) => {

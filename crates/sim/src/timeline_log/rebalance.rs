@@ -64,22 +64,22 @@ impl Serialize for Decimal {
 }
 
 impl RebalancePayload {
-    fn new(weighed: &RebalanceScore, replica: Option<(&GroupKey, &SlotKey)>) -> Self {
+    fn new(score: &RebalanceScore, replica: Option<(&GroupKey, &SlotKey)>) -> Self {
         Self {
-            cause: weighed.cause.as_str(),
+            cause: score.cause.as_str(),
             replica_id: replica.map(|(group, slot)| slot.replica_id(group)),
             deployment: replica.map(|(group, _)| group.deployment.clone()),
             service: replica.map(|(group, _)| group.service.clone()),
-            src: weighed.src.clone(),
-            dst: weighed.dst.clone(),
-            dominant: weighed.dominant.map(longshore_model::rebalance::Dimension::as_str),
-            relief: weighed.relief.map(Decimal),
-            score: weighed.score.map(Decimal),
-            move_cost: Decimal(weighed.move_cost),
-            src_pressure_before: weighed.src_before.map(Decimal),
-            dst_pressure_before: weighed.dst_before.map(Decimal),
-            src_pressure_after: weighed.src_after.map(Decimal),
-            dst_pressure_after: weighed.dst_after.map(Decimal),
+            src: score.src.clone(),
+            dst: score.dst.clone(),
+            dominant: score.dominant.map(longshore_model::rebalance::Dimension::as_str),
+            relief: score.relief.map(Decimal),
+            score: score.score.map(Decimal),
+            move_cost: Decimal(score.move_cost),
+            src_pressure_before: score.src_before.map(Decimal),
+            dst_pressure_before: score.dst_before.map(Decimal),
+            src_pressure_after: score.src_after.map(Decimal),
+            dst_pressure_after: score.dst_after.map(Decimal),
             reason: None,
             count: None,
         }
@@ -90,8 +90,8 @@ impl TimelineLog {
     pub(super) fn rebalanced(&mut self, now: Time, made: &Move) {
         let key = replica_key(&made.group, &made.slot, made.generation);
         let entry = self.push_replica(now, EntryKind::RebalanceMoved, &key);
-        entry.from = Some(made.weighed.src.clone());
-        entry.rebalance = Some(RebalancePayload::new(&made.weighed, Some((&made.group, &made.slot))));
+        entry.from = Some(made.score.src.clone());
+        entry.rebalance = Some(RebalancePayload::new(&made.score, Some((&made.group, &made.slot))));
     }
 
     /// Records the moves of a previewed spread rebalance.
@@ -111,7 +111,7 @@ impl TimelineLog {
     /// Records a skipped move. A repeated one increments the count of its entry.
     pub(crate) fn skipped(&mut self, now: Time, skip: &Skip) {
         let replica = skip.replica.as_ref().map(|replica| (&replica.group, &replica.slot));
-        let mut payload = RebalancePayload::new(&skip.weighed, replica);
+        let mut payload = RebalancePayload::new(&skip.score, replica);
         payload.reason = Some(skip.reason.code());
         payload.count = Some(skip.count);
         if skip.count > 1 && self.update_count(skip, &payload) {
@@ -120,7 +120,7 @@ impl TimelineLog {
         let entry = self.push(now, EntryKind::RebalanceSkipped);
         entry.replica.clone_from(&payload.replica_id);
         entry.generation = skip.replica.as_ref().map(|replica| replica.generation);
-        entry.node = Some(skip.weighed.src.clone());
+        entry.node = Some(skip.score.src.clone());
         entry.code = Some(skip.reason.code());
         entry.rebalance = Some(payload);
     }

@@ -17,9 +17,9 @@ fn bootstrapped() -> State {
         certificate: vec![2],
         fingerprint: "f1".into(),
         key: "k1".into(),
-        part: NodeRole::Server,
+        role: NodeRole::Server,
         token: None,
-        proof: None,
+        token_digest: None,
         since: Time(0),
     };
     apply(&mut state, AccessCommand::Bootstrap { authority, node: "n1".into(), membership }).unwrap();
@@ -30,8 +30,8 @@ fn apply(state: &mut State, command: AccessCommand) -> Result<Vec<Event>, Comman
     state.apply(Command::Access(Box::new(command)))
 }
 
-fn grant(state: &mut State, id: &str, part: NodeRole) {
-    let grant = JoinGrant { digest: "d".into(), part, expires_at: Time(1000) };
+fn grant(state: &mut State, id: &str, role: NodeRole) {
+    let grant = JoinGrant { digest: "d".into(), role, expires_at: Time(1000) };
     apply(state, AccessCommand::GrantJoin { id: id.into(), grant }).unwrap();
 }
 
@@ -55,7 +55,7 @@ fn a_token_admits_one_node_and_that_node_may_repeat_its_request() {
     grant(&mut state, "t1", NodeRole::Worker);
     assert_eq!(apply(&mut state, admission("n2", "t1", 10)), Ok(vec![Event::AccessChanged]));
     let membership = state.access().membership(&"n2".into()).unwrap();
-    assert_eq!((membership.member, membership.part), (MemberId(2), NodeRole::Worker));
+    assert_eq!((membership.member, membership.role), (MemberId(2), NodeRole::Worker));
     assert_eq!(apply(&mut state, admission("n2", "t1", 11)), Ok(vec![]), "a repeated request");
     assert_eq!(apply(&mut state, admission("n3", "t1", 12)), Err(CommandError::JoinTokenInvalid), "a replayed token");
     let mut guessed = admission("n2", "t1", 13);
@@ -109,7 +109,7 @@ fn a_revoked_token_is_gone() {
     let token = AccessToken {
         name: "ci".to_owned(),
         digest: "d".into(),
-        power: TokenRole::Deploy,
+        role: TokenRole::Deploy,
         scope: TokenScope::default(),
         expires_at: None,
         since: Time(0),

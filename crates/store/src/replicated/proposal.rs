@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use longshore_model::{Actor, Command, StateIndex, Time};
+use longshore_model::{Actor, Command, StateIndex, Time, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -97,7 +97,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 

@@ -16,7 +16,6 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    durable_file,
     encoding::{self, EncodingError},
     record::{MembersRecord, Position},
     state_machine::StateMachine,
@@ -100,7 +99,7 @@ pub(crate) fn write(dir: &Path, header: &SnapshotHeader, machine: &StateMachine)
         let _ = fs::remove_file(&partial);
         return Err(error);
     }
-    durable_file::rename(&partial, &path).map_err(io("rename", &partial))?;
+    longshore_durable_file::rename(&partial, &path).map_err(io("rename", &partial))?;
     Ok(path)
 }
 
@@ -116,7 +115,7 @@ pub(crate) fn adopt(dir: &Path, received: &Path) -> Result<PathBuf, SnapshotErro
     let (header, _) = read(received)?;
     File::open(received).and_then(|file| file.sync_all()).map_err(io("sync", received))?;
     let path = final_path(dir, &header);
-    durable_file::rename(received, &path).map_err(io("rename", received))?;
+    longshore_durable_file::rename(received, &path).map_err(io("rename", received))?;
     Ok(path)
 }
 

@@ -1,4 +1,5 @@
-//! The replicated state machine: the state, the audit log, and the answers kept for repeated requests.
+//! The replicated state machine: the state, the audit log, and the answers kept for repeated
+//! requests (idempotency).
 //!
 //! Owns: how one batch of proposals changes all three.
 //! Must not touch: clocks, disk, network. Times come with the proposals.

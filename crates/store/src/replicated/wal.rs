@@ -30,7 +30,6 @@ use rustix::{
 
 use self::synced_watermark::SyncedWatermark;
 use super::{
-    durable_file,
     encoding::{self, EncodingError},
     record::{EntryRecord, Position, Record, VoteRecord},
 };
@@ -286,7 +285,7 @@ impl Wal {
         }
         if removed > 0 {
             self.segments.drain(..removed);
-            durable_file::sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
+            longshore_durable_file::sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
         }
         Ok(())
     }
@@ -372,8 +371,8 @@ fn frame_all(bytes: &mut Vec<u8>, first: u64, records: &[Record]) -> Result<(), 
 /// Creates a segment that starts with these records, and syncs it.
 fn new_segment(dir: &Path, number: u64, first: &[u8]) -> Result<File, WalError> {
     let path = segment_path(dir, number);
-    let made =
-        fill_segment(&path, first).and_then(|file| durable_file::sync_dir(dir).map_err(io("sync", dir)).map(|()| file));
+    let made = fill_segment(&path, first)
+        .and_then(|file| longshore_durable_file::sync_dir(dir).map_err(io("sync", dir)).map(|()| file));
     if made.is_err() {
         // A partial segment would block the next attempt; if it cannot be removed, that attempt truncates it.
         let _ = fs::remove_file(&path);

@@ -44,7 +44,7 @@ fn a_move_is_emitted_after_its_placement_and_again_in_the_state_events() {
     let [Event::Placed { .. }, Event::Rebalanced(made)] = events.as_slice() else {
         panic!("a placement and its move: {events:?}")
     };
-    assert_eq!((made.to.as_str(), made.weighed.src.as_str(), made.at), ("b", "a", Time(50)));
+    assert_eq!((made.to.as_str(), made.score.src.as_str(), made.at), ("b", "a", Time(50)));
     assert_eq!(recorded_moves(&state), (Some(Time(50)), vec![events[1].clone()]));
     assert_eq!(state.apply(plan(&web, vec![moved(0, 2, "a", "b")])).unwrap(), [], "a stale move leaves no record");
 }

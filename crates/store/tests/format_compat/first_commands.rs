@@ -72,20 +72,20 @@ fn access() -> Vec<Command> {
         certificate: vec![48, 130],
         fingerprint: "f1".into(),
         key: "k1".into(),
-        part: NodeRole::Server,
+        role: NodeRole::Server,
         token: None,
-        proof: None,
+        token_digest: None,
         since: Time(1),
     };
     let token = AccessToken {
         name: "ci".to_owned(),
         digest: "d1".into(),
-        power: TokenRole::Deploy,
+        role: TokenRole::Deploy,
         scope: TokenScope { namespace: Some("default".into()), deployment: Some("shop".into()) },
         expires_at: Some(Time(9_000_000)),
         since: Time(2),
     };
-    let grant = JoinGrant { digest: "d2".into(), part: NodeRole::Worker, expires_at: Time(9_000_000) };
+    let grant = JoinGrant { digest: "d2".into(), role: NodeRole::Worker, expires_at: Time(9_000_000) };
     let authority = Authority { certificate: vec![48, 131], key: sealed() };
     let (namespace, name) = ("default".into(), "api-key".into());
     let admit = AccessCommand::Admit {

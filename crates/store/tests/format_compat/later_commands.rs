@@ -152,9 +152,9 @@ fn access_commands() -> Vec<Command> {
         certificate: vec![48, 139],
         fingerprint: "f9".into(),
         key: "k9".into(),
-        part: NodeRole::Server,
+        role: NodeRole::Server,
         token: Some("t1".into()),
-        proof: Some("p1".into()),
+        token_digest: Some("p1".into()),
         since: Time(120_000),
     };
     let secret = SealedItem::Secret { namespace: namespace(), name: name(), version: 1 };

@@ -248,7 +248,7 @@ fn confinement(config: &mut HostConfig, spec: &ServiceSpec) {
     config.device_requests = Some(container.device_requests.iter().map(device_request).collect());
 }
 
-fn device_request(request: &longshore_model::container::DeviceRequest) -> DeviceRequest {
+fn device_request(request: &longshore_model::container::EngineDeviceRequest) -> DeviceRequest {
     let count = match (request.count, request.ids.is_empty()) {
         (Some(count), _) => i64::try_from(count).ok(),
         // The engine's value for all devices.

@@ -12,13 +12,12 @@ use bollard::{
     Docker as Client, auth::DockerCredentials, models::CreateImageInfo, query_parameters::CreateImageOptionsBuilder,
 };
 use futures_util::{FutureExt, StreamExt};
-use longshore_model::container::registry_of;
+use longshore_model::{container::registry_of, error_chain};
 
 use super::connect;
 use crate::{
     config::DockerConfig,
     control_link::{ControlLink, LinkError, RegistryLogin},
-    error_chain::error_chain,
     pulls::{ImageRequest, PullFn, PullProgress, PullStatus, PullStatusSender},
 };
 

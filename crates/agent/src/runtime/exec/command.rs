@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    attach::{
+    logs_exec::{
         CHANNEL_CAPACITY, ExecInput, ExecOutput, ExecRequest, ExecSession, LogStream, NOT_FOUND, NOT_RUNNABLE, Output,
         Terminal,
     },

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::is_alive;
 use crate::{
-    attach::{CHANNEL_CAPACITY, LogLine, LogOptions},
+    logs_exec::{CHANNEL_CAPACITY, LogLine, LogOptions},
     shim::{
         log::{parse, path},
         protocol::ProcessStatus,

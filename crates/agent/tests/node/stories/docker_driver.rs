@@ -8,7 +8,7 @@ use std::{
 use longshore_model::{
     Driver, ReplicaReport, ReplicaState, RuntimeCode, Work,
     agent_protocol::CleanupState,
-    container::{DeviceRequest, Switch, Ulimit},
+    container::{EngineDeviceRequest, Switch, Ulimit},
     replica::Detail,
     service::{Access, Mount, MountSource, Port, PortMode, Protocol},
     volume::Sharing,
@@ -123,7 +123,7 @@ async fn every_setting_of_the_manifest_reaches_the_engine(env: TestEnv) {
 async fn devices_by_id_are_requested_from_the_engine(env: TestEnv) {
     let node = env.node();
     let work = env.work(Driver::Docker, "web", SLEEP, |spec| {
-        spec.container.device_requests = vec![DeviceRequest {
+        spec.container.device_requests = vec![EngineDeviceRequest {
             driver: Some("nobodys".to_owned()),
             count: None,
             ids: ["GPU-7", "GPU-9"].map(str::to_owned).to_vec(),

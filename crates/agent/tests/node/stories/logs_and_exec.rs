@@ -8,6 +8,7 @@ use longshore_model::{
     Driver, ReplicaState, RuntimeCode, Work,
     agent_protocol::CleanupState,
     container::{FileKind, FileMount},
+    rebalance::Share,
 };
 use tokio::sync::mpsc;
 
@@ -226,7 +227,7 @@ async fn a_busy_replica_and_its_machine_are_measured(env: TestEnv, driver: Drive
     }
     assert!(found, "{:#?}", node.control.heartbeats().iter().rfind(|beat| beat.pressure.is_some()));
     let pressure = node.control.heartbeats().iter().find_map(|beat| beat.pressure).unwrap();
-    assert!(pressure.cpu_millionths > 0 && pressure.memory_millionths > 0, "{pressure:?}");
+    assert!(pressure.cpu > Share::NONE && pressure.memory > Share::NONE, "{pressure:?}");
     let beat = node.control.wait_for_heartbeat(|beat| beat.cleanup == CleanupState::Done).await;
     assert!(beat.answering.contains(&driver), "{beat:?}");
 }

@@ -12,7 +12,7 @@ use longshore_model::{
 use proptest::{collection::vec, prelude::*};
 
 use super::{World, key, node};
-use crate::{View, cases::cases};
+use crate::{View, proptest_config::cases};
 
 impl World {
     fn with_devices(nodes: &[(&str, Vec<DeviceGroup>)]) -> Self {
@@ -289,7 +289,7 @@ fn allocated(view: &View) -> BTreeMap<(String, String), u64> {
 }
 
 fn preempting() -> ClusterConfig {
-    ClusterConfig { preemption: longshore_model::config::Preemption::On, ..ClusterConfig::default() }
+    ClusterConfig { preemption: longshore_model::settings::Preemption::On, ..ClusterConfig::default() }
 }
 
 fn any_group() -> impl Strategy<Value = DeviceGroup> {

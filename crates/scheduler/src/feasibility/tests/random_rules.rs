@@ -10,7 +10,7 @@ use longshore_model::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::*;
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 const SERVICES: &[&str] = &["api", "db", "web"];
 const RACKS: &[&str] = &["r1", "r2", ""];

@@ -6,7 +6,7 @@ use longshore_model::{PlanItem, ServiceSpec, SlotKey, Time, service::ServiceKind
 use proptest::prelude::*;
 
 use super::{MINUTE, World, service};
-use crate::cases::cases;
+use crate::proptest_config::cases;
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -48,9 +48,9 @@ proptest! {
                     prop_assert!(last.is_none_or(|last| world.now.0 - last.0 >= 10 * MINUTE));
                     let last = received.insert(placement.node.to_string(), world.now);
                     prop_assert!(last.is_none_or(|last| world.now.0 - last.0 >= 2 * MINUTE));
-                    let weighed = placement.moved.as_deref().expect("a move carries its score");
-                    prop_assert!(weighed.dst_after < Some(longshore_model::rebalance::Share(750_000)));
-                    prop_assert!(weighed.src_before >= Some(longshore_model::rebalance::Share(850_000)));
+                    let score = placement.moved.as_deref().expect("a move carries its score");
+                    prop_assert!(score.dst_after < Some(longshore_model::rebalance::Share(750_000)));
+                    prop_assert!(score.src_before >= Some(longshore_model::rebalance::Share(850_000)));
                 }
                 world.carry_out(&cycle.plan);
             }

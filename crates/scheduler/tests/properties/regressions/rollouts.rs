@@ -7,9 +7,9 @@ use std::{
 
 use longshore_model::{
     Attribute, Constraint, Driver, Node, Operator, Reason, ServiceKind, ServiceSpec,
-    config::Preemption,
     rollout::RolloutChange,
     service::{Canary, FailureAction, Promotion, SpecHash},
+    settings::Preemption,
 };
 
 use super::{Step, World, cluster, fail, group_key, large, node_name, placements, plain_node, reason, web};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longshore_model::{Attempt, NodeName, ReplicaKey, Time};
 
-use crate::{api::logs::REFRESH_INTERVAL, node_rpc::attach::AttachError};
+use crate::{api::logs::REFRESH_INTERVAL, node_rpc::logs_exec::LogsExecError};
 
 /// Time until a node that did not answer is asked again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -87,20 +87,20 @@ impl LogCursor {
     }
 
     /// The log could not be opened or broke off. Returns the note to send, if it is a new one.
-    pub(crate) fn interrupted(&mut self, why: &AttachError) -> Option<String> {
+    pub(crate) fn interrupted(&mut self, why: &LogsExecError) -> Option<String> {
         match why {
-            AttachError::NotFound if self.age == AttemptAge::Previous => {
+            LogsExecError::NotFound if self.age == AttemptAge::Previous => {
                 self.state = CursorState::Done;
                 None
             }
-            AttachError::NotFound => {
+            LogsExecError::NotFound => {
                 self.state = CursorState::RetryAt(Instant::now() + REFRESH_INTERVAL);
                 // It has not started, so nobody has missed any of its lines.
                 self.tail = None;
                 self.last_note.clear();
                 None
             }
-            AttachError::Unreachable(why) | AttachError::Refused(why) => {
+            LogsExecError::Unreachable(why) | LogsExecError::Refused(why) => {
                 self.state = CursorState::RetryAt(Instant::now() + RETRY_DELAY);
                 if self.last_note == *why {
                     return None;
@@ -181,7 +181,7 @@ mod tests {
     fn tail_applies_once_and_a_node_that_fails_again_is_noted_again() {
         let mut cursor = LogCursor::new("n1".into(), Some(3));
         assert_eq!(cursor.open_at(Some(Time(7))), (Some(Time(7)), Some(3)));
-        let away = AttachError::Unreachable("`n1` does not answer".to_owned());
+        let away = LogsExecError::Unreachable("`n1` does not answer".to_owned());
         assert!(cursor.interrupted(&away).is_some() && cursor.interrupted(&away).is_none());
         assert!(cursor.accept_line(Time(9)));
         assert_eq!(cursor.open_at(Some(Time(7))), (Some(Time(9)), None));
@@ -192,7 +192,7 @@ mod tests {
     fn an_attempt_that_has_not_started_sends_every_line_and_no_note() {
         let mut cursor = LogCursor::new("n1".into(), Some(0));
         cursor.open_at(None);
-        assert_eq!(cursor.interrupted(&AttachError::NotFound), None);
+        assert_eq!(cursor.interrupted(&LogsExecError::NotFound), None);
         cursor.ended();
         assert_eq!(cursor.open_at(None), (None, None), "it was done with before it began");
     }

@@ -111,7 +111,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ),
     (
         "MemberRow",
-        "node: string, member: integer, address: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean",
+        "node: string, member: integer, address: string, role: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean",
     ),
     ("SecretRequest", "contents: string?, contents_base64: string?, deployment: string?"),
     ("SecretStored", "version: integer"),

@@ -55,7 +55,7 @@ fn of_state(state: &ClusterState) -> Vec<Metric> {
         ("longshore_services", state.groups().count()),
         ("longshore_secrets", state.secrets().count()),
         ("longshore_tokens", access.tokens().count()),
-        ("longshore_seats", access.memberships().count()),
+        ("longshore_node_memberships", access.memberships().count()),
     ];
     let mut metrics: Vec<Metric> =
         plain.into_iter().map(|(name, value)| Metric::plain(name, MetricKind::Gauge, value as u64)).collect();

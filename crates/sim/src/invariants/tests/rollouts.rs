@@ -139,7 +139,7 @@ fn an_old_generation_that_goes_before_the_new_one_has_proved_itself_is_noticed()
     world.now = Time(24_999);
     world.commit(vec![stop(0, 1)]);
     let message = "shop-web-0 was stopped before its replacement had run for the monitor time".to_owned();
-    assert_eq!(world.violations(), [("short", message)]);
+    assert_eq!(world.violations(), [("rollout_availability", message)]);
 }
 
 #[test]
@@ -157,7 +157,10 @@ fn more_slots_taken_away_at_once_than_the_policy_says_are_noticed() {
     let mut world = World::mid_rollout("stop-first");
     world.commit(vec![stop(0, 1), world.step(0, StepOutcome::UnderWay)]);
     world.commit(vec![stop(1, 1), world.step(1, StepOutcome::UnderWay)]);
-    assert_eq!(world.violations(), [("short", "2 slots of shop-web are unavailable, `parallelism` is 1".to_owned())]);
+    assert_eq!(
+        world.violations(),
+        [("rollout_availability", "2 slots of shop-web are unavailable, `parallelism` is 1".to_owned())]
+    );
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn a_step_said_to_be_done_by_the_old_generation_is_noticed() {
     world.commit(vec![world.place(0, 2), world.step(0, StepOutcome::UnderWay)]);
     world.commit(vec![world.step(0, StepOutcome::Done)]);
     let message = "shop-web-0 has its step done by a generation that does not qualify".to_owned();
-    assert_eq!(world.violations(), [("stepped", message)]);
+    assert_eq!(world.violations(), [("rollout_step_proven", message)]);
 }
 
 #[test]
@@ -176,7 +179,7 @@ fn a_step_said_to_be_done_before_the_monitor_time_is_over_is_noticed() {
     world.observe_running(0, 2);
     world.now = Time(24_999);
     world.commit(vec![world.step(0, StepOutcome::Done)]);
-    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("stepped"));
+    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("rollout_step_proven"));
 }
 
 #[test]
@@ -187,7 +190,7 @@ fn a_step_said_to_be_done_with_an_old_secret_is_noticed() {
     world.now = Time(25_000);
     world.submit(Command::PutSecret { namespace: "default".into(), name: "pass".into(), version: 2 });
     world.commit(vec![world.step(0, StepOutcome::Done)]);
-    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("stepped"));
+    assert_eq!(world.violations().first().map(|(rule, _)| *rule), Some("rollout_step_proven"));
 }
 
 #[test]

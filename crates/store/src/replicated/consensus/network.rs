@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use longshore_model::error_chain;
 use openraft::{
     AnyError, Snapshot, SnapshotMeta, Vote,
     error::{Fatal, NetworkError, RPCError, RaftError, RemoteError, ReplicationClosed, StreamingError, Unreachable},
@@ -32,7 +33,7 @@ use super::{
         transport::{Delivery, Transport},
     },
     Raft, Types,
-    state_machine_store::{SnapshotFile, chain},
+    state_machine_store::SnapshotFile,
 };
 
 /// The most bytes of a snapshot in one message.
@@ -268,7 +269,7 @@ impl SnapshotReceiver {
         let adopted = tokio::task::spawn_blocking(move || snapshot::adopt(&dir, &incoming.path)).await;
         let path = match adopted {
             Ok(Ok(path)) => path,
-            Ok(Err(error)) => return PeerResponse::Failed(chain(&error)),
+            Ok(Err(error)) => return PeerResponse::Failed(error_chain(&error)),
             Err(error) => return PeerResponse::Failed(error.to_string()),
         };
         let snapshot = Box::new(SnapshotFile { path });

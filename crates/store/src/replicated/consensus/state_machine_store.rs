@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longshore_model::Plan;
+use longshore_model::{Plan, error_chain};
 use openraft::{
     EntryPayload, LogId, OptionalSend, RaftSnapshotBuilder, Snapshot, SnapshotMeta, StorageIOError, StoredMembership,
     storage::RaftStateMachine,
@@ -237,7 +237,7 @@ impl RaftStateMachine<Types> for StateMachineStore {
         let failed =
             |error: String| StorageIOError::read_snapshot(Some(meta.signature()), openraft::AnyError::error(error));
         let installed = tokio::task::spawn_blocking(move || state_machine.install(snapshot.path)).await;
-        installed.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))?;
+        installed.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error_chain(&error)))?;
         Ok(())
     }
 
@@ -299,22 +299,11 @@ impl RaftSnapshotBuilder<Types> for Builder {
                 Ok(snapshot) => return Ok(snapshot),
                 // openraft stops the member when a snapshot fails. Without one the log only grows.
                 Err(error) if error.is_full() && !self.state_machine.closing.load(Ordering::Relaxed) => {
-                    tracing::warn!(error = chain(&error), code = "disk_full", "a snapshot waits for disk space");
+                    tracing::warn!(error = error_chain(&error), code = "disk_full", "a snapshot waits for disk space");
                     tokio::time::sleep(DISK_FULL_RETRY).await;
                 }
-                Err(error) => return Err(failed(chain(&error)).into()),
+                Err(error) => return Err(failed(error_chain(&error)).into()),
             }
         }
     }
-}
-
-/// An error and its causes on one line, because openraft keeps only text.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

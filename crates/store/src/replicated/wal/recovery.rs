@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    super::{durable_file, encoding, record::Record},
+    super::{encoding, record::Record},
     FRAME, HEADER, LARGEST_RECORD, Recovered, Segment, WalError, checksum, io,
 };
 
@@ -84,7 +84,7 @@ fn missing_header(path: &Path, bytes: &[u8], later: &[PathBuf], found: &mut LogS
     let unfinished = bytes.len() <= HEADER.len() || bytes.iter().all(|byte| *byte == 0);
     if later.is_empty() && found.next_number > found.synced && unfinished {
         fs::remove_file(path).map_err(io("remove", path))?;
-        return path.parent().map_or(Ok(()), |dir| durable_file::sync_dir(dir).map_err(io("sync", dir)));
+        return path.parent().map_or(Ok(()), |dir| longshore_durable_file::sync_dir(dir).map_err(io("sync", dir)));
     }
     Err(damaged(path, 0, found))
 }

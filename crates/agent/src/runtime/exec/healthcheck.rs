@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longshore_durable_file::{self as durable_file, Durability};
 use longshore_model::container::Healthcheck;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
@@ -19,12 +20,7 @@ use tokio::{
 };
 
 use super::command;
-use crate::{
-    atomic_file::{self, Durability},
-    runtime::HealthStatus,
-    shim::protocol::ProcessSpec,
-    wakeups::Wakeups,
-};
+use crate::{runtime::HealthStatus, shim::protocol::ProcessSpec, wakeups::Wakeups};
 
 /// Most of a probe's output that is kept, in bytes.
 const MAX_OUTPUT: usize = 4096;
@@ -114,7 +110,7 @@ fn store(folder: &Path, health: &HealthStatus) {
         HealthStatus::Healthy => "healthy".to_owned(),
         HealthStatus::Unhealthy { output, .. } => format!("unhealthy {output}"),
     };
-    let _ = atomic_file::replace(folder, "health", text.as_bytes(), Durability::Unsynced);
+    let _ = durable_file::replace(&folder.join("health"), text.as_bytes(), Durability::Unsynced);
 }
 
 async fn probe(spec: &ProcessSpec, check: &Healthcheck) -> Result<(), String> {

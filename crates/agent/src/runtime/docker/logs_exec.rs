@@ -17,7 +17,7 @@ use tokio::{io::AsyncWriteExt, sync::mpsc};
 
 use super::{Docker, LONG, SHORT};
 use crate::{
-    attach::{
+    logs_exec::{
         CHANNEL_CAPACITY, ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, NOT_FOUND,
         NOT_RUNNABLE, Output, Terminal,
     },

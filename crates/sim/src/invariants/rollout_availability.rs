@@ -13,7 +13,7 @@ use longshore_model::{
 };
 use longshore_store::{Group, State};
 
-pub(super) const NAME: &str = "short";
+pub(super) const NAME: &str = "rollout_availability";
 
 /// How long a start-first update waits for capacity before it becomes stop-first.
 const CAPACITY_WAIT: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<St
     }
     let steps = |slot: &Slot| slot.step.filter(|step| step.rollout == rollout.number && step.kind == StepKind::Changed);
     let step = steps(known)?;
-    let policy = super::stepped::policy(group, rollout);
+    let policy = super::rollout_step_proven::policy(group, rollout);
     // After a rollout a move uses the update policy; the plan that ended the rollout may still have used the rollout's own.
     let monitor = if rollout.is_live() { policy.monitor } else { policy.monitor.min(group.spec.update.monitor) };
     let proved = |replica: &Replica| replica.since.after(monitor) <= now;
@@ -66,7 +66,7 @@ fn closed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) -
         group.slots.values().filter(|slot| slot.desired == DesiredState::Run).partition(|slot| is_old(slot));
     let wanted = if group.spec.kind.is_per_node() { new.len() } else { group.spec.replicas as usize };
     let ready = old.len() + new.into_iter().filter(|slot| is_ready(slot)).count();
-    let policy = super::stepped::policy(group, rollout);
+    let policy = super::rollout_step_proven::policy(group, rollout);
     let short = wanted.saturating_sub(ready);
     let allowed = if is_stop_first(group, policy, now) { policy.parallelism as usize } else { 0 };
     let unlimited = is_stop_first(group, policy, now) && policy.parallelism == 0;

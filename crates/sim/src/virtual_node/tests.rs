@@ -1,4 +1,4 @@
-//! Tests of a single machine: orders in, reports and timers out.
+//! Tests of a single node: orders in, reports and timers out.
 
 use longshore_model::{Generation, GroupKey, SlotIndex, SlotKey, container::ContainerSpec};
 
@@ -15,13 +15,13 @@ fn spec(image: &str) -> ServiceSpec {
     ServiceSpec { container, ..ServiceSpec::default() }
 }
 
-fn machine(images: &[(&str, Image)]) -> Machine {
+fn virtual_node(images: &[(&str, Image)]) -> VirtualNode {
     let images = images.iter().map(|(name, image)| ((*name).to_owned(), image.clone())).collect();
-    Machine::new("a".into(), Arc::new(images))
+    VirtualNode::new("a".into(), Arc::new(images))
 }
 
 /// Fires every timer up to `until` and returns the reports as `time replica state code`.
-fn play(machine: &mut Machine, mut out: Outbox, from: u64, until: u64) -> Vec<String> {
+fn play(virtual_node: &mut VirtualNode, mut out: Outbox, from: u64, until: u64) -> Vec<String> {
     let mut reports = Vec::new();
     let mut now = from;
     loop {
@@ -35,17 +35,17 @@ fn play(machine: &mut Machine, mut out: Outbox, from: u64, until: u64) -> Vec<St
         }
         let (at, timer) = out.timers.remove(next);
         now = at.0;
-        machine.fire(timer, at, &mut out);
+        virtual_node.fire(timer, at, &mut out);
     }
 }
 
 #[test]
 fn two_containers_of_one_image_share_the_pull() {
-    let mut machine = machine(&[]);
+    let mut virtual_node = virtual_node(&[]);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
-    machine.run(&key(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
-    insta::assert_snapshot!(play(&mut machine, out, 0, 10_000).join("\n"), @r"
+    virtual_node.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    virtual_node.run(&key(1), Attempt(0), &spec("web:1"), Time(400), &mut out);
+    insta::assert_snapshot!(play(&mut virtual_node, out, 0, 10_000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     0 shop-web-1 pulling pulling
     1000 shop-web-0 starting
@@ -57,10 +57,10 @@ fn two_containers_of_one_image_share_the_pull() {
 
 #[test]
 fn a_failing_pull_is_reported_once_per_attempt() {
-    let mut machine = machine(&[("web:gone", Image { pull: Pull::Fails, ..Image::default() })]);
+    let mut virtual_node = virtual_node(&[("web:gone", Image { pull: Pull::Fails, ..Image::default() })]);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
-    insta::assert_snapshot!(play(&mut machine, out, 0, 9000).join("\n"), @r"
+    virtual_node.run(&key(0), Attempt(0), &spec("web:gone"), Time(0), &mut out);
+    insta::assert_snapshot!(play(&mut virtual_node, out, 0, 9000).join("\n"), @r"
     0 shop-web-0 pulling pulling
     1000 shop-web-0 pending image_pull_failed
     3000 shop-web-0 pending image_pull_failed
@@ -71,7 +71,7 @@ fn a_failing_pull_is_reported_once_per_attempt() {
 #[test]
 fn an_unhealthy_image_never_runs_on_the_nodes_it_is_unhealthy_on() {
     let bad = Image { health: Check::Fails, on: Some(["a".into()].into()), ..Image::default() };
-    let mut here = machine(&[("web:bad", bad.clone())]);
+    let mut here = virtual_node(&[("web:bad", bad.clone())]);
     let mut out = Outbox::default();
     here.run(&key(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     insta::assert_snapshot!(play(&mut here, out, 0, 60_000).join("\n"), @r"
@@ -80,7 +80,7 @@ fn an_unhealthy_image_never_runs_on_the_nodes_it_is_unhealthy_on() {
     6000 shop-web-0 degraded healthcheck_failed
     ");
     let elsewhere = Image { on: Some(["b".into()].into()), ..bad };
-    let mut here = machine(&[("web:bad", elsewhere)]);
+    let mut here = virtual_node(&[("web:bad", elsewhere)]);
     let mut out = Outbox::default();
     here.run(&key(0), Attempt(0), &spec("web:bad"), Time(0), &mut out);
     assert!(play(&mut here, out, 0, 60_000).contains(&"2000 shop-web-0 running".to_owned()));
@@ -89,21 +89,21 @@ fn an_unhealthy_image_never_runs_on_the_nodes_it_is_unhealthy_on() {
 #[test]
 fn a_process_that_exits_with_zero_is_reported_completed() {
     let ends = Image { exit: Some((0, Duration::from_secs(3))), ..Image::default() };
-    let mut machine = machine(&[("job:1", ends)]);
+    let mut virtual_node = virtual_node(&[("job:1", ends)]);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("job:1"), Time(0), &mut out);
-    assert_eq!(play(&mut machine, out, 0, 60_000).last(), Some(&"5000 shop-web-0 completed".to_owned()));
+    virtual_node.run(&key(0), Attempt(0), &spec("job:1"), Time(0), &mut out);
+    assert_eq!(play(&mut virtual_node, out, 0, 60_000).last(), Some(&"5000 shop-web-0 completed".to_owned()));
 }
 
 #[test]
 fn a_restart_stops_the_running_process_first() {
-    let mut machine = machine(&[]);
+    let mut virtual_node = virtual_node(&[]);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
-    play(&mut machine, out, 0, 5000);
+    virtual_node.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    play(&mut virtual_node, out, 0, 5000);
     let mut out = Outbox::default();
-    machine.restart(key(0), Attempt(1), &spec("web:1"), Time(5000), &mut out);
-    insta::assert_snapshot!(play(&mut machine, out, 5000, 60_000).join("\n"), @r"
+    virtual_node.restart(key(0), Attempt(1), &spec("web:1"), Time(5000), &mut out);
+    insta::assert_snapshot!(play(&mut virtual_node, out, 5000, 60_000).join("\n"), @r"
     6000 shop-web-0 starting
     7000 shop-web-0 running
     ");
@@ -111,23 +111,23 @@ fn a_restart_stops_the_running_process_first() {
 
 #[test]
 fn a_stop_takes_a_second_also_for_a_container_that_never_started() {
-    let mut machine = machine(&[]);
+    let mut virtual_node = virtual_node(&[]);
     let mut out = Outbox::default();
-    machine.stop(&key(7), Attempt(0), Time(100), &mut out);
-    assert_eq!(play(&mut machine, out, 100, 60_000), ["1100 shop-web-7 stopped"]);
+    virtual_node.stop(&key(7), Attempt(0), Time(100), &mut out);
+    assert_eq!(play(&mut virtual_node, out, 100, 60_000), ["1100 shop-web-7 stopped"]);
 }
 
 #[test]
 fn a_machine_that_was_off_keeps_its_images_but_not_its_containers() {
-    let mut machine = machine(&[]);
+    let mut virtual_node = virtual_node(&[]);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
-    play(&mut machine, out, 0, 5000);
-    machine.power_off();
-    assert_eq!((1..=3).map(|_| machine.heartbeat(HeartbeatDelivery::Received)).collect::<Vec<u32>>(), [1, 2, 3]);
-    machine.boot();
-    assert_eq!(machine.heartbeat(HeartbeatDelivery::Received), 0);
+    virtual_node.run(&key(0), Attempt(0), &spec("web:1"), Time(0), &mut out);
+    play(&mut virtual_node, out, 0, 5000);
+    virtual_node.power_off();
+    assert_eq!((1..=3).map(|_| virtual_node.heartbeat(HeartbeatDelivery::Received)).collect::<Vec<u32>>(), [1, 2, 3]);
+    virtual_node.boot();
+    assert_eq!(virtual_node.heartbeat(HeartbeatDelivery::Received), 0);
     let mut out = Outbox::default();
-    machine.run(&key(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
-    assert_eq!(play(&mut machine, out, 10_000, 60_000), ["10000 shop-web-0 starting", "11000 shop-web-0 running"]);
+    virtual_node.run(&key(0), Attempt(0), &spec("web:1"), Time(10_000), &mut out);
+    assert_eq!(play(&mut virtual_node, out, 10_000, 60_000), ["10000 shop-web-0 starting", "11000 shop-web-0 running"]);
 }

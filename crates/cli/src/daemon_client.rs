@@ -1,4 +1,4 @@
-//! Talking to a daemon: the connection, the exit code of a refusal, and waiting for a change to take effect.
+//! What every command uses to talk to a daemon: the connection, the exit code of a refusal, and waiting for a change to take effect.
 //!
 //! Owns: which daemon is asked, and what is printed when it refuses or does not answer.
 //! Must not touch: what is asked; each command module decides that.

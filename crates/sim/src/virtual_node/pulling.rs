@@ -1,4 +1,4 @@
-//! Pulls each image once per machine, however many containers wait for it.
+//! Pulls each image once per node, however many containers wait for it.
 //!
 //! Owns: pulls under way, the containers that wait for them, and the back-off of failed pulls.
 //! Invariant: there is at most one pull of an image at a time.
@@ -10,7 +10,7 @@ use longshore_model::{
     replica::{Detail, Details},
 };
 
-use super::{Machine, Outbox, Timer};
+use super::{Outbox, Timer, VirtualNode};
 use crate::scenario::Pull;
 
 /// Time a failing pull takes to fail: as long as a good one takes by default.
@@ -25,7 +25,7 @@ pub(super) struct PullState {
     waiting: BTreeSet<ReplicaKey>,
 }
 
-impl Machine {
+impl VirtualNode {
     pub(super) fn await_image(&mut self, key: &ReplicaKey, image: &Arc<str>, now: Time, out: &mut Outbox) {
         let is_new = !self.pulls.contains_key(image);
         let pull = self.pulls.entry(Arc::clone(image)).or_default();

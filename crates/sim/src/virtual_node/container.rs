@@ -10,7 +10,7 @@ use longshore_model::{
     replica::{Detail, Details},
 };
 
-use super::{ContainerState, Machine, Outbox, StatusReport, Timer};
+use super::{ContainerState, Outbox, StatusReport, Timer, VirtualNode};
 use crate::scenario::{Check, Image};
 
 /// Time a failing check is given before it counts.
@@ -104,7 +104,7 @@ impl Container {
     }
 }
 
-impl Machine {
+impl VirtualNode {
     /// Starts the process of a container whose image is here.
     pub(super) fn begin(&mut self, key: &ReplicaKey, now: Time, out: &mut Outbox) {
         let Some(container) = self.containers.get_mut(key) else { return };

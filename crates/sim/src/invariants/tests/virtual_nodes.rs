@@ -3,7 +3,7 @@
 use longshore_model::{Attempt, GroupKey, ReplicaKey, ServiceSpec, VolumeKey, replica::HeldVolume, volume::Sharing};
 
 use super::*;
-use crate::machine::Outbox;
+use crate::virtual_node::Outbox;
 
 fn web() -> GroupKey {
     GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() }
@@ -13,20 +13,20 @@ fn key(index: u32, generation: u32) -> ReplicaKey {
     ReplicaKey { group: web(), slot: SlotKey::Index(SlotIndex(index)), generation: Generation(generation) }
 }
 
-/// Two machines, with these replicas running.
-fn machines(running: &[(&str, ReplicaKey)]) -> BTreeMap<NodeName, Machine> {
-    let new = |name: &str| (NodeName::from(name), Machine::new(name.into(), Arc::new(BTreeMap::new())));
-    let mut machines: BTreeMap<NodeName, Machine> = ["a", "b"].into_iter().map(new).collect();
+/// Two nodes, with these replicas running.
+fn virtual_nodes(running: &[(&str, ReplicaKey)]) -> BTreeMap<NodeName, VirtualNode> {
+    let new = |name: &str| (NodeName::from(name), VirtualNode::new(name.into(), Arc::new(BTreeMap::new())));
+    let mut virtual_nodes: BTreeMap<NodeName, VirtualNode> = ["a", "b"].into_iter().map(new).collect();
     for (node, key) in running {
-        let machine = machines.get_mut(&NodeName::from(*node)).unwrap();
+        let virtual_node = virtual_nodes.get_mut(&NodeName::from(*node)).unwrap();
         let mut out = Outbox::default();
-        machine.run(key, Attempt(0), &ServiceSpec::default(), Time(0), &mut out);
+        virtual_node.run(key, Attempt(0), &ServiceSpec::default(), Time(0), &mut out);
         // The image is pulled, and the process starts.
         while let Some((at, timer)) = out.timers.pop() {
-            machine.fire(timer, at, &mut out);
+            virtual_node.fire(timer, at, &mut out);
         }
     }
-    machines
+    virtual_nodes
 }
 
 /// Both replicas hold a volume on `a`.
@@ -47,22 +47,22 @@ fn with_data() -> State {
 #[test]
 fn a_volume_in_use_on_two_machines_is_noticed_whatever_the_state_says() {
     let state = with_data();
-    assert_eq!(fencing::check(&state, &machines(&[("a", key(0, 2)), ("a", key(1, 2))])), Vec::<String>::new());
-    let apart = fencing::check(&state, &machines(&[("a", key(0, 2)), ("b", key(1, 2))]));
+    assert_eq!(fencing::check(&state, &virtual_nodes(&[("a", key(0, 2)), ("a", key(1, 2))])), Vec::<String>::new());
+    let apart = fencing::check(&state, &virtual_nodes(&[("a", key(0, 2)), ("b", key(1, 2))]));
     assert_eq!(apart, ["data is mounted by shop-web-0 g2 on a and shop-web-1 g2 on b"]);
 }
 
 #[test]
 fn a_slot_with_data_that_runs_twice_is_noticed() {
-    let twice = fencing::check(&with_data(), &machines(&[("a", key(0, 2)), ("b", key(0, 2))]));
+    let twice = fencing::check(&with_data(), &virtual_nodes(&[("a", key(0, 2)), ("b", key(0, 2))]));
     assert!(twice.contains(&"shop-web-0 g2 on a and shop-web-0 g2 on b run at once".to_owned()), "{twice:?}");
 }
 
 #[test]
 fn what_a_machine_runs_or_lacks_at_the_end_is_noticed() {
     let state = running();
-    assert_eq!(rest::check(&state, &machines(&[("a", key(0, 1)), ("a", key(1, 1))])), Vec::<String>::new());
-    let messages = rest::check(&state, &machines(&[("a", key(0, 1)), ("b", key(7, 1))]));
+    assert_eq!(converged::check(&state, &virtual_nodes(&[("a", key(0, 1)), ("a", key(1, 1))])), Vec::<String>::new());
+    let messages = converged::check(&state, &virtual_nodes(&[("a", key(0, 1)), ("b", key(7, 1))]));
     insta::assert_snapshot!(messages.join("\n"), @r"
     b has shop-web-7 g1 (Running, attempt 0), the state says None
     shop-web-1 g1 is running on a, which has no such container
@@ -73,7 +73,7 @@ fn what_a_machine_runs_or_lacks_at_the_end_is_noticed() {
 fn a_node_said_to_be_down_and_what_is_lost_at_the_end_are_noticed() {
     let mut state = running();
     state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(70) }).unwrap();
-    let messages = rest::check(&state, &machines(&[("a", key(0, 1)), ("a", key(1, 1))]));
+    let messages = converged::check(&state, &virtual_nodes(&[("a", key(0, 1)), ("a", key(1, 1))]));
     insta::assert_snapshot!(messages.join("\n"), @r"
     a is Down although its machine is on
     shop-web-0 g1 is still lost on a

@@ -11,7 +11,7 @@ use std::{
 };
 
 use longshore_compose::{Diagnostics, Extensions, Location, reader::shorten, yaml::Node as Yaml};
-use longshore_model::{Capacity, Driver, Node, Platform, PoolName, Role, node::Overlay};
+use longshore_model::{Capacity, ConstraintRole, Driver, Node, Platform, PoolName, node::Overlay};
 
 const KEYS: &[&str] = &[
     "name",
@@ -195,8 +195,8 @@ pub(super) fn texts_by_name(node: &Yaml, what: &str, problems: &mut Diagnostics)
         .collect()
 }
 
-fn read_role(node: &Yaml, problems: &mut Diagnostics) -> Option<Role> {
-    problems.choice(node, "`role`", &[("worker", Role::Worker), ("manager", Role::Manager)])
+fn read_role(node: &Yaml, problems: &mut Diagnostics) -> Option<ConstraintRole> {
+    problems.choice(node, "`role`", &[("worker", ConstraintRole::Worker), ("manager", ConstraintRole::Manager)])
 }
 
 fn read_overlay(node: &Yaml, problems: &mut Diagnostics) -> Option<Overlay> {

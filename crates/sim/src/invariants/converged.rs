@@ -1,4 +1,4 @@
-//! Once the cluster has come to rest, the machines run what the state says and nothing else.
+//! Once the cluster has come to rest, the nodes run what the state says and nothing else.
 //!
 //! A replica that cannot start (its image cannot be pulled, its restarts are exhausted) is at rest too: it has a reason.
 
@@ -11,13 +11,13 @@ use longshore_model::{
 use longshore_store::State;
 
 use crate::{
-    machine::{ContainerState, Machine},
     replica_key::replica_key,
+    virtual_node::{ContainerState, VirtualNode},
 };
 
-pub(super) const NAME: &str = "rest";
+pub(super) const NAME: &str = "converged";
 
-pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Vec<String> {
+pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNode>) -> Vec<String> {
     let mut messages = Vec::new();
     for node in state.nodes().filter(|node| matches!(node.health, Health::Suspect | Health::Down)) {
         messages.push(format!("{} is {:?} although its machine is on", node.name, node.health));
@@ -30,8 +30,8 @@ pub(super) fn check(state: &State, machines: &BTreeMap<NodeName, Machine>) -> Ve
         }
         expected.insert((&replica.assignment.node, key), replica);
     }
-    for (node, machine) in machines {
-        for (key, attempt, container) in machine.containers() {
+    for (node, virtual_node) in virtual_nodes {
+        for (key, attempt, container) in virtual_node.containers() {
             let replica = expected.remove(&(node, key.clone()));
             if replica.is_none() && container == ContainerState::Exited {
                 // The agent's garbage collection removes exited containers that no replica refers to.

@@ -1,13 +1,13 @@
 //! The services that this one must or prefers to be near or away from, and the nodes they are on at the start of its
 //! turn.
 //!
-//! Owns: the answer for one node. Must not touch: the order of turns; peers were decided before this is built.
+//! Owns: the answer for one node. Must not touch: the order of turns; companions were decided before this is built.
 
 use std::collections::BTreeSet;
 
 use longshore_model::{
     PlacementSpec, ServiceName,
-    reason_text::Side,
+    refusal::Side,
     service::{Companion, Strength},
 };
 
@@ -16,13 +16,13 @@ use crate::view::{NodeIx, View, groups::Group};
 
 /// All near and away rules of a service.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
-    peers: Vec<Peer>,
+pub(crate) struct Companions {
+    companions: Vec<PlacedCompanion>,
 }
 
 /// One rule.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PlacedCompanion {
     pub(crate) service: ServiceName,
     pub(crate) side: Side,
     strength: Strength,
@@ -36,52 +36,55 @@ enum PeerNodes {
     SameService,
 }
 
-impl Peers {
+impl Companions {
     pub(super) fn of(view: &View, group: &Group, placement: &PlacementSpec) -> Self {
         let near = placement.near.iter().map(|companion| (companion, Side::Near));
         let away = placement.away_from.iter().map(|companion| (companion, Side::Away));
         // A `near` rule that names the service itself is ignored: the first replica would wait for itself for ever.
         let wishes = near.chain(away).filter(|(wish, side)| wish.service != group.key.service || *side == Side::Away);
-        Self { peers: wishes.map(|(wish, side)| Peer::new(view, group, wish, side)).collect() }
+        Self { companions: wishes.map(|(wish, side)| PlacedCompanion::new(view, group, wish, side)).collect() }
     }
 
     /// The first hard rule that a node violates.
-    pub(crate) fn violated_at(&self, node: NodeIx, counts: &Counts) -> Option<&Peer> {
-        self.peers.iter().find(|peer| match (peer.strength, peer.side) {
-            (Strength::Hard, Side::Near) => !peer.is_on(node, counts),
-            (Strength::Hard, Side::Away) => peer.is_on(node, counts),
+    pub(crate) fn violated_at(&self, node: NodeIx, counts: &Counts) -> Option<&PlacedCompanion> {
+        self.companions.iter().find(|companion| match (companion.strength, companion.side) {
+            (Strength::Hard, Side::Near) => !companion.is_on(node, counts),
+            (Strength::Hard, Side::Away) => companion.is_on(node, counts),
             (Strength::Preferred(_), Side::Near | Side::Away) => false,
         })
     }
 
     /// The sum of weights of the preferred rules whose service is on a node.
     pub(crate) fn preference(&self, node: NodeIx, counts: &Counts) -> i64 {
-        let present = self.peers.iter().filter(|peer| peer.is_on(node, counts));
-        present.filter_map(Peer::weight).sum()
+        let present = self.companions.iter().filter(|companion| companion.is_on(node, counts));
+        present.filter_map(PlacedCompanion::weight).sum()
     }
 
-    /// The largest absolute value [`Peers::preference`] can have.
+    /// The largest absolute value [`Companions::preference`] can have.
     pub(crate) fn total_weight(&self) -> i64 {
-        self.peers.iter().filter_map(Peer::weight).map(i64::abs).sum()
+        self.companions.iter().filter_map(PlacedCompanion::weight).map(i64::abs).sum()
     }
 
     /// Whether any rule is hard.
     pub(crate) fn has_hard_rule(&self) -> bool {
-        self.peers.iter().any(|peer| peer.strength == Strength::Hard)
+        self.companions.iter().any(|companion| companion.strength == Strength::Hard)
     }
 
     /// The only feasible nodes where a hard `near` rule exists: the smallest set of such a rule.
-    pub(crate) fn peer_nodes(&self) -> Option<&BTreeSet<NodeIx>> {
-        let peer_nodes = self.peers.iter().filter(|peer| (peer.strength, peer.side) == (Strength::Hard, Side::Near));
-        let peer_nodes = peer_nodes.filter_map(|peer| match &peer.nodes {
+    pub(crate) fn companion_nodes(&self) -> Option<&BTreeSet<NodeIx>> {
+        let companion_nodes = self
+            .companions
+            .iter()
+            .filter(|companion| (companion.strength, companion.side) == (Strength::Hard, Side::Near));
+        let companion_nodes = companion_nodes.filter_map(|companion| match &companion.nodes {
             PeerNodes::On(nodes) => Some(nodes),
             PeerNodes::SameService => None,
         });
-        peer_nodes.min_by_key(|nodes| nodes.len())
+        companion_nodes.min_by_key(|nodes| nodes.len())
     }
 }
 
-impl Peer {
+impl PlacedCompanion {
     fn new(view: &View, group: &Group, wish: &Companion, side: Side) -> Self {
         let nodes = if wish.service == group.key.service {
             PeerNodes::SameService

@@ -10,7 +10,7 @@ use longshore_model::{
 };
 use longshore_store::{Group, State, is_live};
 
-pub(super) const NAME: &str = "stepped";
+pub(super) const NAME: &str = "rollout_step_proven";
 
 pub(super) fn check(
     state: &State,

@@ -1,13 +1,13 @@
-//! A virtual machine with a virtual agent on it: it pulls, starts, fails and stops as its images are configured to.
+//! A virtual node with a virtual agent on it: it pulls, starts, fails and stops as its images are configured to.
 //!
 //! ```text
 //! waits for image -> starting -> running -> exited
 //!        \____________\__________\__________\___> stopping -> gone
 //! ```
 //!
-//! Owns: what runs on one machine and how long everything takes.
+//! Owns: what runs on one node and how long everything takes.
 //! Must not touch: placement and the state machine. It takes orders and answers with reports.
-//! Invariant: a timer that was set before a machine was switched off has no effect after it has booted.
+//! Invariant: a timer that was set before a node was switched off has no effect after it has booted.
 
 mod adoption;
 mod container;
@@ -40,7 +40,7 @@ pub(crate) struct StatusReport {
     pub(crate) details: Details,
 }
 
-/// Something a machine is waiting for.
+/// Something a node is waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// An attempt to pull an image ends.
@@ -57,7 +57,7 @@ pub(crate) enum Timer {
     StopEnds(ReplicaKey),
 }
 
-/// What a machine answers with: reports to send, and timers to set.
+/// What a node answers with: reports to send, and timers to set.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub(crate) reports: Vec<StatusReport>,
@@ -82,18 +82,18 @@ pub(crate) enum HeartbeatDelivery {
     Lost,
 }
 
-/// Whether messages get through to a machine and back.
+/// Whether messages get through to a node and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Up,
     Cut,
-    /// Messages get through again, and the machine first stops what is no longer assigned to it.
+    /// Messages get through again, and the node first stops what is no longer assigned to it.
     Reconnecting,
 }
 
-/// One virtual machine.
+/// One virtual node.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct VirtualNode {
     name: NodeName,
     on: bool,
     link: Link,
@@ -112,7 +112,7 @@ pub(crate) struct Machine {
     behaviours: Arc<BTreeMap<String, Image>>,
 }
 
-impl Machine {
+impl VirtualNode {
     pub(crate) fn new(name: NodeName, behaviours: Arc<BTreeMap<String, Image>>) -> Self {
         Self {
             name,
@@ -179,7 +179,7 @@ impl Machine {
         self.cursor = cursor;
     }
 
-    /// Moves on to the feed as of `cursor`. Returns `false` if the machine has received a newer one.
+    /// Moves on to the feed as of `cursor`. Returns `false` if the node has received a newer one.
     pub(crate) fn advance_cursor(&mut self, cursor: StateIndex) -> bool {
         let is_newest = cursor >= self.cursor;
         self.cursor = self.cursor.max(cursor);
@@ -203,7 +203,7 @@ impl Machine {
         self.missed_heartbeats = 0;
     }
 
-    /// The containers that are really on the machine, for the invariants.
+    /// The containers that are really on the node, for the invariants.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&ReplicaKey, Attempt, ContainerState)> {
         self.containers.iter().map(|(key, container)| (key, container.attempt(), container.state()))
     }
@@ -269,7 +269,7 @@ impl Machine {
         }
     }
 
-    /// How an image behaves on this machine.
+    /// How an image behaves on this node.
     fn behaviour(&self, image: &str) -> Image {
         self.behaviours.get(image).filter(|image| image.applies_on(&self.name)).cloned().unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use longshore_model::{GroupKey, SlotIndex, SlotKey};
 
-pub(super) const NAME: &str = "indices";
+pub(super) const NAME: &str = "slot_index_unique";
 
 pub(super) fn check(highest: Option<&SlotIndex>, group: &GroupKey, slot: &SlotKey, index: SlotIndex) -> Option<String> {
     let highest = highest.filter(|highest| **highest >= index)?;

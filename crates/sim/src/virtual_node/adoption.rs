@@ -1,15 +1,15 @@
-//! Compares the containers of a machine with those it should have.
+//! Compares the containers of a node with those it should have.
 //!
 //! Owns: which containers are stopped, which run on, and which are started.
-//! Invariant: what is no longer assigned to the machine is gone before anything is reported of the rest.
+//! Invariant: what is no longer assigned to the node is gone before anything is reported of the rest.
 
 use std::sync::Arc;
 
 use longshore_model::{Attempt, ReplicaKey, ServiceSpec, Time};
 
-use super::{Machine, Outbox, container::Container};
+use super::{Outbox, VirtualNode, container::Container};
 
-/// A container that a machine should be running.
+/// A container that a node should be running.
 #[derive(Clone, Debug)]
 pub(crate) struct DesiredContainer {
     pub(crate) key: ReplicaKey,
@@ -17,7 +17,7 @@ pub(crate) struct DesiredContainer {
     pub(crate) spec: Arc<ServiceSpec>,
 }
 
-impl Machine {
+impl VirtualNode {
     /// Stops every container that is not desired, except those that are being removed already.
     pub(crate) fn stop_undesired(&mut self, desired: &[DesiredContainer], now: Time, out: &mut Outbox) {
         let is_desired = |key: &ReplicaKey| desired.iter().any(|container| container.key == *key);

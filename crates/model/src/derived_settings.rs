@@ -1,15 +1,11 @@
-//! What follows from the cluster settings.
+//! Values derived from the cluster settings: heartbeat interval, memory cap, driver overhead.
 //!
-//! Owns: amounts and intervals computed from [`ClusterConfig`]. Must not touch: names, defaults and ranges of the settings,
+//! Owns: what is computed from [`ClusterConfig`]. Must not touch: names, defaults and ranges of the settings,
 //! which [`crate::settings`] declares.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-pub use crate::settings::ClusterConfig;
-
-use crate::{node::Driver, service::Resources};
+use crate::{node::Driver, service::Resources, settings::ClusterConfig};
 
 impl ClusterConfig {
     /// Time between two heartbeats of a node in a cluster of that many nodes: at least 1 ms per node, so that a leader
@@ -31,15 +27,4 @@ impl ClusterConfig {
             Driver::Microvm => self.microvm_overhead_bytes,
         }
     }
-}
-
-/// Whether a service may displace replicas of services of lower priority.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Preemption {
-    /// Never.
-    #[default]
-    Off,
-    /// When nothing else fits.
-    On,
 }

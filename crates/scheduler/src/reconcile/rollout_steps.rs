@@ -1,4 +1,4 @@
-//! Which slots step next, and how: start-first where both generations fit, else stop-first.
+//! Steps of a rollout: which slots step next, and how: start-first where both generations fit, else stop-first.
 //!
 //! Owns: parallelism, delay, canaries, order and its fallback. Must not touch: whether a step has succeeded.
 //! Invariant: at most `parallelism` slots are short because of a rollout, and none with start-first order; a running

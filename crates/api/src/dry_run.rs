@@ -1,4 +1,4 @@
-//! Dry runs: `plan` and `whatif`.
+//! Requests and answers of dry runs (`plan` and `whatif`). The server's `dry_run` module computes them.
 
 use std::collections::BTreeMap;
 

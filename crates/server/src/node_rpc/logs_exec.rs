@@ -84,7 +84,7 @@ pub(crate) enum LogItem {
     /// A line it wrote.
     Line(PeerLogLine),
     /// The stream broke off, although there may be more.
-    Interrupted { at: Time, why: AttachError },
+    Interrupted { at: Time, why: LogsExecError },
 }
 
 impl Timestamped for LogItem {
@@ -108,7 +108,7 @@ impl From<LogLine> for PeerLogLine {
 
 /// Why a replica cannot be attached to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AttachError {
+pub(crate) enum LogsExecError {
     /// It never started there, or was removed.
     #[error("the replica is not on this node")]
     NotFound,
@@ -120,7 +120,7 @@ pub(crate) enum AttachError {
     Refused(String),
 }
 
-impl From<ReplicaAccessError> for AttachError {
+impl From<ReplicaAccessError> for LogsExecError {
     fn from(error: ReplicaAccessError) -> Self {
         match error {
             ReplicaAccessError::NotFound(_) | ReplicaAccessError::Runtime(RuntimeError::NotFound) => Self::NotFound,
@@ -134,20 +134,21 @@ impl From<ReplicaAccessError> for AttachError {
 
 impl Target {
     /// Address of the node; an error if it is no member of the cluster.
-    fn server(&self, state: &State) -> Result<ServerAddress, AttachError> {
-        let seat = state.access().membership(&self.node);
-        let seat = seat.ok_or_else(|| AttachError::Unreachable(format!("`{}` has no address", self.node)))?;
-        Ok(ServerAddress { name: self.node.clone(), address: seat.address.clone() })
+    fn server(&self, state: &State) -> Result<ServerAddress, LogsExecError> {
+        let membership = state.access().membership(&self.node);
+        let membership =
+            membership.ok_or_else(|| LogsExecError::Unreachable(format!("`{}` has no address", self.node)))?;
+        Ok(ServerAddress { name: self.node.clone(), address: membership.address.clone() })
     }
 
-    fn unreachable(&self, why: impl std::fmt::Display) -> AttachError {
-        AttachError::Unreachable(format!("`{}` does not answer: {why}", self.node))
+    fn unreachable(&self, why: impl std::fmt::Display) -> LogsExecError {
+        LogsExecError::Unreachable(format!("`{}` does not answer: {why}", self.node))
     }
 
-    fn call_failed(&self, error: CallError) -> AttachError {
+    fn call_failed(&self, error: CallError) -> LogsExecError {
         match error {
-            CallError::Refused(envelope) if envelope.code == "not_found" => AttachError::NotFound,
-            CallError::Refused(envelope) if envelope.code == "exec_failed" => AttachError::Refused(envelope.message),
+            CallError::Refused(envelope) if envelope.code == "not_found" => LogsExecError::NotFound,
+            CallError::Refused(envelope) if envelope.code == "exec_failed" => LogsExecError::Refused(envelope.message),
             CallError::Refused(envelope) => self.unreachable(envelope),
             CallError::NoAnswer { why, .. } => self.unreachable(why),
         }
@@ -171,7 +172,7 @@ async fn stream_logs_inner(
     state: State,
     wanted: &PeerLogRequest,
     to: &mpsc::Sender<LogItem>,
-) -> Result<(), AttachError> {
+) -> Result<(), LogsExecError> {
     if let Some(agent) = local_agent(ctx, &wanted.target)? {
         relay_lines(local_logs(&agent, wanted).await?, to).await;
         return Ok(());
@@ -179,14 +180,14 @@ async fn stream_logs_inner(
     let (target, server) = (&wanted.target, wanted.target.server(&state)?);
     // A log may be followed for days; the state must not be kept that long.
     drop(state);
-    let message = pack(wanted).map_err(AttachError::Refused)?;
+    let message = pack(wanted).map_err(LogsExecError::Refused)?;
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, ctx.peers.stream(&server, "/peer/logs", message)).await;
     let body = asked.map_err(|_| target.unreachable("it timed out"))?.map_err(|error| target.call_failed(error))?;
     let (arrived, lines) = mpsc::channel(LINE_BUFFER);
     let (finish, ()) = tokio::join!(read_messages(body, arrived), relay_lines(lines, to));
     match finish {
         StreamEnd::Complete => Ok(()),
-        StreamEnd::Broken => Err(AttachError::Unreachable(format!("the connection to `{}` broke", target.node))),
+        StreamEnd::Broken => Err(LogsExecError::Unreachable(format!("the connection to `{}` broke", target.node))),
     }
 }
 
@@ -207,7 +208,7 @@ async fn relay_lines(mut lines: mpsc::Receiver<PeerLogLine>, to: &mpsc::Sender<L
 pub(crate) async fn local_logs(
     agent: &AgentHandle,
     wanted: &PeerLogRequest,
-) -> Result<mpsc::Receiver<PeerLogLine>, AttachError> {
+) -> Result<mpsc::Receiver<PeerLogLine>, LogsExecError> {
     let options = LogOptions { follow: wanted.follow, since: wanted.since, tail: wanted.tail };
     let mut from = agent.logs(&wanted.target.key, wanted.target.attempt, options).await?;
     let (to, lines) = mpsc::channel(LINE_BUFFER);
@@ -239,19 +240,19 @@ pub(crate) async fn exec(
     ctx: &NodeContext,
     state: &State,
     wanted: &PeerExecRequest,
-) -> Result<ExecConnection, AttachError> {
+) -> Result<ExecConnection, LogsExecError> {
     if let Some(agent) = local_agent(ctx, &wanted.target)? {
         return exec_local(&agent, wanted).await;
     }
     let (target, server) = (&wanted.target, wanted.target.server(state)?);
-    let message = pack(wanted).map_err(AttachError::Refused)?;
+    let message = pack(wanted).map_err(LogsExecError::Refused)?;
     let asked = tokio::time::timeout(ANSWER_TIMEOUT, ctx.peers.open_session(&server, "/peer/exec", message)).await;
     let stream = asked.map_err(|_| target.unreachable("it timed out"))?.map_err(|error| target.call_failed(error))?;
     Ok(ExecConnection::Remote(Box::new(stream)))
 }
 
 /// Starts a command in a replica of this process.
-pub(crate) async fn exec_local(agent: &AgentHandle, wanted: &PeerExecRequest) -> Result<ExecConnection, AttachError> {
+pub(crate) async fn exec_local(agent: &AgentHandle, wanted: &PeerExecRequest) -> Result<ExecConnection, LogsExecError> {
     let longshore_api::ExecRequest { command, environment, user, working_dir, terminal } = wanted.request.clone();
     let terminal = terminal.map_or(Terminal::None, |size| Terminal::Size { columns: size.columns, rows: size.rows });
     let request = ExecRequest { command, environment, user, working_dir, terminal };
@@ -259,7 +260,7 @@ pub(crate) async fn exec_local(agent: &AgentHandle, wanted: &PeerExecRequest) ->
 }
 
 /// The agent of the target's node, if it is one of this process.
-pub(crate) fn local_agent(ctx: &NodeContext, target: &Target) -> Result<Option<Arc<AgentHandle>>, AttachError> {
+pub(crate) fn local_agent(ctx: &NodeContext, target: &Target) -> Result<Option<Arc<AgentHandle>>, LogsExecError> {
     match ctx.agents.of(&target.node) {
         Some((agent, LinkState::Connected)) => Ok(Some(agent)),
         Some((_, LinkState::Isolated)) => Err(target.unreachable("it is isolated")),

@@ -1,6 +1,7 @@
 //! Logs and exec: reading a replica's output, and running commands next to its process.
 //!
-//! Owns: the types every driver uses for them, so that a caller need not know the driver.
+//! Owns: the types every driver uses for them, so that a caller need not know the driver. A running command is an exec
+//! session; the module is called `logs_exec` in every crate.
 
 use bytes::Bytes;
 use longshore_model::Time;

@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 use crate::{
     api::exec::{switching_protocols, upgrade},
     node_rpc::{
-        attach::{self, AttachError, PeerExecRequest, PeerLogLine, PeerLogRequest},
         frame,
         handlers::{ApiError, ApiState, KEEPALIVE_INTERVAL, PeerNode, RawBody, ensure_trusted, read},
+        logs_exec::{self, LogsExecError, PeerExecRequest, PeerLogLine, PeerLogRequest},
     },
 };
 
@@ -28,8 +28,8 @@ pub(crate) async fn logs(
 ) -> Result<Response, ApiError> {
     ensure_trusted(&api, &peer_node).await?;
     let wanted: PeerLogRequest = read(&message)?;
-    let agent = attach::local_agent(&api.ctx, &wanted.target)?.ok_or(AttachError::NotFound)?;
-    let lines = attach::local_logs(&agent, &wanted).await?;
+    let agent = logs_exec::local_agent(&api.ctx, &wanted.target)?.ok_or(LogsExecError::NotFound)?;
+    let lines = logs_exec::local_logs(&agent, &wanted).await?;
     Ok(Response::new(Body::from_stream(stream::unfold(lines, next_line))))
 }
 
@@ -54,8 +54,8 @@ pub(crate) async fn exec(
     let RawBody(message) = RawBody::from_request(request, &()).await?;
     ensure_trusted(&api, &peer_node).await?;
     let wanted: PeerExecRequest = read(&message)?;
-    let agent = attach::local_agent(&api.ctx, &wanted.target)?.ok_or(AttachError::NotFound)?;
-    let connection = attach::exec_local(&agent, &wanted).await?;
+    let agent = logs_exec::local_agent(&api.ctx, &wanted.target)?.ok_or(LogsExecError::NotFound)?;
+    let connection = logs_exec::exec_local(&agent, &wanted).await?;
     tokio::spawn(async move {
         if let Ok(with) = upgrade.await {
             connection.relay(with).await;

@@ -14,9 +14,9 @@ use tokio::{
 };
 
 use crate::{
-    attach::{ExecRequest, ExecSession, LogLine, LogOptions},
     desired_work::DesiredWork,
     fingerprint,
+    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     replica::AgentContext,
     runtime::{Handle, Runtime, RuntimeError},
 };

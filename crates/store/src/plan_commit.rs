@@ -102,9 +102,9 @@ impl State {
         }
         let (slot, generation, at) = (placement.slot, placement.generation, assignment.placed_at);
         events.push(Event::Placed { group: key.clone(), slot: slot.clone(), generation, assignment });
-        if let Some(weighed) = placement.moved {
-            let (group, to, weighed) = (key.clone(), placement.node, *weighed);
-            self.record_move(Move { group, slot, generation, to, at, weighed }, events);
+        if let Some(score) = placement.moved {
+            let (group, to, score) = (key.clone(), placement.node, *score);
+            self.record_move(Move { group, slot, generation, to, at, score }, events);
         }
     }
 
