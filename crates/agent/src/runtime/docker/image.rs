@@ -2,21 +2,14 @@
 //!
 //! Owns: one try: credentials, progress summed over layers, and the time-out for a registry that stops sending.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use bollard::{
-    Docker as Client, auth::DockerCredentials, models::CreateImageInfo, query_parameters::CreateImageOptionsBuilder,
-};
+use bollard::{auth::DockerCredentials, models::CreateImageInfo, query_parameters::CreateImageOptionsBuilder};
 use futures_util::{FutureExt, StreamExt};
 use longshore_model::{container::registry_of, error_chain};
 
-use super::connect;
+use super::connection::Connection;
 use crate::{
-    config::DockerConfig,
     control_link::{ControlLink, LinkError, RegistryLogin},
     pulls::{ImageRequest, PullFn, PullProgress, PullStatus, PullStatusSender},
 };
@@ -24,21 +17,20 @@ use crate::{
 /// Longest time without progress; the engine itself has no limit.
 const STALLED: Duration = Duration::from_mins(2);
 
-pub(super) fn puller(config: DockerConfig, client: Arc<OnceLock<Client>>, link: Arc<dyn ControlLink>) -> PullFn {
+pub(super) fn puller(connection: Arc<Connection>, link: Arc<dyn ControlLink>) -> PullFn {
     Arc::new(move |image, status| {
-        let (config, client, link) = (config.clone(), Arc::clone(&client), Arc::clone(&link));
-        async move { pull(&config, &client, &*link, &image, &status).await }.boxed()
+        let (connection, link) = (Arc::clone(&connection), Arc::clone(&link));
+        async move { pull(&connection, &*link, &image, &status).await }.boxed()
     })
 }
 
 async fn pull(
-    config: &DockerConfig,
-    client: &OnceLock<Client>,
+    connection: &Connection,
     link: &dyn ControlLink,
     image: &ImageRequest,
     status: &PullStatusSender,
 ) -> Result<(), String> {
-    let client = connect(config, client).await.map_err(|error| error.to_string())?;
+    let client = connection.client().await.map_err(|error| error.to_string())?;
     let login = login(link, &image.reference).await?;
     let options =
         CreateImageOptionsBuilder::new().from_image(&tagged(&image.reference)).platform(&image.platform).build();
