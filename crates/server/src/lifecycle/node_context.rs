@@ -233,6 +233,11 @@ impl NodeContext {
         *lock(&self.leader) = leader;
     }
 
+    /// Forgets the leader if it is this server, which did not answer.
+    pub(crate) fn forget_leader(&self, silent: &ServerAddress) {
+        lock(&self.leader).take_if(|leader| leader == silent);
+    }
+
     fn save_record(&self, change: impl FnOnce(&mut NodeRecord)) -> Result<(), FolderError> {
         let mut record = lock(&self.record);
         let mut changed = record.clone();
