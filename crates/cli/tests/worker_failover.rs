@@ -65,14 +65,14 @@ fn the_worker_is_unaffected_by(loss: Loss) {
     let witness = (0..cluster.nodes.len()).find(|at| *at != leader && *at != 1).unwrap();
     let before = replicas_on(&cluster.nodes[witness], "n2").unwrap();
     assert!(!before.is_empty(), "the worker runs something");
-    let lost = cluster.nodes[leader].name.clone();
+    let leader_name = cluster.nodes[leader].name.clone();
 
     loss.befall(&mut cluster.nodes[leader]);
     let witness = &cluster.nodes[witness];
     eventually("the lost leader is down", || {
         let worker = health(witness, "n2");
         assert_ne!(worker.as_deref(), Some("down"), "a healthy worker is called down");
-        (health(witness, &lost)? == "down").then_some(())
+        (health(witness, &leader_name)? == "down").then_some(())
     });
     // As long again as a silent node has before it is down.
     let until = Instant::now() + Duration::from_secs(12);
