@@ -229,7 +229,8 @@ impl ApiState {
         self.ctx.store().ok_or_else(|| {
             if let Some(code) = self.ctx.removal.code() {
                 let message = "this node is no longer part of its cluster";
-                return ApiError::new(StatusCode::FORBIDDEN, code, message).with("hint", node_removal::REJOIN_HINT);
+                let refusal = ApiError::new(StatusCode::FORBIDDEN, code, message);
+                return refusal.with("node", self.ctx.node().as_str()).with("hint", node_removal::REJOIN_HINT);
             }
             if self.ctx.lacks_store() {
                 let message = "this node is starting or shutting down; ask again in a moment";

@@ -48,7 +48,7 @@ use crate::{
 };
 
 /// An idle feed sends a keepalive that often.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Largest join request in bytes.
 const MAX_JOIN_BODY: usize = 64 * 1024;
 /// Time another server has to vouch for one.
@@ -180,11 +180,12 @@ fn refuse_peer(state: &ClusterState, peer_node: &PeerNode) -> ApiError {
     }
     if state.node(name).is_some() {
         let message = format!("the certificate of `{name}` was revoked; the node has to join again");
-        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message);
+        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message)
+            .with("node", name.as_str());
     }
     let message = format!("`{name}` was removed from the cluster");
     let refusal = ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::NodeRemoved, message);
-    refusal.with("incarnation", state.access().incarnation()).with("index", state.index().0)
+    refusal.with("node", name.as_str()).with("incarnation", state.access().incarnation()).with("index", state.index().0)
 }
 
 fn not_a_member(name: &NodeName) -> ApiError {
@@ -302,7 +303,8 @@ async fn report(
         LeaderLocation::Local(store) => {
             service::accept_reports(&api.ctx, &store, &node, reports).await?;
             let sample_every_ms = control_link::sample_every_ms(&store);
-            ReportAnswer::Accepted { beat_every_ms: api.ctx.heartbeats.interval_ms(), sample_every_ms }
+            let beat_every_ms = api.ctx.heartbeats.interval_ms();
+            ReportAnswer::Accepted { beat_every_ms, sample_every_ms, servers: api.ctx.servers() }
         }
         LeaderLocation::Remote(leader) => ReportAnswer::NotLeading(Some(leader)),
         LeaderLocation::Unknown => ReportAnswer::NotLeading(None),
