@@ -60,6 +60,9 @@ impl AgentConfig {
 pub struct DockerConfig {
     /// Where the engine's socket may be, in the order in which they are tried until one answers.
     pub sockets: Vec<PathBuf>,
+    /// Appended to the engine's name of volumes that a service has one of per node, for a node that shares its engine
+    /// with another.
+    pub volume_suffix: Option<String>,
     /// Host address that ingress ports are bound to. The engine chooses the port number.
     pub ingress_bind: IpAddr,
 }
@@ -72,7 +75,7 @@ impl DockerConfig {
 
     /// The engine at the first of these sockets that answers, now or later.
     pub fn at_any(sockets: Vec<PathBuf>) -> Self {
-        Self { sockets, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
+        Self { sockets, volume_suffix: None, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
     }
 }
 

@@ -67,13 +67,13 @@ struct Docker {
     cluster_id: String,
     pulls: Pulls,
     markers: CreatedMarkers,
-    network_creation: tokio::sync::Mutex<()>,
     event_listener: AbortHandle,
 }
 
 impl Drop for Docker {
     fn drop(&mut self) {
         self.event_listener.abort();
+        self.forget_networks();
     }
 }
 
@@ -99,7 +99,6 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         node,
         cluster_id,
         markers: ctx.markers.clone(),
-        network_creation: tokio::sync::Mutex::default(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
