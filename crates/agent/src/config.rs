@@ -17,6 +17,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Where secrets are written for replicas to read. A tmpfs is mounted there unless it is one already.
     pub secrets_dir: PathBuf,
+    /// Disk that replicas may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
     /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
@@ -43,6 +45,7 @@ impl AgentConfig {
             cluster_id: cluster_id.into(),
             secrets_dir: data_dir.join("secrets"),
             data_dir,
+            disk_bytes: None,
             docker: None,
             exec: None,
             heartbeat_interval: Duration::from_secs(1),

@@ -17,7 +17,14 @@ mod networks;
 mod session;
 mod stats;
 
-use std::{collections::HashMap, future::Future, io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bollard::{
     Docker as Client,
@@ -67,6 +74,7 @@ struct Docker {
     cluster_id: String,
     pulls: Pulls,
     markers: CreatedMarkers,
+    data_root: OnceLock<PathBuf>,
     event_listener: AbortHandle,
 }
 
@@ -99,6 +107,7 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         node,
         cluster_id,
         markers: ctx.markers.clone(),
+        data_root: OnceLock::new(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
@@ -124,7 +133,17 @@ impl Runtime for Docker {
     }
 
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
-        Box::pin(async { self.call(SHORT, async |client| client.info().await).await.map(info::fingerprint) })
+        Box::pin(async {
+            let info = self.call(SHORT, async |client| client.info().await).await?;
+            if let Some(root) = &info.docker_root_dir {
+                let _ = self.data_root.set(PathBuf::from(root));
+            }
+            Ok(info::fingerprint(info))
+        })
+    }
+
+    fn data_root(&self) -> Option<PathBuf> {
+        self.data_root.get().cloned()
     }
 
     fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>> {
