@@ -212,9 +212,8 @@ impl Host {
             if let Some(found) = look() {
                 return found;
             }
-            if Instant::now() > deadline {
-                panic!("never: {what}: {:#?}\n{}", self.json(&["status"]), self.text("daemon.log"));
-            }
+            let in_time = Instant::now() < deadline;
+            assert!(in_time, "never: {what}: {:#?}\n{}", self.json(&["status"]), self.text("daemon.log"));
             std::thread::sleep(Duration::from_millis(100));
         }
     }
