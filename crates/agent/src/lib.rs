@@ -15,6 +15,7 @@ mod control_link;
 mod created_markers;
 mod desired_work;
 mod driver_availability;
+mod engine_query;
 mod fingerprint;
 mod heartbeat;
 mod logs_exec;
@@ -34,6 +35,7 @@ pub use agent::{Agent, StartAgentError};
 pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
+pub use engine_query::{EngineAnswer, EngineQuery};
 pub use logs_exec::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
 };
