@@ -58,8 +58,8 @@ impl AgentConfig {
 /// Settings of the Docker driver.
 #[derive(Clone, Debug)]
 pub struct DockerConfig {
-    /// The engine's socket.
-    pub socket: PathBuf,
+    /// Where the engine's socket may be, in the order in which they are tried until one answers.
+    pub sockets: Vec<PathBuf>,
     /// Host address that ingress ports are bound to. The engine chooses the port number.
     pub ingress_bind: IpAddr,
 }
@@ -67,7 +67,12 @@ pub struct DockerConfig {
 impl DockerConfig {
     /// The engine at this socket, with ingress ports bound to the loopback address.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), ingress_bind: IpAddr::from([127, 0, 0, 1]) }
+        Self::at_any(vec![socket.into()])
+    }
+
+    /// The engine at the first of these sockets that answers, now or later.
+    pub fn at_any(sockets: Vec<PathBuf>) -> Self {
+        Self { sockets, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
     }
 }
 

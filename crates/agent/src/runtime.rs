@@ -133,6 +133,8 @@ pub(crate) struct Exit {
     pub(crate) code: Option<i64>,
     /// Whether the kernel killed it because it used too much memory.
     pub(crate) oom_killed: bool,
+    /// Whether it ran until its engine or the machine went down. It did not end by itself.
+    pub(crate) ended_with_host: bool,
 }
 
 /// The signal a replica is asked to stop with, and the time it has before it is killed.
@@ -198,6 +200,11 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     /// Whether it answers right now. Returns within seconds.
     fn is_available(&self) -> BoxFuture<'_, bool>;
 
+    /// Whether it has answered on this node before, perhaps to an earlier agent, and may only be starting.
+    fn is_expected(&self) -> bool {
+        false
+    }
+
     /// What it adds to the node's fingerprint. An error leaves the driver out of it.
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint>;
 
@@ -234,6 +241,9 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
 
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection>;
+
+    /// Starts a replica again that ended with its engine or machine.
+    fn resume<'a>(&'a self, work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
 
     /// Sends the stop signal, waits for the grace period, then kills. Returns once the process is gone.
     fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()>;

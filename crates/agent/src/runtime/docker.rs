@@ -4,6 +4,7 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
+mod connection;
 mod create;
 mod engine_query;
 mod events;
@@ -14,13 +15,14 @@ mod labels;
 mod logs_exec;
 mod mounts;
 mod networks;
+mod session;
 mod stats;
 
 use std::{
     collections::{BTreeMap, HashMap},
     future::Future,
     io,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -38,9 +40,10 @@ use longshore_model::{
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
+use self::{connection::Connection, session::EngineSession};
 use super::{
-    DriverFingerprint, ExistingReplica, Handle, Inspection, PreparedFile, ResourceUsage, Runtime, RuntimeContext,
-    RuntimeError, RuntimeFuture, StopSpec,
+    DriverFingerprint, ExistingReplica, Handle, Inspection, Phase, PreparedFile, ResourceUsage, Runtime,
+    RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
 };
 use crate::{
     backoff::Backoff,
@@ -64,7 +67,7 @@ const CLIENT_SECS: u64 = 24 * 3600;
 
 /// The Docker Engine of this machine.
 struct Docker {
-    client: Arc<OnceLock<Client>>,
+    connection: Arc<Connection>,
     config: DockerConfig,
     node: NodeName,
     cluster_id: String,
@@ -82,7 +85,7 @@ impl Drop for Docker {
 
 impl std::fmt::Debug for Docker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Docker({})", self.config.socket.display())
+        write!(f, "Docker({:?})", self.connection)
     }
 }
 
@@ -90,14 +93,15 @@ impl std::fmt::Debug for Docker {
 pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runtime>>> {
     let Some(config) = ctx.config.docker.clone() else { return Ok(None) };
     let (node, cluster_id) = (ctx.config.node.clone(), ctx.config.cluster_id.clone());
-    let client = Arc::new(OnceLock::new());
-    let pull = image::puller(config.clone(), Arc::clone(&client), Arc::clone(ctx.link));
-    let is_present = image::presence(config.clone(), Arc::clone(&client));
+    let session = EngineSession::in_folder(&ctx.config.data_dir);
+    let connection = Arc::new(Connection::new(config.sockets.clone(), session));
+    let pull = image::puller(Arc::clone(&connection), Arc::clone(ctx.link));
+    let is_present = image::presence(Arc::clone(&connection));
     let filters = ownership_filter(&cluster_id, &node);
-    let events = events::follow(config.clone(), Arc::clone(&client), filters, Arc::clone(ctx.wakeups));
+    let events = events::follow(Arc::clone(&connection), filters, Arc::clone(ctx.wakeups));
     Ok(Some(Arc::new(Docker {
         pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull, is_present),
-        client,
+        connection,
         config,
         node,
         cluster_id,
@@ -114,9 +118,17 @@ impl Runtime for Docker {
 
     fn is_available(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
-            let Ok(client) = self.client().await else { return false };
-            tokio::time::timeout(PING, client.ping()).await.is_ok_and(|pong| pong.is_ok())
+            let ping = async { self.connection.client().await.ok()?.ping().await.ok() };
+            let answers = tokio::time::timeout(PING, ping).await.is_ok_and(|pong| pong.is_some());
+            if !answers {
+                self.connection.reset();
+            }
+            answers
         })
+    }
+
+    fn is_expected(&self) -> bool {
+        self.connection.session.is_known()
     }
 
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
@@ -164,8 +176,18 @@ impl Runtime for Docker {
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
         Box::pin(async move {
             let response = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
-            Ok(inspect::inspection(&response))
+            let mut inspection = inspect::inspection(&response);
+            if let Phase::Exited(exit) = &mut inspection.phase {
+                let state = response.state.as_ref();
+                exit.ended_with_host = state.is_some_and(|state| self.connection.session.ended_before(state));
+            }
+            Ok(inspection)
         })
+    }
+
+    /// The container is started again with its files, as the engine itself would after a restart.
+    fn resume<'a>(&'a self, _work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        self.start(handle)
     }
 
     fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()> {
@@ -232,17 +254,13 @@ impl Docker {
         given.iter().any(is_named) || self.markers.names(&name, &existing.handle)
     }
 
-    async fn client(&self) -> Result<Client, RuntimeError> {
-        connect(&self.config, &self.client).await
-    }
-
     /// Makes one call to the engine, within a time-out.
     async fn call<T>(
         &self,
         limit: Duration,
         request: impl AsyncFnOnce(Client) -> Result<T, Error>,
     ) -> Result<T, RuntimeError> {
-        let client = self.client().await?;
+        let client = self.connection.client().await?;
         within(limit, request(client)).await
     }
 }
@@ -268,18 +286,6 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Error>>
     }
 }
 
-/// Connects on first use, so that an agent starts without its engine, and negotiates the API version once.
-async fn connect(config: &DockerConfig, client: &OnceLock<Client>) -> Result<Client, RuntimeError> {
-    if let Some(client) = client.get() {
-        return Ok(client.clone());
-    }
-    let socket = config.socket.to_string_lossy();
-    let fresh = Client::connect_with_unix(&socket, CLIENT_SECS, bollard::API_DEFAULT_VERSION)
-        .map_err(|error| unavailable(error.to_string()))?;
-    let fresh = within(SHORT, fresh.negotiate_version()).await?;
-    Ok(client.get_or_init(|| fresh).clone())
-}
-
 fn unavailable(reason: String) -> RuntimeError {
     RuntimeError::Unavailable { driver: Driver::Docker, reason }
 }
@@ -296,8 +302,27 @@ fn classify(error: Error) -> RuntimeError {
         Error::DockerResponseServerError { status_code: 404, message } if is_missing(&message) => {
             RuntimeError::NotFound
         }
+        Error::DockerResponseServerError { message, .. } if is_engine_trouble(&message) => unavailable(message),
         Error::DockerResponseServerError { message, .. } => RuntimeError::Refused(message),
         // The library's own message is only `error in the client`; the causes say what happened.
         other => unavailable(error_chain(&other)),
     }
+}
+
+/// Whether a message tells of the engine's own state and not of the request: it is starting or stopping, its
+/// containerd or a plugin is not there yet, or it was upgraded since the API version was negotiated.
+fn is_engine_trouble(message: &str) -> bool {
+    const SIGNS: [&str; 10] = [
+        "dial unix",
+        "transport is closing",
+        "ttrpc: closed",
+        "error reading from server: EOF",
+        "code = Unavailable",
+        "containerd is not ready",
+        "context canceled",
+        "context deadline exceeded",
+        "shutting down",
+        "client version",
+    ];
+    SIGNS.iter().any(|sign| message.contains(sign))
 }

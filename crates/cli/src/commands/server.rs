@@ -16,7 +16,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    container_engine::{self, Engine},
+    container_engine,
     exit::Exit,
     output::print,
     paths::{self, LocalNode, NodeArgs},
@@ -93,11 +93,8 @@ fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
         listen: args.listen,
         advertise: args.advertise,
         http: args.http,
-        // An engine that is down now may start later; the agent keeps trying.
-        docker: match container_engine::find(args.docker) {
-            Engine::Found(path) | Engine::Unreachable(path, _) => Some(path),
-            Engine::Missing => None,
-        },
+        // An engine that is not there now may come later; the agent keeps looking.
+        docker: container_engine::candidates(args.docker),
         shim: Some(shim_command()?),
     })
 }

@@ -293,8 +293,9 @@ fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> an
         advertise: None,
         http: Some(args.http),
         docker: match engine {
-            Engine::Found(path) => Some(path),
-            Engine::Unreachable(..) | Engine::Missing => None,
+            Engine::Found(path) => vec![path],
+            // Nothing needs it yet; what is applied later may.
+            Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
         shim: Some(server::shim_command()?),
     })

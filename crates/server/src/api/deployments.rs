@@ -75,7 +75,7 @@ pub(crate) async fn apply(
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
-    let mut notes = settle_with_engines(&api, &state, &mut loaded, choices).await?;
+    let found = settle_with_engines(&api, &state, &mut loaded, choices).await?;
     let command = Command::Apply {
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
@@ -96,10 +96,7 @@ pub(crate) async fn apply(
         deployment: deployment.to_string(),
         changed,
         index: index.0,
-        warnings: {
-            notes.splice(0..0, warnings.iter().map(ToString::to_string));
-            notes
-        },
+        warnings: warnings.iter().map(ToString::to_string).chain(found).collect(),
     }))
 }
 
@@ -129,9 +126,10 @@ pub(crate) async fn settle_with_engines(
     let images = image_resolution::references(spec);
     let compose_project = (!spec.volumes.is_empty()).then(|| target.deployment.to_string());
     let query = EngineQuery { images, compose_project, ..EngineQuery::default() };
-    let answers = match query == EngineQuery::default() {
-        true => EngineAnswers::default(),
-        false => engine_query::ask(&api.ctx, state, &query).await,
+    let answers = if query == EngineQuery::default() {
+        EngineAnswers::default()
+    } else {
+        engine_query::ask(&api.ctx, state, &query).await
     };
     let mut warnings = volume_adoption::settle(state, target, &answers, spec, choices.compose_volumes)?;
     warnings.extend(image_resolution::resolve(&api.ctx, state, target, &answers, spec, choices.pull).await);

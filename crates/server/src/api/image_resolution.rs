@@ -120,11 +120,13 @@ enum Policy {
 impl Policy {
     fn of(service: &ServiceSpec, choice: Option<PullChoice>) -> Self {
         match (service.container.pull_policy, choice) {
-            (Some(PullPolicy::Never), _) => Self::EngineOnly,
-            (Some(PullPolicy::Build), _) => Self::Engine,
-            (_, Some(PullChoice::Never)) => Self::EngineOnly,
-            (_, Some(PullChoice::Always)) | (Some(PullPolicy::Always), _) => Self::Registry,
-            (Some(PullPolicy::Missing), _) | (None, Some(PullChoice::Missing)) => Self::Engine,
+            (Some(PullPolicy::Never), _)
+            | (Some(PullPolicy::Missing | PullPolicy::Always) | None, Some(PullChoice::Never)) => Self::EngineOnly,
+            (Some(PullPolicy::Missing | PullPolicy::Always) | None, Some(PullChoice::Always))
+            | (Some(PullPolicy::Always), Some(PullChoice::Missing) | None) => Self::Registry,
+            (Some(PullPolicy::Build), _)
+            | (Some(PullPolicy::Missing), Some(PullChoice::Missing) | None)
+            | (None, Some(PullChoice::Missing)) => Self::Engine,
             (None, None) => Self::RegistryUnlessBuilt,
         }
     }
@@ -161,9 +163,9 @@ impl<'a> Image<'a> {
         let registry = said.registry.get(&self.reference);
         let previous = self.previous;
         match self.policy {
-            Policy::Registry => registry.or(previous).or(self.local),
-            Policy::RegistryUnlessBuilt if self.is_built() => self.local,
-            Policy::RegistryUnlessBuilt => registry.or(previous).or(self.local),
+            // What was built here is newer than what ran before.
+            Policy::Registry | Policy::RegistryUnlessBuilt if self.is_built() => registry.or(self.local),
+            Policy::Registry | Policy::RegistryUnlessBuilt => registry.or(previous).or(self.local),
             // With one engine its tag is what everything runs. With several, the engine asked may have an older image
             // than the nodes that run the service.
             Policy::Engine | Policy::EngineOnly if self.is_built() || !self.several_engines => {
@@ -180,14 +182,13 @@ impl<'a> Image<'a> {
                 "warning: service `{service}`: the image `{image}` comes from no registry, so only nodes that have it can \
                  start it; push it to a registry that the nodes reach, and name it there"
             )),
-            Some(_) => match said.registry_errors.get(image).filter(|_| self.policy == Policy::Registry) {
-                Some(reason) => Some(format!(
+            Some(_) if self.policy == Policy::Registry => said.registry_errors.get(image).map(|reason| {
+                format!(
                     "warning: service `{service}`: the registry of `{image}` was asked and did not say what it has, so the \
                      image known before is used: {reason}"
-                )),
-                None => None,
-            },
-            None => None,
+                )
+            }),
+            Some(_) | None => None,
         }
     }
 }

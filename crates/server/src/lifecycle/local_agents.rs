@@ -149,7 +149,7 @@ pub(crate) fn nodes_of(config: &ServerConfig) -> io::Result<BTreeSet<NodeName>> 
 
 fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<String>) -> AgentConfig {
     let mut agent = AgentConfig::new(node.clone(), cluster_id, folder_of(node, config));
-    agent.docker = config.docker.as_ref().map(DockerConfig::at);
+    agent.docker = (!config.docker.is_empty()).then(|| DockerConfig::at_any(config.docker.clone()));
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
 }
@@ -178,7 +178,7 @@ mod tests {
             listen: None,
             advertise: None,
             http: None,
-            docker: None,
+            docker: Vec::new(),
             shim: None,
         }
     }

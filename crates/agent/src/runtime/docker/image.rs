@@ -5,11 +5,7 @@
 //! Invariant: every try looks at the engine first, so an image that was built or loaded meanwhile ends the wait; a
 //! replica whose image was resolved runs exactly that image.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bollard::{
     Docker as Client,
@@ -25,9 +21,8 @@ use longshore_model::{
     image::repository_of,
 };
 
-use super::{Docker, SHORT, connect, create, within};
+use super::{Docker, SHORT, connection::Connection, create, within};
 use crate::{
-    config::DockerConfig,
     control_link::{ControlLink, LinkError, RegistryLogin},
     pulls::{ImageRequest, IsPresentFn, PullFn, PullHandle, PullProgress, PullStatus, PullStatusSender, Refresh},
     runtime::RuntimeError,
@@ -36,19 +31,19 @@ use crate::{
 /// Longest time without progress; the engine itself has no limit.
 const STALLED: Duration = Duration::from_mins(2);
 
-pub(super) fn puller(config: DockerConfig, client: Arc<OnceLock<Client>>, link: Arc<dyn ControlLink>) -> PullFn {
+pub(super) fn puller(connection: Arc<Connection>, link: Arc<dyn ControlLink>) -> PullFn {
     Arc::new(move |image, status| {
-        let (config, client, link) = (config.clone(), Arc::clone(&client), Arc::clone(&link));
-        async move { pull(&config, &client, &*link, &image, &status).await }.boxed()
+        let (connection, link) = (Arc::clone(&connection), Arc::clone(&link));
+        async move { pull(&connection, &*link, &image, &status).await }.boxed()
     })
 }
 
 /// Whether the engine has an image, as far as it answers.
-pub(super) fn presence(config: DockerConfig, client: Arc<OnceLock<Client>>) -> IsPresentFn {
+pub(super) fn presence(connection: Arc<Connection>) -> IsPresentFn {
     Arc::new(move |image| {
-        let (config, client) = (config.clone(), Arc::clone(&client));
+        let connection = Arc::clone(&connection);
         async move {
-            let Ok(client) = connect(&config, &client).await else { return false };
+            let Ok(client) = connection.client().await else { return false };
             is_present(&client, image.name()).await.unwrap_or(false)
         }
         .boxed()
@@ -78,8 +73,12 @@ impl Docker {
             resolved,
             refresh,
         };
-        if refresh == Refresh::IfAbsent && is_present(&self.client().await?, to_run(work)).await? {
-            return Ok(None);
+        if refresh == Refresh::IfAbsent {
+            match self.call(SHORT, async |client| client.inspect_image(to_run(work)).await).await {
+                Ok(_) => return Ok(None),
+                Err(RuntimeError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
         }
         if policy == PullPolicy::Never {
             let reason = format!("image `{}` is not on this node and its pull_policy is never", image.reference);
@@ -99,13 +98,12 @@ async fn is_present(client: &Client, image: &str) -> Result<bool, RuntimeError> 
 
 /// One try: the engine is looked at first, since the image may have been built or loaded meanwhile.
 async fn pull(
-    config: &DockerConfig,
-    client: &OnceLock<Client>,
+    connection: &Connection,
     link: &dyn ControlLink,
     image: &ImageRequest,
     status: &PullStatusSender,
 ) -> Result<(), String> {
-    let client = connect(config, client).await.map_err(|error| error.to_string())?;
+    let client = connection.client().await.map_err(|error| error.to_string())?;
     let present = is_present(&client, image.name()).await.map_err(|error| error.to_string())?;
     match (&image.resolved, image.refresh) {
         (_, Refresh::IfAbsent) if present => Ok(()),
