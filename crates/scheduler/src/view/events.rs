@@ -193,7 +193,7 @@ impl View {
         self.remove_dependent(ix, key, &old);
         self.add_dependent(ix, key, spec);
         let group = self.group_mut(ix);
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(spec) {
             group.failures.clear();
         }
         if group.spec.placement != spec.placement || group.spec.resources != spec.resources {
