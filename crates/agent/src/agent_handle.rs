@@ -3,11 +3,12 @@
 //! Owns: finding the replica a request is about, and shutting down the agent without touching what it runs.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longshore_model::{Attempt, ReplicaKey, ReplicaReport, node::NodeFingerprint};
+use longshore_model::{Attempt, Driver, ReplicaKey, ReplicaReport, node::NodeFingerprint};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -15,7 +16,9 @@ use tokio::{
 
 use crate::{
     config::AgentConfig,
+    control_link::RegistryLogin,
     desired_work::DesiredWork,
+    engine_query::{EngineAnswer, EngineQuery},
     fingerprint,
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     replica::AgentContext,
@@ -72,6 +75,18 @@ impl AgentHandle {
     ) -> Result<ExecSession, ReplicaAccessError> {
         let (runtime, handle) = self.find(key, attempt).await?;
         Ok(runtime.exec(&handle, request).await?)
+    }
+
+    /// What the Docker Engine of this node has; nothing if the node has none. `logins` are for registries that are asked.
+    pub async fn query_engine(
+        &self,
+        query: &EngineQuery,
+        logins: &BTreeMap<String, RegistryLogin>,
+    ) -> Result<EngineAnswer, RuntimeError> {
+        match self.ctx.runtimes.get(&Driver::Docker) {
+            Some(runtime) => runtime.query_engine(query, logins).await,
+            None => Ok(EngineAnswer::default()),
+        }
     }
 
     /// Platform, capacity and available drivers of this machine.

@@ -16,6 +16,7 @@ mod created_markers;
 mod desired_work;
 mod disk;
 mod driver_availability;
+mod engine_query;
 mod fingerprint;
 mod heartbeat;
 mod logs_exec;
@@ -35,6 +36,7 @@ pub use agent::{Agent, StartAgentError};
 pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
+pub use engine_query::{EngineAnswer, EngineQuery};
 pub use logs_exec::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
 };

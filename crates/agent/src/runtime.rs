@@ -28,8 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     config::AgentConfig,
-    control_link::ControlLink,
+    control_link::{ControlLink, RegistryLogin},
     created_markers::CreatedMarkers,
+    engine_query::{EngineAnswer, EngineQuery},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::PullHandle,
     wakeups::Wakeups,
@@ -224,6 +225,15 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     /// up.
     fn pull_image<'a>(&'a self, _work: &'a Work) -> RuntimeFuture<'a, Option<PullHandle>> {
         Box::pin(async { Ok(None) })
+    }
+
+    /// What the engine has; nothing for a driver without images.
+    fn query_engine<'a>(
+        &'a self,
+        _query: &'a EngineQuery,
+        _logins: &'a BTreeMap<String, RegistryLogin>,
+    ) -> RuntimeFuture<'a, EngineAnswer> {
+        Box::pin(async { Ok(EngineAnswer::default()) })
     }
 
     /// Fails with [`RuntimeError::DependencyNotReady`] until every service whose namespace the work shares runs here.

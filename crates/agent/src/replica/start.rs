@@ -160,20 +160,30 @@ fn report_dependency_not_ready(ctx: &AgentContext, work: &Work, reason: &str) {
 
 async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
     let mut reported_at: Option<Instant> = None;
+    let mut last_error: Option<String> = None;
     loop {
         let status = pull.status.borrow_and_update().clone();
         match status {
             PullStatus::Done => return,
+            // A retry that has downloaded nothing yet is no news: the reason of the last failure stays visible.
+            PullStatus::Pulling(progress) if last_error.is_some() && progress.total_bytes == 0 => {}
             PullStatus::Pulling(progress) => {
                 if reported_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
                     reported_at = Some(Instant::now());
-                    let details = progress_details(&work.spec.container.image, progress);
+                    let mut details = progress_details(&work.spec.container.image, progress);
+                    if let Some(reason) = &last_error {
+                        details.insert("last_error".to_owned(), Detail::Text(reason.clone()));
+                    }
                     ctx.outbox.push(report(work, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details));
                 }
             }
             PullStatus::Failed { reason, tries, pause } => {
                 reported_at = None;
                 let mut details = text("reason", &format!("{}: {reason}", work.spec.container.image));
+                if let Some(answer) = registry_answer(&reason) {
+                    details.insert("registry_answer".to_owned(), Detail::Text(answer.to_owned()));
+                }
+                last_error = Some(reason);
                 details.insert("tries".to_owned(), Detail::Number(tries));
                 details.insert("retry_in_secs".to_owned(), Detail::Number(pause.as_secs()));
                 ctx.outbox.push(report(work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details));
@@ -184,6 +194,16 @@ async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
             return std::future::pending().await;
         }
     }
+}
+
+/// What a registry definitely answered, which no retry changes by itself. Engines pass it on as text only.
+fn registry_answer(reason: &str) -> Option<&'static str> {
+    let reason = reason.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+    if says(&["denied", "unauthorized"]) {
+        return Some("denied");
+    }
+    says(&["manifest unknown", "name unknown", "not found: manifest"]).then_some("not_found")
 }
 
 fn progress_details(image: &str, progress: PullProgress) -> Details {

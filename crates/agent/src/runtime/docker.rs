@@ -6,6 +6,7 @@
 
 mod connection;
 mod create;
+mod engine_query;
 mod events;
 mod image;
 mod info;
@@ -18,7 +19,7 @@ mod session;
 mod stats;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     io,
     path::PathBuf,
@@ -36,10 +37,7 @@ use bollard::{
 };
 use futures_util::future::BoxFuture;
 use longshore_model::{
-    Driver, NodeName, ReplicaKey, Work,
-    agent_protocol::container_name,
-    container::{Hook, PullPolicy},
-    error_chain,
+    Driver, NodeName, ReplicaKey, Work, agent_protocol::container_name, container::Hook, error_chain,
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
@@ -51,9 +49,11 @@ use super::{
 use crate::{
     backoff::Backoff,
     config::DockerConfig,
+    control_link::RegistryLogin,
     created_markers::CreatedMarkers,
+    engine_query::{EngineAnswer, EngineQuery},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
-    pulls::{ImageRequest, PullHandle, Pulls},
+    pulls::{PullHandle, Pulls},
 };
 
 /// Time-out of a ping.
@@ -98,10 +98,11 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
     let session = EngineSession::in_folder(&ctx.config.data_dir);
     let connection = Arc::new(Connection::new(config.sockets.clone(), session));
     let pull = image::puller(Arc::clone(&connection), Arc::clone(ctx.link));
+    let is_present = image::presence(Arc::clone(&connection));
     let filters = ownership_filter(&cluster_id, &node);
     let events = events::follow(Arc::clone(&connection), filters, Arc::clone(ctx.wakeups));
     Ok(Some(Arc::new(Docker {
-        pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull),
+        pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull, is_present),
         connection,
         config,
         node,
@@ -158,6 +159,14 @@ impl Runtime for Docker {
 
     fn pull_image<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, Option<PullHandle>> {
         Box::pin(self.join_pull(work))
+    }
+
+    fn query_engine<'a>(
+        &'a self,
+        query: &'a EngineQuery,
+        logins: &'a BTreeMap<String, RegistryLogin>,
+    ) -> RuntimeFuture<'a, EngineAnswer> {
+        Box::pin(self.answer(query, logins))
     }
 
     fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
@@ -235,24 +244,6 @@ impl Runtime for Docker {
 }
 
 impl Docker {
-    async fn join_pull(&self, work: &Work) -> Result<Option<PullHandle>, RuntimeError> {
-        let container = &work.spec.container;
-        let image = ImageRequest { reference: container.image.clone(), platform: create::platform(&work.spec) };
-        let is_present = match self.call(SHORT, async |client| client.inspect_image(&image.reference).await).await {
-            Ok(_) => true,
-            Err(RuntimeError::NotFound) => false,
-            Err(error) => return Err(error),
-        };
-        match (container.pull_policy.unwrap_or(PullPolicy::Missing), is_present) {
-            (PullPolicy::Always, _) | (PullPolicy::Missing, false) => Ok(Some(self.pulls.join(&image))),
-            (PullPolicy::Missing | PullPolicy::Never, true) => Ok(None),
-            (PullPolicy::Never, false) => Err(RuntimeError::Refused(format!(
-                "image `{}` is not on this node and its pull_policy is never",
-                image.reference
-            ))),
-        }
-    }
-
     fn ownership_filter(&self) -> HashMap<String, Vec<String>> {
         ownership_filter(&self.cluster_id, &self.node)
     }

@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, Client, ClientError, Endpoint};
+use longshore_api::{AppliedManifest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -36,7 +36,7 @@ use crate::{
     },
     exit::Exit,
     image_build::{self, Rebuild},
-    manifest::{self, ManifestArgs, ParsedManifest},
+    manifest::{self, EngineArgs, ManifestArgs, ParsedManifest},
     output::{
         live_region::{LiveRegion, Stream},
         print,
@@ -76,6 +76,8 @@ pub(crate) struct UpArgs {
     /// Build the images of services with `build` even if they exist.
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
@@ -108,7 +110,9 @@ impl UpArgs {
 
 pub(crate) fn run(mut args: UpArgs) -> anyhow::Result<Exit> {
     let manifest = std::mem::take(&mut args.manifest);
-    let Some(parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    let Some(mut parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    // As Compose does: what is on this machine is used as it is, unless the manifest or the user says otherwise.
+    args.engine.add_to(&mut parsed.request, Some(PullChoice::Missing));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("the async runtime did not start")?.block_on(up(args, parsed))
 }

@@ -81,6 +81,13 @@ impl LocalAgents {
         self.all().get(node).map(|local| (Arc::clone(&local.handle), *local.state.borrow()))
     }
 
+    /// The agents whose nodes are not isolated, by node.
+    pub(crate) fn connected(&self) -> Vec<(NodeName, Arc<AgentHandle>)> {
+        let all = self.all();
+        let connected = all.iter().filter(|(_, local)| *local.state.borrow() == LinkState::Connected);
+        connected.map(|(node, local)| (node.clone(), Arc::clone(&local.handle))).collect()
+    }
+
     /// Stops all agents, and nothing they run.
     pub(crate) fn shut_down(&self) {
         // Taken out, because an agent holds the context and the context must not hold the agent for ever.

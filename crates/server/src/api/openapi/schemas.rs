@@ -22,7 +22,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ApplyRequest",
         "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
-         project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?",
+         project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?, \
+         compose_volumes: string?, pull: string?",
     ),
     (
         "AppliedManifest",
