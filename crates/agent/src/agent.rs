@@ -23,6 +23,7 @@ use crate::{
     control_link::ControlLink,
     created_markers::CreatedMarkers,
     desired_work::{DesiredWork, FeedOutcome},
+    disk::DiskMonitor,
     driver_availability::DriverAvailability,
     heartbeat::{self, HeartbeatState},
     orphan_gc,
@@ -99,10 +100,15 @@ impl Agent {
             tokio::spawn(Arc::clone(&ctx.outbox).deliver(link)),
             tokio::spawn(heartbeat::send(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
             tokio::spawn(heartbeat::probe_drivers(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
-            tokio::spawn(heartbeat::collect_samples(Arc::clone(&ctx), Arc::clone(&heartbeat), config.status_interval)),
+            tokio::spawn(heartbeat::collect_samples(
+                Arc::clone(&ctx),
+                Arc::clone(&heartbeat),
+                config.status_interval,
+                DiskMonitor::new(config.data_dir.clone()),
+            )),
             tokio::spawn(agent.run()),
         ];
-        Ok(AgentHandle::new(ctx, desired, tasks, config.data_dir.clone()))
+        Ok(AgentHandle::new(ctx, desired, tasks, config))
     }
 
     async fn run(mut self) {

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    config::AgentConfig,
     control_link::RegistryLogin,
     desired_work::DesiredWork,
     engine_query::{EngineAnswer, EngineQuery},
@@ -30,6 +31,7 @@ pub struct AgentHandle {
     desired: Arc<Mutex<DesiredWork>>,
     tasks: Vec<JoinHandle<()>>,
     data_dir: PathBuf,
+    disk_bytes: Option<u64>,
 }
 
 /// Why logs or exec of a replica failed.
@@ -48,9 +50,9 @@ impl AgentHandle {
         ctx: Arc<AgentContext>,
         desired: Arc<Mutex<DesiredWork>>,
         tasks: Vec<JoinHandle<()>>,
-        data_dir: PathBuf,
+        config: &AgentConfig,
     ) -> Self {
-        Self { ctx, desired, tasks, data_dir }
+        Self { ctx, desired, tasks, data_dir: config.data_dir.clone(), disk_bytes: config.disk_bytes }
     }
 
     /// The output of one attempt.
@@ -89,7 +91,7 @@ impl AgentHandle {
 
     /// Platform, capacity and available drivers of this machine.
     pub async fn fingerprint(&self) -> NodeFingerprint {
-        fingerprint::collect(&self.ctx, &self.data_dir).await
+        fingerprint::collect(&self.ctx, &self.data_dir, self.disk_bytes).await
     }
 
     /// Changes whenever a driver becomes available or unavailable, after which the fingerprint may differ.

@@ -17,6 +17,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Where secrets are written for replicas to read. A tmpfs is mounted there unless it is one already.
     pub secrets_dir: PathBuf,
+    /// Disk that replicas may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
     /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
@@ -43,6 +45,7 @@ impl AgentConfig {
             cluster_id: cluster_id.into(),
             secrets_dir: data_dir.join("secrets"),
             data_dir,
+            disk_bytes: None,
             docker: None,
             exec: None,
             heartbeat_interval: Duration::from_secs(1),
@@ -60,6 +63,9 @@ impl AgentConfig {
 pub struct DockerConfig {
     /// Where the engine's socket may be, in the order in which they are tried until one answers.
     pub sockets: Vec<PathBuf>,
+    /// Appended to the engine's name of volumes that a service has one of per node, for a node that shares its engine
+    /// with another.
+    pub volume_suffix: Option<String>,
     /// Host address that ingress ports are bound to. The engine chooses the port number.
     pub ingress_bind: IpAddr,
 }
@@ -72,7 +78,7 @@ impl DockerConfig {
 
     /// The engine at the first of these sockets that answers, now or later.
     pub fn at_any(sockets: Vec<PathBuf>) -> Self {
-        Self { sockets, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
+        Self { sockets, volume_suffix: None, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
     }
 }
 

@@ -208,6 +208,11 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     /// What it adds to the node's fingerprint. An error leaves the driver out of it.
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint>;
 
+    /// Where it keeps images and containers, once known.
+    fn data_root(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Every replica of this node that exists.
     fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>>;
 

@@ -22,7 +22,8 @@ use std::{
     collections::{BTreeMap, HashMap},
     future::Future,
     io,
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -73,13 +74,14 @@ struct Docker {
     cluster_id: String,
     pulls: Pulls,
     markers: CreatedMarkers,
-    network_creation: tokio::sync::Mutex<()>,
+    data_root: OnceLock<PathBuf>,
     event_listener: AbortHandle,
 }
 
 impl Drop for Docker {
     fn drop(&mut self) {
         self.event_listener.abort();
+        self.forget_networks();
     }
 }
 
@@ -106,7 +108,7 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         node,
         cluster_id,
         markers: ctx.markers.clone(),
-        network_creation: tokio::sync::Mutex::default(),
+        data_root: OnceLock::new(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
@@ -132,7 +134,17 @@ impl Runtime for Docker {
     }
 
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
-        Box::pin(async { self.call(SHORT, async |client| client.info().await).await.map(info::fingerprint) })
+        Box::pin(async {
+            let info = self.call(SHORT, async |client| client.info().await).await?;
+            if let Some(root) = &info.docker_root_dir {
+                let _ = self.data_root.set(PathBuf::from(root));
+            }
+            Ok(info::fingerprint(info))
+        })
+    }
+
+    fn data_root(&self) -> Option<PathBuf> {
+        self.data_root.get().cloned()
     }
 
     fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>> {

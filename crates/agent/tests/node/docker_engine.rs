@@ -119,8 +119,8 @@ impl Engine {
         let pids = containers.lines().map(|id| self.inspect(id, "{{.State.Pid}}").parse().unwrap());
         let mut pids: Vec<i32> = pids.collect();
         self.kill_daemon();
-        let containerd = fs::read_to_string(self.folder.path().join("exec/containerd/containerd.pid")).unwrap();
-        pids.push(containerd.trim().parse().unwrap());
+        let runtime_pid = fs::read_to_string(self.folder.path().join("exec/containerd/containerd.pid")).unwrap();
+        pids.push(runtime_pid.trim().parse().unwrap());
         kill_shims(self.folder.path());
         for pid in pids.into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);

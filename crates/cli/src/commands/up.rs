@@ -93,6 +93,10 @@ pub(crate) struct UpArgs {
     /// port unless given.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     http: SocketAddr,
+    /// Disk that replicas on this machine may use, such as 100GiB; the scheduler counts `default_ephemeral_disk` for each
+    /// of them. Without it disk is measured and shown, and not counted.
+    #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
+    disk: Option<u64>,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -128,13 +132,20 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
         return Ok(Exit::Error);
     }
     let daemon = match client.nodes().await {
-        Ok(_) => None,
+        Ok(_) => {
+            if args.nodes > 1 || args.disk.is_some() {
+                print::stderr("a daemon runs already: --nodes and --disk are options of its start");
+            }
+            None
+        }
         Err(ClientError::Unreachable { .. }) => {
             if let Some(message) = missing_engine(&parsed.loaded, &engine) {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            Some(Daemon::start(config(&args, node, socket.clone(), engine)?).await?)
+            let config = config(&args, node, socket.clone(), engine)?;
+            server::say_surplus(&config);
+            Some(Daemon::start(config).await?)
         }
         Err(error) => return Err(error.into()),
     };
@@ -292,6 +303,7 @@ fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> an
         listen: None,
         advertise: None,
         http: Some(args.http),
+        disk_bytes: args.disk,
         docker: match engine {
             Engine::Found(path) => vec![path],
             // Nothing needs it yet; what is applied later may.

@@ -46,6 +46,8 @@ pub struct ServerConfig {
     pub advertise: Option<String>,
     /// Plain HTTP address for browsers of this machine; loopback only.
     pub http: Option<SocketAddr>,
+    /// Disk that replicas on this machine may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
     /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
     /// `docker` driver off.
     pub docker: Vec<PathBuf>,

@@ -60,7 +60,12 @@ impl Docker {
     async fn volume(&self, work: &Work, key: &VolumeKey, driver: Option<&str>) -> Result<String, RuntimeError> {
         let default = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
         let spec = work.volumes.get(key.name.as_str()).unwrap_or(&default);
-        let name = volume_name(work, key, spec);
+        let mut name = volume_name(work, key, spec);
+        if let Some(suffix) =
+            self.config.volume_suffix.as_ref().filter(|_| work.spec.kind.is_per_node() && name != key.name.as_str())
+        {
+            name = format!("{name}_{suffix}");
+        }
         let list = self.call(SHORT, async |client| client.list_volumes(None::<ListVolumesOptions>).await).await?;
         let existing = list.volumes.iter().flatten().find(|volume| volume.name == name);
         match existing.map(|volume| volume.labels.get(labels::CLUSTER)) {
