@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    ReplicaKey, ReplicaState, Rollout, RuntimeCode, Slot, SlotKey, Time,
+    ReplicaKey, ReplicaState, Rollout, RuntimeCode, ServiceKind, Slot, SlotKey, Time,
     replica::{DesiredState, Replica},
     rollout::{Step, StepKind, StepOutcome},
     service::{PortMode, UpdateOrder, UpdatePolicy},
@@ -28,6 +28,9 @@ pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<St
     let group = state.group(key).filter(|group| group.desired == DesiredState::Run)?;
     let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
     let known = group.slots.get(slot)?;
+    if known.replicas.iter().any(|replica| replica.generation == *generation && is_past_drain(state, replica, now)) {
+        return None;
+    }
     if known.desired == DesiredState::Stop {
         return closed_too_soon(group, rollout, known, now).map(|short| format!("{key} {short}"));
     }
@@ -57,6 +60,14 @@ pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<St
     let unavailable = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
     let too_many = policy.parallelism != 0 && unavailable > policy.parallelism as usize;
     too_many.then(|| format!("{unavailable} slots of {key} are unavailable, `parallelism` is {}", policy.parallelism))
+}
+
+/// Whether a replica is a job's work on a draining node after the drain's deadline. The operator gave it that long to finish;
+/// that its service becomes something else meanwhile gives it no more time, and a job serves nobody who would miss it.
+fn is_past_drain(state: &State, replica: &Replica, now: Time) -> bool {
+    let node = state.node(&replica.assignment.node);
+    let deadline = node.and_then(|node| node.drain.as_ref()).and_then(|drain| drain.deadline);
+    replica.assignment.reservation.kind == ServiceKind::Batch && deadline.is_some_and(|deadline| deadline <= now)
 }
 
 /// Whether a slot whose step failed is stopped for another attempt, or its next generation is on its way. A generation that
