@@ -232,6 +232,11 @@ fn a_token_allows_its_role_and_scope_until_it_is_revoked() {
     assert!(refused(&with(&deployer, &["node", "ls"])).contains("forbidden"), "the whole cluster");
     assert!(refused(&with(&deployer, &["node", "pause", "n1"])).contains("forbidden"), "wrong role");
     assert!(refused(&with(&elsewhere, &["scale", "shop", "web=1"])).contains("forbidden"), "wrong scope");
+    let in_prod = with(
+        &deployer,
+        &["apply", "--namespace", "prod", "-f", cluster.folder.path().join("compose.yaml").to_str().unwrap()],
+    );
+    assert!(refused(&in_prod).contains("forbidden"), "a deployment of the same name in another namespace");
     let seen = String::from_utf8(with(&elsewhere, &["status"]).stdout).unwrap();
     assert!(!seen.contains("shop"), "another deployment shows: {seen}");
     assert!(refused(&with(&expired, &["status"])).contains("unauthenticated"), "expired");

@@ -191,7 +191,7 @@ impl View {
         self.unwatch(ix);
         self.remove_dependent(ix);
         let group = self.group_mut(ix);
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(spec) {
             group.failures.clear();
         }
         if group.spec.placement != spec.placement || group.spec.resources != spec.resources {

@@ -41,7 +41,7 @@ use crate::{
         Hello, HelloAnswer, JoinRequest, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, ReportAnswer, TraceNotice,
         VouchRequest,
         control_link::{self, NodeLink},
-        frame, pack, service, unpack,
+        engine_query, frame, pack, service, unpack,
     },
     observability::telemetry::TraceContext,
     security::{key_rotation, keyring::digest_of, tls},
@@ -67,6 +67,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/trace", post(trace))
         .route("/peer/logs", post(logs_exec::logs))
         .route("/peer/exec", post(logs_exec::exec))
+        .route("/peer/engine", post(engine))
         .route_layer(middleware::from_fn_with_state(Arc::clone(api), require_server));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -280,6 +281,16 @@ async fn servers(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> 
 /// The last load of every node that this member has received.
 async fn loads(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&api.ctx.node_loads.all())
+}
+
+/// What the engine of this node has, for a server that applies a manifest.
+async fn engine(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+    RawBody(message): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    ensure_trusted(&api, &peer_node).await?;
+    write(&engine_query::answer(&api.ctx, &read(&message)?).await.unwrap_or_default())
 }
 
 /// The preview of evening out, for a server that does not lead.
