@@ -30,6 +30,7 @@ mod rollout_abort;
 pub(crate) mod rollout_steps;
 pub(crate) mod scale;
 pub(crate) mod slots;
+mod step_retry;
 
 use std::{
     collections::{BTreeSet, VecDeque},
