@@ -59,7 +59,7 @@ impl HeartbeatState {
         let mut inner = self.lock();
         let Sample { pressure, usage } = inner.unsent_sample.take().unwrap_or_default();
         let (cursor, cleanup, answering) = (inner.cursor, inner.cleanup, inner.answering.clone());
-        Heartbeat { cursor, cleanup, answering, pressure, usage }
+        Heartbeat { cursor, cleanup, answering, pressure, usage, conditions: Vec::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -18,6 +18,7 @@ use crate::{
     Assignment, Attempt, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber, RuntimeCode,
     SecretName, ServiceSpec, SlotKey, StateIndex, Time,
     container::FileKind,
+    node::NodeCondition,
     rebalance::Pressure,
     replica::Details,
     service::{NetworkSpec, VolumeSpec},
@@ -172,6 +173,9 @@ pub struct Heartbeat {
     pub pressure: Option<Pressure>,
     /// Usage of the replicas, in the same heartbeats; one that could not be measured is not listed.
     pub usage: Vec<Usage>,
+    /// What is wrong with the node, as of now; older agents send none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<NodeCondition>,
 }
 
 /// Whether a node has stopped the replicas that are no longer its work. A returning node is ready only once it has.

@@ -27,9 +27,8 @@ const BACKLOG: u32 = 128;
 /// Serve a page that names the replica serving it, or fetch one.
 #[derive(Debug, Args)]
 pub(crate) struct DemoServerArgs {
-    /// Address to listen on.
-    #[arg(default_value = "127.0.0.1:8080")]
-    address: SocketAddr,
+    /// Address to listen on; the port in `PORT`, which replicas get, or 127.0.0.1:8080 unless given.
+    address: Option<SocketAddr>,
     /// Fetch this page instead and print it; retried for ten seconds while the connection is refused.
     #[arg(long, value_name = "URL", conflicts_with = "address")]
     fetch: Option<String>,
@@ -38,8 +37,14 @@ pub(crate) struct DemoServerArgs {
 pub(crate) fn run(args: &DemoServerArgs) -> anyhow::Result<Exit> {
     match &args.fetch {
         Some(url) => fetch(url),
-        None => serve(args.address),
+        None => serve(args.address.unwrap_or_else(default_address)),
     }
+}
+
+/// Every address with the port in `PORT`: the node of another replica may ask for this one's page.
+fn default_address() -> SocketAddr {
+    let assigned = env::var("PORT").ok().and_then(|port| port.parse().ok());
+    assigned.map_or_else(|| ([127, 0, 0, 1], 8080).into(), |port: u16| ([0, 0, 0, 0], port).into())
 }
 
 fn serve(address: SocketAddr) -> anyhow::Result<Exit> {
