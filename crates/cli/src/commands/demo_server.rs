@@ -3,12 +3,13 @@
 //! Several of them may listen on one port with `SO_REUSEPORT`; the kernel gives each connection to one of them. So
 //! replicas of the example share a port without a load balancer.
 //!
-//! Owns: one page that names the replica serving it, and a client that fetches it. Must not touch: anything else.
+//! Owns: one page that names the replica serving it, the same for a datagram, and a client that fetches the page. Must
+//! not touch: anything else.
 
 use std::{
     env, io,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
@@ -50,12 +51,27 @@ fn default_address() -> SocketAddr {
 fn serve(address: SocketAddr) -> anyhow::Result<Exit> {
     let listener = shared_listener(address).with_context(|| format!("could not listen on `{address}`"))?;
     print::stdout(&format!("{} listens at http://{address}\n", replica()))?;
+    // Replicas that share the port share it with TCP only: one of them answers datagrams, too.
+    if let Ok(socket) = UdpSocket::bind(address) {
+        thread::spawn(move || answer_datagrams(&socket));
+    }
     for caller in listener.incoming() {
         let Ok(caller) = caller else { continue };
         // One thread per connection, so that a slow client delays no other.
         thread::spawn(move || drop(answer(&caller)));
     }
     Ok(Exit::Success)
+}
+
+/// Answers every datagram with the greeting and the datagram, for ever.
+fn answer_datagrams(socket: &UdpSocket) {
+    let mut buffer = [0; 1024];
+    loop {
+        // An error is about an earlier answer that was refused.
+        let Ok((length, caller)) = socket.recv_from(&mut buffer) else { continue };
+        let answer = format!("{}: {}", greeting(), String::from_utf8_lossy(&buffer[..length]));
+        let _ = socket.send_to(answer.as_bytes(), caller);
+    }
 }
 
 /// A listener with `SO_REUSEPORT`.

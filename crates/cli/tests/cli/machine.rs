@@ -80,6 +80,14 @@ impl Machine {
         });
     }
 
+    /// Kills the daemon; what it runs goes on.
+    pub(crate) fn kill_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill().unwrap();
+            daemon.wait().unwrap();
+        }
+    }
+
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         self.prepare(&mut command);
