@@ -155,7 +155,9 @@ fn a_daemon_that_is_killed_listens_again_at_once_and_restarts_nothing() {
     apply(&machine, &manifest(&format!("\"{}:80\"", machine.port), 2, "one", HELLO));
     machine.wait_for("served", || served(&machine));
     let before = machine.processes();
-    machine.kill_daemon();
+    let mut daemon = machine.daemon.take().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
     assert!(TcpStream::connect(("127.0.0.1", machine.port)).is_err());
     machine.start_daemon(1);
     assert!(served(&machine));

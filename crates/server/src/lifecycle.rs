@@ -15,3 +15,4 @@ pub(crate) mod node_context;
 pub(crate) mod node_record;
 pub(crate) mod node_removal;
 pub(crate) mod published_ports;
+pub(crate) mod surplus_nodes;

@@ -18,7 +18,7 @@ use crate::terminal::{TIMEOUT, Terminal};
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
     pub(crate) port: u16,
-    daemon: Option<Child>,
+    pub(crate) daemon: Option<Child>,
 }
 
 impl Machine {
@@ -78,14 +78,6 @@ impl Machine {
             let known: Option<Value> = serde_json::from_slice(&self.ask(&["node", "ls", "-o", "json"]).stdout).ok();
             known.and_then(|known| Some(known.as_array()?.len())) == Some(usize::from(nodes))
         });
-    }
-
-    /// Kills the daemon; what it runs goes on.
-    pub(crate) fn kill_daemon(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            daemon.kill().unwrap();
-            daemon.wait().unwrap();
-        }
     }
 
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {

@@ -280,7 +280,7 @@ impl Leader {
         self.detector.record(node, heartbeat.cleanup, now);
         self.ctx.node_conditions.record(node, heartbeat.conditions);
         if let Some(pressure) = heartbeat.pressure {
-            self.ctx.node_loads.record(node, pressure, now);
+            self.ctx.node_loads.record(node, pressure, heartbeat.disk, now);
             self.rebalancer.sample(node, now, pressure);
         }
         for Usage { key, cpu_millis, memory_bytes } in heartbeat.usage {
