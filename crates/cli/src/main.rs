@@ -20,7 +20,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         apply, audit, backup, cluster, compose_words, config, dashboard, demo_server, deployment, down, events,
-        logs_exec, namespace, node, plan, ps, quota, rebalance, registry, secret, server, sim, status, token, up,
+        logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, secret, server, sim, status, token, up,
         version, volume, whatif, why,
     },
     exit::Exit,
@@ -43,6 +43,7 @@ enum Command {
     Server(server::ServerArgs),
     Apply(apply::ApplyArgs),
     Plan(plan::PlanArgs),
+    Pull(pull::PullArgs),
     Whatif(whatif::WhatifArgs),
     Status(status::StatusArgs),
     Down(down::DownArgs),
@@ -121,6 +122,7 @@ fn main() -> std::process::ExitCode {
         Command::Server(args) => server::run(args),
         Command::Apply(args) => apply::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Pull(args) => pull::run(args),
         Command::Whatif(args) => whatif::run(args),
         Command::Status(args) => status::run(&args),
         Command::Down(args) => down::run(args),
