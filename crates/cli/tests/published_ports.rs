@@ -77,7 +77,7 @@ fn an_update_and_a_killed_replica_fail_no_request_on_the_published_port() {
         assert!(get(address).unwrap().contains("one from shop-web-"), "{address:?}");
     }
 
-    let load = Load::start(machine.port);
+    let load = Load::start(([127, 0, 0, 1], machine.port));
     apply(&machine, &manifest(&ports, 2, "two", HELLO));
     let rolled = load.end();
     println!("rolled under load: {rolled:?}");
@@ -89,7 +89,7 @@ fn an_update_and_a_killed_replica_fail_no_request_on_the_published_port() {
     let (_, process) = machine.processes()[0].clone();
     kill_process(process, Signal::KILL).unwrap();
     std::thread::sleep(Duration::from_millis(50));
-    let load = Load::start(machine.port);
+    let load = Load::start(([127, 0, 0, 1], machine.port));
     machine.wait_for("restarted", || {
         machine.json(&["status"])["replicas"].as_array().unwrap().iter().any(|it| it["restarts"] == 1)
     });
@@ -107,7 +107,7 @@ fn the_only_replica_is_replaced_without_a_failed_request() {
     let ports = format!("\"{}:80\"", machine.port);
     apply(&machine, &manifest(&ports, 1, "one", slow));
     machine.wait_for("served", || served(&machine));
-    let load = Load::start(machine.port);
+    let load = Load::start(([127, 0, 0, 1], machine.port));
     apply(&machine, &manifest(&ports, 1, "two", slow));
     machine.wait_for("the new one", || get(("127.0.0.1", machine.port)).is_ok_and(|page| page.contains("two from")));
     let rolled = load.end();

@@ -133,24 +133,13 @@ impl Shared {
                 .entry(key.clone())
                 .or_insert_with(|| Listener { endpoints: Arc::default(), status: Status::LeftToProcess });
             listener.endpoints.replace(&port.endpoints, &self.local_nodes);
-            match (self.is_left_to_process(port), &listener.status) {
+            match (is_left_to_process(port), &listener.status) {
                 // An open listener stays: only a process that ignores `PORT` would want the port, and it came too late.
                 (_, Status::Open(_)) | (false, Status::Failed(_)) => {}
                 (true, Status::LeftToProcess | Status::Failed(_)) => listener.status = Status::LeftToProcess,
                 (false, Status::LeftToProcess) => self.open(&key, listener),
             }
         }
-    }
-
-    /// Whether a plain process of the service has the port, or may be about to bind it.
-    fn is_left_to_process(&self, port: &PublishedPort) -> bool {
-        port.process_may_bind && (self.is_served_by_process(port) || port.endpoints.is_empty())
-    }
-
-    /// Whether a process of this machine listens on the published port itself.
-    fn is_served_by_process(&self, port: &PublishedPort) -> bool {
-        let has_it = |endpoint: &Endpoint| endpoint.bound.iter().any(|address| address.port() == port.port);
-        port.endpoints.iter().any(|endpoint| endpoint.is_on(&self.local_nodes) && has_it(endpoint))
     }
 
     fn open(&self, key: &ListenKey, listener: &mut Listener) {
@@ -186,6 +175,13 @@ impl Shared {
 fn key_of(port: &PublishedPort) -> ListenKey {
     let host_ip = port.host_ip.filter(|ip| !ip.is_unspecified() || ip.is_ipv4());
     ListenKey { protocol: port.protocol, port: port.port, host_ip }
+}
+
+/// Whether plain processes of the service bind the published port themselves, or may be about to. Then this machine leaves
+/// it to them even without a replica of its own: the next one may be placed here.
+fn is_left_to_process(port: &PublishedPort) -> bool {
+    let binds_it = |endpoint: &Endpoint| endpoint.bound.iter().any(|address| address.port() == port.port);
+    port.process_may_bind && (port.endpoints.is_empty() || port.endpoints.iter().any(binds_it))
 }
 
 fn log_change(key: &ListenKey, before: &Status, after: &Status) {

@@ -46,7 +46,8 @@ pub(crate) struct Outcome {
 }
 
 impl Load {
-    pub(crate) fn start(port: u16) -> Self {
+    pub(crate) fn start(address: impl Into<SocketAddr>) -> Self {
+        let address = address.into();
         let mut load =
             Self { stop: Arc::default(), requests: Arc::default(), failures: Arc::default(), clients: Vec::new() };
         for number in 0..CLIENTS {
@@ -58,7 +59,7 @@ impl Load {
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
                     due += INTERVAL;
                     requests.fetch_add(1, Ordering::Relaxed);
-                    if let Err(error) = get(("127.0.0.1", port)) {
+                    if let Err(error) = get(address) {
                         failures.lock().unwrap().push(error.to_string());
                     }
                 }

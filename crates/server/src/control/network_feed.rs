@@ -145,7 +145,7 @@ fn cursor(state: &State, index: StateIndex) -> Cursor {
 
 /// The published ports of a service with their endpoints; `None` if it publishes none.
 fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedService> {
-    if is_removed(state, key) || !is_proxied(&group.spec) {
+    if is_removed(state, key) || is_stopped(group) || !is_proxied(&group.spec) {
         return None;
     }
     let mut ports: Vec<PublishedPort> = published(&group.spec).map(|port| listener(&group.spec, port)).collect();
@@ -170,6 +170,11 @@ fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedServ
 fn is_removed(state: &State, key: &GroupKey) -> bool {
     let deployment = state.deployment(&key.namespace, &key.deployment);
     deployment.is_none_or(|deployment| !deployment.current().spec.services.contains_key(&key.service))
+}
+
+/// Whether no replica is desired. Clients of such a service are refused at once.
+fn is_stopped(group: &Group) -> bool {
+    !group.slots.values().any(|slot| slot.desired == DesiredState::Run)
 }
 
 /// A container without a network of its own listens by itself, or has no ports.
