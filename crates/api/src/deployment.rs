@@ -33,6 +33,9 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+    /// Whether run-once services that completed run again although nothing of them changed, as `up` asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rerun_ended: bool,
 }
 
 /// Prints no contents: files and variables may be secrets.
@@ -132,6 +135,9 @@ pub struct Service {
     pub wanted: u32,
     /// Slots with a running replica.
     pub running: u32,
+    /// Slots whose replica has completed.
+    #[serde(default)]
+    pub completed: u32,
     /// Its published ports.
     #[serde(default)]
     pub ports: Vec<Port>,

@@ -132,6 +132,7 @@ fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequ
         profiles: request.profiles,
         name: request.name,
         namespace: request.namespace,
+        rerun_ended: false,
     }
 }
 

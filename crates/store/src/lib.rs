@@ -28,6 +28,7 @@ mod state_events;
 mod status;
 
 pub use access::Access;
+pub use ended_replicas::has_ended;
 pub use error::CommandError;
 pub use quota::{NamespaceUsage, ResourceTotals};
 pub use state::{Deployment, Group, Revision, State};

@@ -17,7 +17,7 @@ use longshore_model::{
 };
 
 use super::{
-    GroupPass, global, place_batch,
+    GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
     scale, slots,
 };
@@ -110,7 +110,7 @@ fn due(
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
         Some(StepTurn::Immediate) => true,
         Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, part, slot),
+        None => counts_as_under_way(pass, group, part, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -162,7 +162,8 @@ fn turn(
         (false, _) => {
             // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !counts_as_under_way(pass, part, slot)).then_some(StepTurn::InOrder)
+            (stands && !counts_as_under_way(pass, pass.view.group(request.group), part, slot))
+                .then_some(StepTurn::InOrder)
         }
     }
 }
@@ -184,7 +185,7 @@ fn skips_the_queue(
     // A slot that only moves, with the previous spec, may finish its move.
     let moves = previous.is_some_and(|previous| made == (&previous.spec.spec_hash, previous.spec.kind));
     let idle = !serves(slot);
-    let unsettled = !is_settled(pass, slot);
+    let unsettled = !is_settled(pass, pass.view.group(request.group), slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
 }
 
@@ -211,7 +212,7 @@ pub(super) fn serves(slot: &Slot) -> bool {
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
 /// that failed for good is not waited for.
-fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -> bool {
+fn counts_as_under_way(pass: &GroupPass<'_>, group: &Group, part: &GroupRollout, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -224,17 +225,19 @@ fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -
         return false;
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
-    under_way || !is_settled(pass, slot)
+    under_way || !is_settled(pass, group, slot)
 }
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
-fn is_settled(pass: &GroupPass<'_>, slot: &Slot) -> bool {
+fn is_settled(pass: &GroupPass<'_>, group: &Group, slot: &Slot) -> bool {
     let restarted =
         pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
     let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
     let settled = |replica: &Replica| match replica.state {
         ReplicaState::Running | ReplicaState::Completed => true,
-        ReplicaState::Failed => given_up || replica.code == Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Failed => {
+            given_up || replica.code == Some(RuntimeCode::RestartExhausted) || jobs::has_ended(group, replica)
+        }
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting

@@ -7,7 +7,7 @@ use longshore_api::{AppliedManifest, ApplyRequest, Changed, Deployment, ObjectKi
 use longshore_compose::{Loaded, Memory, Request};
 use longshore_model::{
     ApiErrorCode, Command, DeploymentName, GroupKey, NamespaceName, RevisionNumber, ServiceName,
-    command::RolloutControl,
+    command::{Rerun, RolloutControl},
 };
 use longshore_store::replicated::Dedup;
 use serde::Deserialize;
@@ -65,12 +65,14 @@ pub(crate) async fn apply(
 ) -> ApiResult<AppliedManifest> {
     let nodes = api.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
     let files = SentFiles::of(&request)?;
+    let rerun = if request.rerun_ended { Rerun::Always } else { Rerun::IfChanged };
     let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
     let command = Command::Apply {
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
         spec: Box::new(loaded.spec.clone()),
+        rerun,
     };
     // Checked before any secret is stored: a refused request changes nothing.
     if api.check_admission(&caller, &command).await? == Dedup::New {

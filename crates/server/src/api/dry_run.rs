@@ -35,7 +35,12 @@ pub(crate) async fn plan(
         let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
         let about = views::DeploymentRef { namespace: &namespace, deployment: &deployment };
         let (namespace, deployment) = (namespace.clone(), deployment.clone());
-        commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        commands.push(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
         let future = dry_run::simulate(&state, commands, clock::now())?;
         let warnings = warnings.iter().map(ToString::to_string).collect();
         let mut plan = plan_diff::plan(&state, &future, &about, warnings);
@@ -91,7 +96,12 @@ fn what_if_commands(
         let loaded = resolve(*manifest, names(state))?;
         commands.extend(secrets::simulated_commands(state, &loaded));
         let Loaded { deployment, namespace, spec, .. } = loaded;
-        commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        commands.push(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
     Ok(commands)
 }

@@ -20,6 +20,10 @@ pub(super) fn check(key: &GroupKey, group: &Group) -> Option<String> {
             let concurrent = group.spec.max_concurrent.map_or(left, |most| most as usize);
             if (concurrent.min(left)..=left).contains(&open) { open } else { left }
         }
+        // What ran once and ended with a node that was removed is done.
+        DesiredState::Run if group.spec.may_end() => {
+            group.spec.replicas.saturating_sub(group.collected.total()) as usize
+        }
         DesiredState::Run => group.spec.replicas as usize,
     };
     (open != asked).then(|| format!("{key} has {open} slots, {asked} are desired"))
