@@ -23,7 +23,7 @@ use crate::{
     Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
-pub use self::logs_exec::{LogLines, SessionInput, SessionOutput};
+pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
 
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]
@@ -158,6 +158,11 @@ impl Client {
         self.ask(Method::POST, &path, NO_BODY).await
     }
 
+    /// Resolves the images of a deployment again, and rolls what changed.
+    pub async fn pull(&self, namespace: &str, name: &str) -> Result<AppliedManifest, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/pull"), NO_BODY).await
+    }
+
     /// Rolls back to an older revision.
     pub async fn rollback(&self, namespace: &str, name: &str, to: Option<u64>) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &deployment_path(namespace, name, "/rollback"), Some(&RollbackRequest { to })).await
@@ -166,6 +171,16 @@ impl Client {
     /// Takes one of the actions `pause`, `resume` and `promote` on a rollout.
     pub async fn control_rollout(&self, namespace: &str, name: &str, word: &str) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &deployment_path(namespace, name, &format!("/{}", encoded(word))), NO_BODY).await
+    }
+
+    /// Stops every replica of a deployment; its revisions and volumes stay.
+    pub async fn stop(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/stop"), NO_BODY).await
+    }
+
+    /// Starts a stopped deployment.
+    pub async fn start(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/start"), NO_BODY).await
     }
 
     /// All replicas.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore_model::node::UseDegraded;
 use serde::{Deserialize, Serialize};
 
-use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent};
+use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent, Protocol};
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Node {
     pub memory_bytes: u64,
     /// Reserved memory in bytes.
     pub memory_used_bytes: u64,
+    /// Disk that replicas may use, in bytes; absent where the scheduler does not count disk.
+    #[serde(default)]
+    pub disk_bytes: Option<u64>,
     /// Generations on it that were not reported stopped.
     pub replicas: u32,
     /// Its latest load; absent before the first sample, and while the leader does not answer.
@@ -47,6 +50,31 @@ pub struct Node {
     pub load: Option<Load>,
     /// Its drain, if there is one.
     pub drain: Option<Drain>,
+    /// What is wrong with it, as of its last heartbeat; empty while the leader does not answer.
+    #[serde(default)]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// Something an operator should know about a node. It ends by itself once its cause does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCondition {
+    /// What it is, for example `port_taken_on_node`.
+    pub code: String,
+    /// What it is about, and what can be done.
+    pub message: String,
+    /// The port it is about.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The transport of that port.
+    #[serde(default)]
+    pub protocol: Option<Protocol>,
+}
+
+impl From<longshore_model::node::NodeCondition> for NodeCondition {
+    fn from(condition: longshore_model::node::NodeCondition) -> Self {
+        let longshore_model::node::NodeCondition { code, message, port, protocol } = condition;
+        Self { code: code.code().to_owned(), message, port, protocol: protocol.map(Protocol::from) }
+    }
 }
 
 /// Measured load of a machine, everything on it included.
@@ -56,8 +84,22 @@ pub struct Load {
     pub cpu_millionths: u32,
     /// Memory in use, in millionths of the whole.
     pub memory_millionths: u32,
+    /// Its fullest disk.
+    #[serde(default)]
+    pub disk: Option<Disk>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
+}
+
+/// Size and free space of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its size.
+    pub total_bytes: u64,
+    /// What is left of it.
+    pub free_bytes: u64,
+    /// Whether so little is left that an operator should act.
+    pub short: bool,
 }
 
 /// A drain of a node.
@@ -136,9 +178,11 @@ impl From<&longshore_model::Node> for Node {
             cpu_millis: node.usable_cpu_millis(),
             memory_bytes: node.allocatable_memory(),
             memory_used_bytes: 0,
+            disk_bytes: node.allocatable_disk(),
             replicas: 0,
             load: None,
             drain: node.drain.as_ref().map(Drain::from),
+            conditions: Vec::new(),
         }
     }
 }

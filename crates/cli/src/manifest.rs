@@ -6,8 +6,8 @@
 use std::{cell::RefCell, collections::BTreeMap, env};
 
 use anyhow::Context as _;
-use clap::Args;
-use longshore_api::{ApplyRequest, base64};
+use clap::{Args, ValueEnum};
+use longshore_api::{ApplyRequest, ComposeVolumes, PullChoice, base64};
 use longshore_compose::{Diagnostics, Files, Loaded, Request, Severity, declarations::Content, files::ReadError};
 
 use crate::{
@@ -45,6 +45,19 @@ pub(crate) struct ManifestArgs {
 impl ManifestArgs {
     pub(crate) fn has_files(&self) -> bool {
         !self.files.is_empty()
+    }
+
+    /// The name of the deployment that the manifest makes, as `up` finds it. Without a file, `--project-name` is enough.
+    pub(crate) fn deployment(self, namespace: &str) -> anyhow::Result<String> {
+        let given = self.name.clone();
+        let request = Request { namespace: Some(namespace.to_owned()), ..self.request()? };
+        match (longshore_compose::load(&request, &DiskAndStdin::default()), given) {
+            (Ok(loaded), _) => Ok(loaded.deployment.to_string()),
+            (Err(_), Some(name)) => Ok(name),
+            (Err(problems), None) => {
+                anyhow::bail!("the deployment is not known, as its manifest cannot be read\n\n{problems}")
+            }
+        }
     }
 
     pub(crate) fn request(self) -> anyhow::Result<Request> {
@@ -98,6 +111,11 @@ pub(crate) fn parse(manifest: ManifestArgs, namespace: &str) -> anyhow::Result<O
     Ok(Some(ParsedManifest { request, loaded }))
 }
 
+/// The name of the deployment that the Compose file of this folder makes; `None` if there is none that can be read.
+pub(crate) fn folder_deployment(namespace: &str) -> Option<String> {
+    ManifestArgs::default().deployment(namespace).ok()
+}
+
 /// Reads the files of secrets and configs, so that they are sent along. Returns those that are not text, in base64.
 fn read_file_contents(loaded: &Loaded, files: &RecordingFiles) -> Result<BTreeMap<String, String>, String> {
     let mut others = BTreeMap::new();
@@ -133,6 +151,46 @@ fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequ
         name: request.name,
         namespace: request.namespace,
         rerun_ended: false,
+        compose_volumes: None,
+        pull: None,
+    }
+}
+
+/// Options for volumes that Compose made, and for the source of images.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct EngineArgs {
+    /// Use the data of volumes that Docker Compose made for this project.
+    #[arg(long, conflicts_with = "fresh_volumes")]
+    adopt_volumes: bool,
+    /// Leave volumes that Docker Compose made for this project alone, and start with empty ones.
+    #[arg(long)]
+    fresh_volumes: bool,
+    /// Whether registries are asked for newer images, where the manifest has no `pull_policy`.
+    #[arg(long, value_name = "POLICY")]
+    pull: Option<PullArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PullArg {
+    Always,
+    Missing,
+    Never,
+}
+
+impl EngineArgs {
+    /// Adds the options to a request; `default` is where images come from unless said.
+    pub(crate) fn add_to(self, request: &mut ApplyRequest, default: Option<PullChoice>) {
+        request.compose_volumes = match (self.adopt_volumes, self.fresh_volumes) {
+            (true, _) => Some(ComposeVolumes::Adopt),
+            (false, true) => Some(ComposeVolumes::Fresh),
+            (false, false) => None,
+        };
+        let pull = self.pull.map(|pull| match pull {
+            PullArg::Always => PullChoice::Always,
+            PullArg::Missing => PullChoice::Missing,
+            PullArg::Never => PullChoice::Never,
+        });
+        request.pull = pull.or(default);
     }
 }
 

@@ -155,10 +155,13 @@ impl Declarations {
                 read(&mut reader, key, node);
             }
         }
+        let generated = format!("{}_{}", self.deployment, key.name);
+        // `config` prints the generated name, and Compose's `config` does, too: it says nothing new.
+        reader.spec.engine_name = reader.name.clone().filter(|name| *name != generated && !reader.external);
         let name = match (reader.name, reader.external) {
             (Some(name), _) => name,
             (None, true) => key.name.to_string(),
-            (None, false) => format!("{}_{}", self.deployment, key.name),
+            (None, false) => generated,
         };
         reader.spec.external = reader.external;
         VolumeDeclaration {
@@ -271,7 +274,7 @@ pub(crate) static VOLUME_KEYS: &[Rule<VolumeRead>] = &[
     Rule::honoured(
         "name",
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
-        "name in the engine, used unchanged; else `<deployment>_<key>`",
+        "name in the engine, used unchanged; unset, or `<deployment>_<key>` itself, it is `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment outside `default`",
     ),
     Rule::honoured(
         "external",
@@ -330,7 +333,7 @@ pub(crate) static NETWORK_KEYS: &[Rule<NetworkRead>] = &[
     Rule::honoured(
         "name",
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
-        "name in the engine, used unchanged; else `<deployment>_<key>`",
+        "name in the engine; else `longshore_<deployment>_<key>`, and so for a name that begins with `<deployment>_`, unless it is external",
     ),
     Rule::honoured("external", |r, k, n| r.external(k, n), "exists already; its name is used unchanged"),
     Rule::honoured(

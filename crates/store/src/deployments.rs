@@ -12,12 +12,13 @@ use std::{
 
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
-    ServiceName, ServiceSpec, SlotIndex, Time,
+    ServiceName, ServiceSpec, SlotIndex, Time, VolumeKey, VolumeName,
     command::Rerun,
     rebalance::SpreadRebalance,
     replica::{Collected, DesiredState, RestartHistory},
     rollout::{RolloutKind, RolloutPosition},
-    service::MAX_REPLICAS,
+    service::{MAX_REPLICAS, VolumeSpec},
+    volume::Volume,
 };
 
 use crate::{
@@ -58,8 +59,14 @@ impl State {
             Rerun::Always => self.rerun_ended(&groups),
         };
         let mut events = self.put_revision(namespace, deployment, spec);
-        if events.is_empty() && !reruns.is_empty() {
-            self.restart_rollout(DeploymentRef::new(namespace, deployment), Time::default(), &mut events);
+        let rolls_anew = !events.is_empty();
+        let started = self.clear_stop(namespace, deployment, &mut events);
+        let owner = DeploymentRef::new(namespace, deployment);
+        match (rolls_anew, started) {
+            (true, _) => {}
+            (false, _) if !reruns.is_empty() => self.restart_rollout(owner, Time::default(), &mut events),
+            (false, true) => self.begin_rollout_again(owner, Time::default(), &mut events),
+            (false, false) => {}
         }
         events.append(&mut reruns);
         self.reset_failures(namespace, deployment, &mut events);
@@ -168,6 +175,7 @@ impl State {
             return events;
         }
         let origin = known.map(Deployment::origin);
+        self.record_adopted_volumes(namespace, name, &spec, &mut events);
         self.record_revision(namespace, name, spec);
         if let Some(origin) = origin {
             self.set_previous(namespace, name, Some(origin.from));
@@ -177,6 +185,23 @@ impl State {
         self.trim_revisions(namespace, name);
         self.bring_in_force(namespace, name, &mut events);
         events
+    }
+
+    /// An adopted volume is at home on the node that has its data, before anything is placed.
+    fn record_adopted_volumes(
+        &mut self,
+        namespace: &NamespaceName,
+        name: &DeploymentName,
+        spec: &DeploymentSpec,
+        events: &mut Vec<Event>,
+    ) {
+        for (volume, VolumeSpec { engine_name, adopted_on, .. }) in &spec.volumes {
+            let key = VolumeKey { namespace: namespace.clone(), name: VolumeName::from(volume.as_str()) };
+            let Some(home) = adopted_on.clone().filter(|_| !self.volumes.contains_key(&key)) else { continue };
+            let adopted = Volume { key: key.clone(), owner: name.clone(), home, engine_name: engine_name.clone() };
+            self.volumes.insert(key, adopted.clone());
+            events.push(Event::VolumeCreated(adopted));
+        }
     }
 
     /// Sets the deployment's groups to the revision in force, and marks all others as removed.
@@ -206,6 +231,7 @@ impl State {
             rollout: None,
             desired: DesiredState::Run,
             retired_counters: BTreeMap::new(),
+            stopped_since: None,
         });
         let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
         deployment.desired = DesiredState::Run;
@@ -233,7 +259,7 @@ impl State {
             spread_rebalance: SpreadRebalance::Idle,
         });
         // Failures of another program say nothing about this one.
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(&spec) {
             group.failures.clear();
         }
         // A rollout with the same start and target, as after a change of the count: a promotion stays valid.

@@ -47,16 +47,15 @@ impl State {
 /// kind and restart epoch. A service that was given up was meant to run.
 fn is_current_end(group: &Group, replica: &Replica) -> bool {
     let (reservation, spec) = (&replica.assignment.reservation, &group.spec);
-    let made = (&reservation.spec_hash, reservation.kind, reservation.restart_epoch);
     let runs_once = spec.restart.may_complete() && replica.code != Some(RuntimeCode::RestartExhausted);
-    (is_job(reservation.kind) || runs_once) && made == (&spec.spec_hash, spec.kind, group.restart_epoch)
+    let made = spec.made(reservation) && reservation.restart_epoch == group.restart_epoch;
+    (is_job(reservation.kind) || runs_once) && made
 }
 
 /// Resets the count of collected replicas if the job's spec changed, and returns the event.
 pub(crate) fn reset_collected(key: &GroupKey, group: &mut Group, spec: &ServiceSpec) -> Option<Event> {
-    let program = (&group.spec.spec_hash, group.spec.kind) != (&spec.spec_hash, spec.kind);
-    let another = program || group.spec.may_end() != spec.may_end();
-    if !another || group.collected == Collected::default() {
+    let same = group.spec.is_same_program(spec) && group.spec.may_end() == spec.may_end();
+    if same || group.collected == Collected::default() {
         return None;
     }
     group.collected = Collected::default();

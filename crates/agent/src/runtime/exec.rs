@@ -8,6 +8,7 @@ mod cgroup;
 mod command;
 mod healthcheck;
 mod logs;
+mod ports;
 mod spec;
 
 use std::{
@@ -122,18 +123,36 @@ impl Runtime for Exec {
         Box::pin(async move {
             let folder = Path::new(&handle.0);
             let spec = read_spec(handle)?;
-            let phase = match ProcessStatus::read(folder) {
+            let status = ProcessStatus::read(folder);
+            let listening = status.as_ref().map(|status| ports::listening(&spec, status)).unwrap_or_default();
+            let phase = match status {
                 None => Phase::Created,
                 Some(ProcessStatus { error: Some(reason), .. }) => Phase::StartFailed { reason },
                 Some(ProcessStatus { ended: Some(ended), .. }) => Phase::Exited(exit(ended.code, &spec)),
                 Some(status) if is_alive(&status) => Phase::Running(self.health(handle, &spec, &status)),
                 // The exit code was never written: the shim was killed, or the machine went down.
-                Some(_) => Phase::Exited(exit(None, &spec)),
+                Some(status) => {
+                    let ended_with_host = status.child.is_some_and(ProcessId::is_of_earlier_boot);
+                    Phase::Exited(Exit { ended_with_host, ..exit(None, &spec) })
+                }
             };
             if !matches!(phase, Phase::Running(_)) {
                 self.monitors().remove(handle);
             }
-            Ok(Inspection { phase, address: None, ports: Vec::new() })
+            Ok(Inspection { phase, address: None, ports: listening })
+        })
+    }
+
+    /// The machine's cgroups are gone with its last boot.
+    fn resume<'a>(&'a self, work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(async move {
+            let folder = Path::new(&handle.0);
+            let mut spec = read_spec(handle)?;
+            let name = format!("{}-{}", self.cluster_id, work.container_name());
+            spec.cgroups = cgroup::create(Path::new(cgroup::ROOT), &name, &work.spec);
+            let written = ProcessStatus::clear(folder).and_then(|()| spec.write(folder));
+            written.map_err(|error| refused(folder, &error))?;
+            self.start_shim(folder).await
         })
     }
 
@@ -232,6 +251,10 @@ impl Exec {
         let health = Arc::new(Mutex::new(healthcheck::stored_health(&folder, spec.healthcheck.as_ref())));
         let exit = wake_at_exit(Arc::clone(&self.wakeups), spec.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
+        if !spec.ports.is_empty() {
+            let watching = ports::watch(folder.clone(), spec.clone(), Arc::clone(&self.wakeups));
+            tasks.push(tokio::spawn(watching).abort_handle());
+        }
         if healthcheck::is_enabled(spec.healthcheck.as_ref()) {
             let age = status.child.and_then(ProcessId::age).unwrap_or_default();
             let probing = healthcheck::run(folder, spec.clone(), age, Arc::clone(&health), Arc::clone(&self.wakeups));
@@ -269,7 +292,7 @@ fn is_alive(status: &ProcessStatus) -> bool {
 }
 
 fn exit(code: Option<i64>, spec: &ProcessSpec) -> Exit {
-    Exit { code, oom_killed: cgroup::was_oom_killed(&spec.cgroups) }
+    Exit { code, oom_killed: cgroup::was_oom_killed(&spec.cgroups), ended_with_host: false }
 }
 
 async fn stop_process(folder: &Path, stop: &StopSpec) -> Result<(), RuntimeError> {

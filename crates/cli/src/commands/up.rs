@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint};
+use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -36,7 +36,7 @@ use crate::{
     },
     exit::Exit,
     image_build::{self, Rebuild},
-    manifest::{self, ManifestArgs, ParsedManifest},
+    manifest::{self, EngineArgs, ManifestArgs, ParsedManifest},
     output::{
         live_region::{LiveRegion, Stream},
         print,
@@ -76,6 +76,8 @@ pub(crate) struct UpArgs {
     /// Build the images of services with `build` even if they exist.
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
@@ -91,6 +93,10 @@ pub(crate) struct UpArgs {
     /// port unless given.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     http: SocketAddr,
+    /// Disk that replicas on this machine may use, such as 100GiB; the scheduler counts `default_ephemeral_disk` for each
+    /// of them. Without it disk is measured and shown, and not counted.
+    #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
+    disk: Option<u64>,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -104,7 +110,9 @@ impl UpArgs {
 
 pub(crate) fn run(mut args: UpArgs) -> anyhow::Result<Exit> {
     let manifest = std::mem::take(&mut args.manifest);
-    let Some(parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    let Some(mut parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    // As Compose does: what is on this machine is used as it is, unless the manifest or the user says otherwise.
+    args.engine.add_to(&mut parsed.request, Some(PullChoice::Missing));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("the async runtime did not start")?.block_on(up(args, parsed))
 }
@@ -124,13 +132,20 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
         return Ok(Exit::Error);
     }
     let daemon = match client.nodes().await {
-        Ok(_) => None,
+        Ok(_) => {
+            if args.nodes > 1 || args.disk.is_some() {
+                print::stderr("a daemon runs already: --nodes and --disk are options of its start");
+            }
+            None
+        }
         Err(ClientError::Unreachable { .. }) => {
             if let Some(message) = missing_engine(&parsed.loaded, &engine) {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            Some(Daemon::start(config(&args, node, socket.clone(), engine)?).await?)
+            let config = config(&args, node, socket.clone(), engine)?;
+            server::say_surplus(&config);
+            Some(Daemon::start(config).await?)
         }
         Err(error) => return Err(error.into()),
     };
@@ -198,6 +213,7 @@ impl Foreground<'_> {
     async fn print_addresses(&self, goal: &Goal) -> anyhow::Result<()> {
         let deployment = self.client.deployment(&goal.namespace, &goal.deployment).await?;
         let replicas = self.client.replicas().await?;
+        self.print_port_conditions(goal).await?;
         let colour = Colour::of_stdout();
         let mut out = format!("{} is {}, revision {}\n", goal.deployment, deployment.status, deployment.revision);
         for (service, address) in addresses::of_deployment(&deployment, &replicas) {
@@ -224,6 +240,14 @@ impl Foreground<'_> {
             out.push_str("  longshore dashboard\n");
         }
         print::stdout(&out)
+    }
+
+    /// Warns of published ports that a node cannot listen on.
+    async fn print_port_conditions(&self, goal: &Goal) -> anyhow::Result<()> {
+        for it in self.client.status(&goal.namespace, Some(&goal.deployment)).await?.conditions {
+            print::stderr(&format!("warning: {} on {}: {}", it.code, it.node, it.message));
+        }
+        Ok(())
     }
 
     /// Prints changes of replicas until a request fails.
@@ -290,9 +314,11 @@ fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> an
         listen: None,
         advertise: None,
         http: Some(args.http),
+        disk_bytes: args.disk,
         docker: match engine {
-            Engine::Found(path) => Some(path),
-            Engine::Unreachable(..) | Engine::Missing => None,
+            Engine::Found(path) => vec![path],
+            // Nothing needs it yet; what is applied later may.
+            Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
         shim: Some(server::shim_command()?),
     })

@@ -19,7 +19,7 @@ use longshore_model::{
 use super::{
     GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
-    scale, slots,
+    scale, slots, step_retry,
 };
 use crate::{
     explain,
@@ -110,7 +110,7 @@ fn due(
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
         Some(StepTurn::Immediate) => true,
         Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, group, part, slot),
+        None => counts_as_under_way(pass, request, part, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -162,8 +162,7 @@ fn turn(
         (false, _) => {
             // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !counts_as_under_way(pass, pass.view.group(request.group), part, slot))
-                .then_some(StepTurn::InOrder)
+            (stands && !counts_as_under_way(pass, request, part, slot)).then_some(StepTurn::InOrder)
         }
     }
 }
@@ -181,9 +180,8 @@ fn skips_the_queue(
         || matches!(replica.state, ReplicaState::Failed | ReplicaState::Degraded)
         || replica.code.is_some_and(|code| code != RuntimeCode::Pulling);
     let previous = pass.view.group(request.group).rollout_position.previous.as_ref();
-    let made = (&replica.reservation.spec_hash, replica.reservation.kind);
     // A slot that only moves, with the previous spec, may finish its move.
-    let moves = previous.is_some_and(|previous| made == (&previous.spec.spec_hash, previous.spec.kind));
+    let moves = previous.is_some_and(|previous| previous.spec.made(&replica.reservation));
     let idle = !serves(slot);
     let unsettled = !is_settled(pass, pass.view.group(request.group), slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
@@ -211,8 +209,8 @@ pub(super) fn serves(slot: &Slot) -> bool {
 }
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
-/// that failed for good is not waited for.
-fn counts_as_under_way(pass: &GroupPass<'_>, group: &Group, part: &GroupRollout, slot: &Slot) -> bool {
+/// that failed for good is not waited for, unless it was stopped for another attempt.
+fn counts_as_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -222,10 +220,10 @@ fn counts_as_under_way(pass: &GroupPass<'_>, group: &Group, part: &GroupRollout,
         return false;
     }
     if matches!(begun, Some(StepOutcome::Failed(_))) {
-        return false;
+        return step_retry::is_under_way(pass.view, request, part, slot, pass.now);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
-    under_way || !is_settled(pass, group, slot)
+    under_way || !is_settled(pass, pass.view.group(request.group), slot)
 }
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
@@ -474,6 +472,11 @@ fn with_current_removed<T>(
 fn fits(view: &View, request: &PlacementRequest, node: NodeIx, search: SearchNodes) -> bool {
     let open = matches!(gates::check(view, request, 1), Gate::Open);
     open && (request.accepts(view, node) || search == SearchNodes::All && fits_somewhere(view, request))
+}
+
+/// Whether one more replica of a service with a count would be placed now.
+pub(super) fn fits_now(view: &View, request: &PlacementRequest) -> bool {
+    matches!(gates::check(view, request, 1), Gate::Open) && fits_somewhere(view, request)
 }
 
 fn fits_somewhere(view: &View, request: &PlacementRequest) -> bool {

@@ -47,19 +47,16 @@ impl View {
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(namespace, deployment, rollout);
             }
-            Event::DeploymentGone { namespace, deployment } => {
-                self.rollouts.remove(&(namespace.clone(), deployment.clone()));
-            }
+            Event::DeploymentGone { namespace, deployment } => self.deployment_gone(namespace, deployment),
+            Event::DeploymentStopped { namespace, deployment } => self.deployment_stopped(namespace, deployment),
+            Event::SlotStartsAgain { group, slot, generation } => self.slot_starts_again(group, slot, *generation),
+            Event::DeploymentStarted { namespace, deployment } => self.deployment_started(namespace, deployment),
             Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
             Event::GroupRemoved(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
-            Event::SlotClosing { group, slot } => self.in_group(group, |record| {
-                if let Some(slot) = record.slot_mut(slot) {
-                    slot.desired = DesiredState::Stop;
-                }
-            }),
+            Event::SlotClosing { group, slot } => self.slot_closing(group, slot),
             Event::SlotGone { group, slot } => self.slot_gone(group, slot),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(group, slot, *generation, assignment);
@@ -188,12 +185,10 @@ impl View {
         if existing.is_some() {
             self.nodes.classes.drop_interest(&old.placement);
         }
-        self.unwatch(ix, key, &old);
-        self.watch(ix, key, spec);
-        self.remove_dependent(ix, key, &old);
-        self.add_dependent(ix, key, spec);
+        self.unwatch(ix);
+        self.remove_dependent(ix);
         let group = self.group_mut(ix);
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(spec) {
             group.failures.clear();
         }
         if group.spec.placement != spec.placement || group.spec.resources != spec.resources {
@@ -203,6 +198,8 @@ impl View {
         group.revision = revision;
         group.desired = DesiredState::Run;
         group.next_index = group.next_index.max(next_index.0);
+        self.watch(ix);
+        self.add_dependent(ix);
         if spec.kind.is_per_node() {
             self.per_node.insert(ix);
         } else {
@@ -228,7 +225,16 @@ impl View {
                 self.nodes.classes.drop_interest(&previous.spec.placement);
             }
         }
+        let is_desired = self.group(ix).desired == DesiredState::Run;
+        if is_desired {
+            self.unwatch(ix);
+            self.remove_dependent(ix);
+        }
         self.in_group(key, |group| group.rollout_position = rollout_position.clone());
+        if is_desired {
+            self.watch(ix);
+            self.add_dependent(ix);
+        }
     }
 
     fn add_group(&mut self, key: &GroupKey, spec: &Arc<ServiceSpec>) -> GroupIx {
@@ -257,9 +263,8 @@ impl View {
     fn group_unwanted(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
         if self.group(ix).desired == DesiredState::Run {
-            let spec = Arc::clone(&self.group(ix).spec);
-            self.unwatch(ix, key, &spec);
-            self.remove_dependent(ix, key, &spec);
+            self.unwatch(ix);
+            self.remove_dependent(ix);
         }
         self.group_mut(ix).desired = DesiredState::Stop;
         self.per_node.remove(&ix);
@@ -271,13 +276,13 @@ impl View {
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
         self.release_all(ix, |_, _| true);
+        self.unwatch(ix);
+        self.remove_dependent(ix);
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
             if group.outstanding > 0 {
                 self.capacity_freed = true;
             }
-            self.unwatch(ix, key, &group.spec);
-            self.remove_dependent(ix, key, &group.spec);
             // Not earlier: a group being removed is still explained, and may be the only one that refers to these
             // labels.
             self.nodes.classes.drop_interest(&group.spec.placement);
@@ -314,6 +319,22 @@ impl View {
             if let Ok(at) = group.slot_at(slot) {
                 group.slots.remove(at);
                 group.reschedules.remove(slot);
+            }
+        });
+    }
+
+    fn slot_closing(&mut self, key: &GroupKey, slot: &SlotKey) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.desired = DesiredState::Stop;
+            }
+        });
+    }
+
+    fn slot_starts_again(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.starts_again = Some(generation);
             }
         });
     }

@@ -62,6 +62,8 @@ pub(crate) struct Slot {
     pub(crate) step: Option<Step>,
     /// When the rebalancer last moved it.
     pub(crate) moved_at: Option<Time>,
+    /// The generation that starts it again after its deployment was stopped.
+    pub(crate) starts_again: Option<Generation>,
 }
 
 /// One generation on its node.
@@ -101,6 +103,7 @@ impl Slot {
             desired: DesiredState::Run,
             step: None,
             moved_at: None,
+            starts_again: None,
         }
     }
 
@@ -164,6 +167,12 @@ impl Group {
             }
         };
         &mut self.slots[at]
+    }
+
+    /// The spec in force, and the previous one while a rollout keeps it: slots whose step has not come follow that.
+    pub(crate) fn specs_in_use(&self) -> impl Iterator<Item = &ServiceSpec> {
+        let previous = self.rollout_position.previous.as_ref().map(|previous| &*previous.spec);
+        std::iter::once(&*self.spec).chain(previous)
     }
 
     /// Slots that are desired, in order.

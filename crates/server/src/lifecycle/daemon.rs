@@ -46,8 +46,11 @@ pub struct ServerConfig {
     pub advertise: Option<String>,
     /// Plain HTTP address for browsers of this machine; loopback only.
     pub http: Option<SocketAddr>,
-    /// Socket of the container engine, if there is one.
-    pub docker: Option<PathBuf>,
+    /// Disk that replicas on this machine may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
+    /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
+    /// `docker` driver off.
+    pub docker: Vec<PathBuf>,
     /// Command that runs the agent's shim; without it the `exec` driver is off.
     pub shim: Option<Vec<String>>,
 }
@@ -165,6 +168,8 @@ impl Daemon {
             let store = ctx.serve(record.member, keyring).await?;
             bootstrap::commit_bootstrap(&ctx, &store).await?;
         }
+        // Before the agents: what listened before the last stop of the daemon listens again at once.
+        ctx.published_ports.start(&ctx, &config)?;
         ctx.agents.start(&ctx, &config)?;
         let mut loops = vec![
             tokio::spawn(run_while_serving(Arc::clone(&ctx))),
@@ -184,6 +189,7 @@ impl Daemon {
             let _ = task.await;
         }
         self.ctx.agents.shut_down();
+        self.ctx.published_ports.shut_down();
         self.ctx.close().await;
         for mut listener in self.listeners {
             // An event stream would never end; other requests had their time.

@@ -18,7 +18,7 @@ use axum::{
 };
 use futures_util::stream;
 use longshore_model::{
-    ApiErrorCode, NodeName, Report, StateIndex, WorkFeed,
+    ApiErrorCode, NodeName, Report, StateIndex,
     access::{Digest, NodeRole},
     agent_protocol::FileRequest,
 };
@@ -41,14 +41,14 @@ use crate::{
         Hello, HelloAnswer, JoinRequest, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, ReportAnswer, TraceNotice,
         VouchRequest,
         control_link::{self, NodeLink},
-        frame, pack, service, unpack,
+        engine_query, frame, pack, service, unpack,
     },
     observability::telemetry::TraceContext,
     security::{key_rotation, keyring::digest_of, tls},
 };
 
 /// An idle feed sends a keepalive that often.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Largest join request in bytes.
 const MAX_JOIN_BODY: usize = 64 * 1024;
 /// Time another server has to vouch for one.
@@ -63,15 +63,18 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/keys", post(take_keys))
         .route("/peer/keys/fetch", post(give_keys))
         .route("/peer/loads", post(loads))
+        .route("/peer/conditions", post(conditions))
         .route("/peer/rebalance", post(rebalance))
         .route("/peer/trace", post(trace))
         .route("/peer/logs", post(logs_exec::logs))
         .route("/peer/exec", post(logs_exec::exec))
+        .route("/peer/engine", post(engine))
         .route_layer(middleware::from_fn_with_state(Arc::clone(api), require_server));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
         .route("/peer/servers", post(servers))
         .route("/peer/work", post(work))
+        .route("/peer/network", post(network))
         .route("/peer/report", post(report))
         .route("/peer/file", post(file))
         .route("/peer/registry", post(registry))
@@ -180,11 +183,12 @@ fn refuse_peer(state: &ClusterState, peer_node: &PeerNode) -> ApiError {
     }
     if state.node(name).is_some() {
         let message = format!("the certificate of `{name}` was revoked; the node has to join again");
-        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message);
+        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message)
+            .with("node", name.as_str());
     }
     let message = format!("`{name}` was removed from the cluster");
     let refusal = ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::NodeRemoved, message);
-    refusal.with("incarnation", state.access().incarnation()).with("index", state.index().0)
+    refusal.with("node", name.as_str()).with("incarnation", state.access().incarnation()).with("index", state.index().0)
 }
 
 fn not_a_member(name: &NodeName) -> ApiError {
@@ -281,6 +285,21 @@ async fn loads(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&api.ctx.node_loads.all())
 }
 
+/// The conditions of every node that this member has received.
+async fn conditions(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
+    write(&api.ctx.node_conditions.all())
+}
+
+/// What the engine of this node has, for a server that applies a manifest.
+async fn engine(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+    RawBody(message): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    ensure_trusted(&api, &peer_node).await?;
+    write(&engine_query::answer(&api.ctx, &read(&message)?).await.unwrap_or_default())
+}
+
 /// The preview of evening out, for a server that does not lead.
 async fn rebalance(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&preview_here(&api).await?)
@@ -302,7 +321,8 @@ async fn report(
         LeaderLocation::Local(store) => {
             service::accept_reports(&api.ctx, &store, &node, reports).await?;
             let sample_every_ms = control_link::sample_every_ms(&store);
-            ReportAnswer::Accepted { beat_every_ms: api.ctx.heartbeats.interval_ms(), sample_every_ms }
+            let beat_every_ms = api.ctx.heartbeats.interval_ms();
+            ReportAnswer::Accepted { beat_every_ms, sample_every_ms, servers: api.ctx.servers() }
         }
         LeaderLocation::Remote(leader) => ReportAnswer::NotLeading(Some(leader)),
         LeaderLocation::Unknown => ReportAnswer::NotLeading(None),
@@ -334,19 +354,39 @@ async fn work(
 ) -> Result<Response, ApiError> {
     let store = api.store()?;
     let feed = control_link::open_feed(store.clone(), peer_node.name.clone()).await.map_err(|error| failed(&error))?;
-    let stream = WorkStream { store, peer_node, feed };
-    Ok(Response::new(Body::from_stream(stream::unfold(stream, next_frame))))
+    Ok(stream_feed(store, peer_node, feed))
 }
 
-/// An open work feed of a node, while it is a member.
-struct WorkStream {
+/// The network state, for the machine of a node.
+async fn network(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+) -> Result<Response, ApiError> {
+    let store = api.store()?;
+    let feed = control_link::open_network_feed(store.clone()).await.map_err(|error| failed(&error))?;
+    Ok(stream_feed(store, peer_node, feed))
+}
+
+fn stream_feed<T: serde::Serialize + Send + 'static>(
     store: Replicated,
     peer_node: PeerNode,
-    feed: mpsc::Receiver<WorkFeed>,
+    feed: mpsc::Receiver<T>,
+) -> Response {
+    let stream = FeedStream { store, peer_node, feed };
+    Response::new(Body::from_stream(stream::unfold(stream, next_frame)))
+}
+
+/// An open feed of a node, while it is a member.
+struct FeedStream<T> {
+    store: Replicated,
+    peer_node: PeerNode,
+    feed: mpsc::Receiver<T>,
 }
 
 /// The next message of a feed, or a keepalive.
-async fn next_frame(mut stream: WorkStream) -> Option<(Result<Vec<u8>, String>, WorkStream)> {
+async fn next_frame<T: serde::Serialize>(
+    mut stream: FeedStream<T>,
+) -> Option<(Result<Vec<u8>, String>, FeedStream<T>)> {
     let message = match tokio::time::timeout(KEEPALIVE_INTERVAL, stream.feed.recv()).await {
         Ok(Some(message)) => Some(message),
         Ok(None) => return None,

@@ -3,7 +3,10 @@
 //! Owns: every container setting that a manifest can contain.
 //! Invariant: a foreign container that already has the name is left alone; ours then gets a longer name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::Ipv4Addr,
+};
 
 use bollard::{
     models::{
@@ -19,7 +22,7 @@ use longshore_model::{
     service::{Port, PortMode},
 };
 
-use super::{Docker, LONG, labels, mounts::EngineVolumes, networks::EngineNetwork};
+use super::{Docker, LONG, image, labels, mounts::EngineVolumes, networks::EngineNetwork};
 use crate::runtime::{
     ExistingReplica, Handle, Phase, PreparedFile, Runtime as _, RuntimeError, StopSpec, identity_env,
 };
@@ -100,7 +103,7 @@ impl Docker {
             cmd: container.command.clone(),
             entrypoint: container.entrypoint.clone(),
             healthcheck: container.healthcheck.as_ref().map(healthcheck),
-            image: Some(container.image.clone()),
+            image: Some(image::to_run(work).to_owned()),
             volumes: Some(volumes.anonymous.clone()),
             working_dir: container.working_dir.clone(),
             labels: Some(labels::of_work(work, &self.cluster_id, self.node.as_str())),
@@ -174,6 +177,10 @@ impl Docker {
         for port in ports {
             let (ip, number) = match port.mode {
                 PortMode::Host => (port.host_ip.map(|ip| ip.to_string()), port.published),
+                // A port that shall be open on loopback only is not opened to other nodes through the engine's port.
+                PortMode::Ingress if port.host_ip.is_some_and(|ip| ip.is_loopback()) => {
+                    (Some(Ipv4Addr::LOCALHOST.to_string()), None)
+                }
                 PortMode::Ingress => (Some(self.config.ingress_bind.to_string()), None),
             };
             let binding = PortBinding {
