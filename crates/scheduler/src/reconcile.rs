@@ -23,7 +23,7 @@ pub(crate) mod place_batch;
 pub(crate) mod preempt;
 mod readiness;
 mod reschedule;
-mod restart;
+pub(crate) mod restart;
 mod revisit_unplaced;
 pub(crate) mod rollout;
 mod rollout_abort;

@@ -19,7 +19,7 @@ use longshore_model::{
 };
 
 use super::{
-    GroupPass,
+    GroupPass, jobs,
     readiness::{Readiness, is_seen_running, readiness},
     rollout_steps, slots, step_retry,
 };
@@ -185,7 +185,19 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
     for slot in group.desired_slots().filter(|slot| part.outcome(slot) == Some(StepOutcome::UnderWay)) {
         let Some(replica) = slot.current().filter(|replica| !slots::is_outdated(request, replica)) else { continue };
         let given_up = given_up.contains(&slot.key) || replica.code == Some(RuntimeCode::RestartExhausted);
-        let failed = given_up.then_some(StepFailure::RestartExhausted);
+        let failed = match replica.state {
+            _ if given_up => Some(StepFailure::RestartExhausted),
+            // A service that runs once has failed the rollout only if the rollout changed it.
+            ReplicaState::Failed if jobs::has_ended(group, replica) => {
+                let changed = group.rollout_position.previous.is_some() || rollout_steps::is_added(slot);
+                if !changed {
+                    verdicts.push(part.step(&slot.key, StepOutcome::Done));
+                    continue;
+                }
+                Some(StepFailure::Exited)
+            }
+            _ => None,
+        };
         match verdict(pass, &part, request, replica, failed) {
             Verdict::Ended(outcome) => verdicts.push(part.step(&slot.key, outcome)),
             Verdict::Then(at) => wakes.push(at),

@@ -17,7 +17,7 @@ use longshore_model::{
 };
 
 use super::{
-    GroupPass, global, place_batch,
+    GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
     scale, slots, step_retry,
 };
@@ -183,7 +183,7 @@ fn skips_the_queue(
     // A slot that only moves, with the previous spec, may finish its move.
     let moves = previous.is_some_and(|previous| previous.spec.made(&replica.reservation));
     let idle = !serves(slot);
-    let unsettled = !is_settled(pass, slot);
+    let unsettled = !is_settled(pass, pass.view.group(request.group), slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
 }
 
@@ -223,17 +223,19 @@ fn counts_as_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &
         return step_retry::is_under_way(pass.view, request, part, slot, pass.now);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
-    under_way || !is_settled(pass, slot)
+    under_way || !is_settled(pass, pass.view.group(request.group), slot)
 }
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
-fn is_settled(pass: &GroupPass<'_>, slot: &Slot) -> bool {
+fn is_settled(pass: &GroupPass<'_>, group: &Group, slot: &Slot) -> bool {
     let restarted =
         pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
     let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
     let settled = |replica: &Replica| match replica.state {
         ReplicaState::Running | ReplicaState::Completed => true,
-        ReplicaState::Failed => given_up || replica.code == Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Failed => {
+            given_up || replica.code == Some(RuntimeCode::RestartExhausted) || jobs::has_ended(group, replica)
+        }
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting

@@ -11,7 +11,8 @@ use longshore_api::{
 use longshore_compose::{Loaded, Memory, Request};
 use longshore_model::{
     ApiErrorCode, Command, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, RevisionNumber, ServiceName,
-    command::RolloutControl, replica::DesiredState,
+    command::{Rerun, RolloutControl},
+    replica::DesiredState,
 };
 use longshore_store::{State as ClusterState, replicated::Dedup};
 use serde::Deserialize;
@@ -72,6 +73,7 @@ pub(crate) async fn apply(
     let state = api.store()?.read().await?.state;
     let nodes = state.nodes().map(|node| node.name.clone()).collect();
     let files = SentFiles::of(&request)?;
+    let rerun = if request.rerun_ended { Rerun::Always } else { Rerun::IfChanged };
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
@@ -80,6 +82,7 @@ pub(crate) async fn apply(
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
         spec: Box::new(loaded.spec.clone()),
+        rerun,
     };
     // Checked before any secret is stored: a refused request changes nothing.
     if api.check_admission(&caller, &command).await? == Dedup::New {
@@ -164,7 +167,12 @@ pub(crate) async fn pull(
         resolved_for = Some(in_force);
     };
     drop(state);
-    let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
+    let command = Command::Apply {
+        namespace: namespace.clone(),
+        deployment: deployment.clone(),
+        spec: Box::new(spec),
+        rerun: Rerun::IfChanged,
+    };
     let done = api.execute(caller, command).await?;
     let state = api.read_after(&done).await?;
     Ok(Json(AppliedManifest {

@@ -42,7 +42,9 @@ pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<St
     let monitor = if rollout.is_live() { policy.monitor } else { policy.monitor.min(group.spec.update.monitor) };
     let proved = |replica: &Replica| replica.since.after(monitor) <= now;
     let serves = |replica: &Replica| runs(replica) && (replica.generation < *generation || proved(replica));
-    if known.replicas.iter().any(serves) {
+    // A service that runs once serves nobody any more once its newer generation has completed.
+    let completed = |replica: &Replica| replica.state == ReplicaState::Completed && replica.generation > *generation;
+    if known.replicas.iter().any(|replica| serves(replica) || completed(replica)) {
         return None;
     }
     let printed = slot.replica_id(key);
