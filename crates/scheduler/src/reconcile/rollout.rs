@@ -427,10 +427,12 @@ pub(super) fn conclude(view: &mut View) -> Vec<DeploymentPlan> {
 }
 
 fn change(rollout: &Rollout, unfinished: &[&GroupProgress]) -> Option<RolloutChange> {
-    let failure = unfinished.iter().find_map(|progress| match progress {
+    let failures = unfinished.iter().filter_map(|progress| match progress {
         GroupProgress::TooManyFailures { failure, action } => Some((failure.clone(), *action)),
         GroupProgress::Working | GroupProgress::AwaitsPromotion | GroupProgress::Finished => None,
     });
+    // By name: in which order the groups became known differs from leader to leader.
+    let failure = failures.min_by(|(a, _), (b, _)| a.service.cmp(&b.service));
     match (rollout.state, failure) {
         (RolloutState::InProgress | RolloutState::AwaitingPromotion, Some((failure, action))) => match action {
             FailureAction::Rollback if rollout.can_roll_back() => Some(RolloutChange::Abort(failure)),
