@@ -21,7 +21,8 @@ use longshore_model::{
 use super::{
     GroupPass,
     readiness::{Readiness, is_seen_running, readiness},
-    rollout_steps, slots, step_retry,
+    rollout_steps, slots,
+    step_retry::{self, Retries},
 };
 use crate::{
     request::PlacementRequest,
@@ -353,6 +354,7 @@ struct StepCounts {
 impl StepCounts {
     fn of(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, closed: &BTreeSet<SlotKey>) -> Self {
         let mut counts = Self::default();
+        let retries = Retries::new(pass, request, part);
         let group = pass.view.group(request.group);
         for slot in group.desired_slots().filter(|slot| !closed.contains(&slot.key)) {
             let outcome = part.outcome_after(slot, &pass.items);
@@ -362,8 +364,7 @@ impl StepCounts {
                 Some(StepOutcome::Failed(code)) => {
                     let at = part.outcome(slot).filter(|said| Some(*said) == outcome).and(slot.step);
                     counts.failed.push((slot.key.clone(), code, at.map_or(pass.now, |step| step.at)));
-                    let retried = step_retry::is_under_way(pass.view, request, part, slot, pass.now);
-                    counts.retried += u32::from(retried);
+                    counts.retried += u32::from(retries.is_under_way(slot));
                 }
                 None if slot.current().is_some_and(|replica| slots::is_outdated(request, replica)) => {
                     counts.to_come += 1;
