@@ -2,6 +2,8 @@
 //!
 //! Owns: its options and its tables.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use longshore_api::{Client, ClientError, Code, Status, StatusReason};
 
@@ -94,6 +96,9 @@ fn tables(status: &Status) -> String {
     if !replicas.is_empty() {
         out.push('\n');
         out.push_str(&table::draw(&["REPLICA", "STATE", "NODE", "RESTARTS", "CODE"], &replicas));
+    }
+    for it in &status.conditions {
+        let _ = write!(out, "\n{}: {} on {}: {}\n", colour.paint(Tone::Bad, "warning"), it.code, it.node, it.message);
     }
     out
 }

@@ -176,6 +176,29 @@ pub(crate) async fn until_removed(client: &Client, goal: &Goal, limit: Duration)
     }
 }
 
+/// Waits until none of a deployment's replicas is left that must stop.
+pub(crate) async fn until_stopped(client: &Client, goal: &Goal, limit: Duration) -> Result<WaitOutcome, ClientError> {
+    let (deadline, mut region) = (Instant::now() + limit, LiveRegion::new(Stream::Stderr));
+    loop {
+        let (deployment, replicas) = poll(client, goal).await?;
+        let stopping = deployment.reasons.contains(&StatusReason::Stopping);
+        if deployment.status == DeploymentStatus::Stopped {
+            region.clear();
+            return Ok(WaitOutcome::Complete);
+        }
+        if !stopping {
+            region.keep();
+            return Ok(WaitOutcome::Failed(format!("was started again: it is {}", status_and_reasons(&deployment))));
+        }
+        region.draw(&progress::services(&deployment, &replicas, Colour::of_stderr()));
+        if Instant::now() > deadline {
+            region.keep();
+            return Ok(WaitOutcome::TimedOut(status_and_reasons(&deployment)));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
 async fn poll(client: &Client, goal: &Goal) -> Result<(Deployment, Vec<Replica>), ClientError> {
     let deployment = client.deployment(&goal.namespace, &goal.deployment).await?;
     let mut replicas = client.replicas().await?;
@@ -209,6 +232,7 @@ fn outcome(deployment: &Deployment, goal: &Goal) -> Option<WaitOutcome> {
     }
     match &deployment.status {
         DeploymentStatus::Active | DeploymentStatus::Completed => Some(WaitOutcome::Complete),
+        DeploymentStatus::Stopped => Some(WaitOutcome::Complete),
         DeploymentStatus::Failed => Some(WaitOutcome::Failed(status_and_reasons(deployment))),
         DeploymentStatus::Pending
         | DeploymentStatus::Progressing

@@ -418,6 +418,10 @@ pub(super) fn conclude(view: &mut View) -> Vec<DeploymentPlan> {
     let mut plans = Vec::new();
     for owner in std::mem::take(&mut view.rollouts_due) {
         let Some(group) = view.rollouts.get(&owner).filter(|group| group.rollout.is_live()) else { continue };
+        // The rollout of a stopped deployment begins again when the deployment is started.
+        if view.stopped.contains(&owner) {
+            continue;
+        }
         let Some(change) = change(&group.rollout, &group.unfinished.values().collect::<Vec<_>>()) else { continue };
         let rollout = group.rollout.number;
         // It stays due until committed, or a plan that is never committed would be the last.

@@ -25,7 +25,8 @@ const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<String> {
     let ReplicaKey { group: key, slot, generation } = stopped;
-    let group = state.group(key).filter(|group| group.desired == DesiredState::Run)?;
+    // An operator who stops a deployment asks for all of its replicas to stop.
+    let group = state.group(key).filter(|group| group.desired == DesiredState::Run && !state.is_stopped(key))?;
     let rollout = state.deployment(&key.namespace, &key.deployment)?.rollout.as_ref()?;
     let known = group.slots.get(slot)?;
     if known.replicas.iter().any(|replica| replica.generation == *generation && is_past_drain(state, replica, now)) {
