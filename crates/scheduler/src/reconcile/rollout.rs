@@ -21,7 +21,8 @@ use longshore_model::{
 use super::{
     GroupPass, jobs,
     readiness::{Readiness, is_seen_running, readiness},
-    rollout_steps, slots, step_retry,
+    rollout_steps, slots,
+    step_retry::{self, Retries},
 };
 use crate::{
     request::PlacementRequest,
@@ -365,6 +366,7 @@ struct StepCounts {
 impl StepCounts {
     fn of(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, closed: &BTreeSet<SlotKey>) -> Self {
         let mut counts = Self::default();
+        let retries = Retries::new(pass, request, part);
         let group = pass.view.group(request.group);
         for slot in group.desired_slots().filter(|slot| !closed.contains(&slot.key)) {
             let outcome = part.outcome_after(slot, &pass.items);
@@ -374,8 +376,7 @@ impl StepCounts {
                 Some(StepOutcome::Failed(code)) => {
                     let at = part.outcome(slot).filter(|said| Some(*said) == outcome).and(slot.step);
                     counts.failed.push((slot.key.clone(), code, at.map_or(pass.now, |step| step.at)));
-                    let retried = step_retry::is_under_way(pass.view, request, part, slot, pass.now);
-                    counts.retried += u32::from(retried);
+                    counts.retried += u32::from(retries.is_under_way(slot));
                 }
                 None if slot.current().is_some_and(|replica| slots::is_outdated(request, replica)) => {
                     counts.to_come += 1;
@@ -443,10 +444,12 @@ pub(super) fn conclude(view: &mut View) -> Vec<DeploymentPlan> {
 }
 
 fn change(rollout: &Rollout, unfinished: &[&GroupProgress]) -> Option<RolloutChange> {
-    let failure = unfinished.iter().find_map(|progress| match progress {
+    let failures = unfinished.iter().filter_map(|progress| match progress {
         GroupProgress::TooManyFailures { failure, action } => Some((failure.clone(), *action)),
         GroupProgress::Working | GroupProgress::AwaitsPromotion | GroupProgress::Finished => None,
     });
+    // By name: in which order the groups became known differs from leader to leader.
+    let failure = failures.min_by(|(a, _), (b, _)| a.service.cmp(&b.service));
     match (rollout.state, failure) {
         (RolloutState::InProgress | RolloutState::AwaitingPromotion, Some((failure, action))) => match action {
             FailureAction::Rollback if rollout.can_roll_back() => Some(RolloutChange::Abort(failure)),

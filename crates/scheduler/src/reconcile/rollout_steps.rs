@@ -19,7 +19,8 @@ use longshore_model::{
 use super::{
     GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
-    scale, slots, step_retry,
+    scale, slots,
+    step_retry::Retries,
 };
 use crate::{
     explain,
@@ -106,11 +107,12 @@ fn due(
         canaries = canaries.saturating_sub(usize::from(!has_begun));
         due.insert(slot.key.clone(), turn);
     }
+    let retries = Retries::new(pass, request, part);
     // Immediate steps are under way from now on; those in order are limited by them too.
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
         Some(StepTurn::Immediate) => true,
         Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, request, part, slot),
+        None => counts_as_under_way(pass, part, &retries, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -162,7 +164,8 @@ fn turn(
         (false, _) => {
             // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !counts_as_under_way(pass, request, part, slot)).then_some(StepTurn::InOrder)
+            (stands && !counts_as_under_way(pass, part, &Retries::new(pass, request, part), slot))
+                .then_some(StepTurn::InOrder)
         }
     }
 }
@@ -210,7 +213,7 @@ pub(super) fn serves(slot: &Slot) -> bool {
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
 /// that failed for good is not waited for, unless it was stopped for another attempt.
-fn counts_as_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, slot: &Slot) -> bool {
+fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, retries: &Retries<'_>, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -220,7 +223,7 @@ fn counts_as_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &
         return false;
     }
     if matches!(begun, Some(StepOutcome::Failed(_))) {
-        return step_retry::is_under_way(pass.view, request, part, slot, pass.now);
+        return retries.is_under_way(slot);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
     under_way || !is_settled(pass, pass.view.group(request.group), slot)

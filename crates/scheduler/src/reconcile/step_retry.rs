@@ -11,6 +11,8 @@
 //!
 //! Owns: that while. Must not touch: whether the slot is stopped; that is [`super::rollout_steps`].
 
+use std::cell::OnceCell;
+
 use longshore_model::{ReplicaState, RuntimeCode, Time, replica::DesiredState, rollout::StepOutcome};
 
 use super::{
@@ -26,25 +28,36 @@ use crate::{
     },
 };
 
-/// Whether a slot is short for another attempt of its failed step.
-pub(super) fn is_under_way(
-    view: &View,
-    request: &PlacementRequest,
-    part: &GroupRollout,
-    slot: &Slot,
+/// Tells which slots of a group are short for another attempt of their failed step.
+pub(super) struct Retries<'a> {
+    view: &'a View,
+    request: &'a PlacementRequest,
+    part: &'a GroupRollout,
     now: Time,
-) -> bool {
-    if !has_failed(part, slot) || rollout_steps::serves(slot) {
-        return false;
+    /// Whether one more replica would be placed now: the same for all slots, and asked of every node.
+    has_room: OnceCell<bool>,
+}
+
+impl<'a> Retries<'a> {
+    pub(super) fn new(pass: &'a GroupPass<'_>, request: &'a PlacementRequest, part: &'a GroupRollout) -> Self {
+        Self { view: pass.view, request, part, now: pass.now, has_room: OnceCell::new() }
     }
-    match slot.current() {
-        // One of the current spec that stops was rescheduled after it had ended: that is not the rollout's doing.
-        None if !slot.replicas.is_empty() => {
-            let outdated = slot.replicas.iter().filter(|replica| slots::is_outdated(request, replica));
-            outdated.into_iter().any(|replica| is_stopping(view, replica))
+
+    /// Whether a slot is short for another attempt of its failed step.
+    pub(super) fn is_under_way(&self, slot: &Slot) -> bool {
+        let Self { view, request, part, now, .. } = *self;
+        if !has_failed(part, slot) || rollout_steps::serves(slot) {
+            return false;
         }
-        None => rollout_steps::fits_now(view, request),
-        Some(_) => attempt_ends(view, request, part, slot).is_some_and(|at| at > now),
+        match slot.current() {
+            // One of the current spec that stops was rescheduled after it had ended: that is not the rollout's doing.
+            None if !slot.replicas.is_empty() => {
+                let mut outdated = slot.replicas.iter().filter(|replica| slots::is_outdated(request, replica));
+                outdated.any(|replica| is_stopping(view, replica))
+            }
+            None => *self.has_room.get_or_init(|| rollout_steps::fits_now(view, request)),
+            Some(_) => attempt_ends(view, request, part, slot).is_some_and(|at| at > now),
+        }
     }
 }
 
