@@ -17,6 +17,7 @@ mod desired_work;
 mod driver_availability;
 mod fingerprint;
 mod heartbeat;
+mod last_lines;
 mod logs_exec;
 mod orphan_gc;
 mod outbox;

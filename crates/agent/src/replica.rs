@@ -23,6 +23,7 @@ use crate::{
     control_link::ControlLink,
     created_markers::CreatedMarkers,
     driver_availability::DriverAvailability,
+    last_lines,
     outbox::Outbox,
     runtime::{Handle, Runtime, RuntimeError},
     secret_files::SecretFiles,
@@ -138,7 +139,9 @@ async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle:
         };
         let pause = match inspected {
             Ok(inspection) => {
-                ctx.outbox.push(status_report::from_inspection(work, &inspection));
+                let report = status_report::from_inspection(work, &inspection);
+                let last = ctx.outbox.last_report(&work.key);
+                ctx.outbox.push(last_lines::attach(report, last.as_ref(), runtime, handle).await);
                 INSPECT_INTERVAL
             }
             Err(RuntimeError::NotFound) => {

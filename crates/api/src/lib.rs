@@ -30,8 +30,8 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, Port, RollbackRequest, Rollout, ScaleRequest, Service,
-    Status,
+    AppliedManifest, ApplyRequest, Awaited, Changed, Deployment, FailedReplica, Port, RollbackRequest, Rollout,
+    ScaleRequest, Service, Status,
 };
 pub use dry_run::{
     Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,

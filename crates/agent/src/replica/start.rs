@@ -128,10 +128,13 @@ fn report_dependency_not_ready(ctx: &AgentContext, work: &Work, reason: &str) {
 
 async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
     let mut reported_at: Option<Instant> = None;
+    let mut failed_before = false;
     loop {
         let status = pull.status.borrow_and_update().clone();
         match status {
             PullStatus::Done => return,
+            // A try that has received nothing yet says less than the failure of the one before it.
+            PullStatus::Pulling(progress) if failed_before && progress.total_bytes == 0 => {}
             PullStatus::Pulling(progress) => {
                 if reported_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
                     reported_at = Some(Instant::now());
@@ -140,7 +143,7 @@ async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
                 }
             }
             PullStatus::Failed { reason, tries, pause } => {
-                reported_at = None;
+                (reported_at, failed_before) = (None, true);
                 let mut details = text("reason", &format!("{}: {reason}", work.spec.container.image));
                 details.insert("tries".to_owned(), Detail::Number(tries));
                 details.insert("retry_in_secs".to_owned(), Detail::Number(pause.as_secs()));

@@ -15,6 +15,7 @@ use crate::{
     image_build,
     manifest::{self, ManifestArgs, ParsedManifest},
     output::{
+        OutputFormat,
         live_region::{LiveRegion, Stream},
         print,
     },
@@ -54,6 +55,10 @@ pub(crate) fn run(args: ApplyArgs) -> anyhow::Result<Exit> {
             }
             None => Exit::Success,
         };
+        // People were told how it ended; the revision would read like a success.
+        if matches!(exit, Exit::Failed | Exit::TimedOut) && connection.format() == OutputFormat::Text {
+            return Ok(exit);
+        }
         let word = match applied.changed {
             Changed::Yes => "applied",
             Changed::No => "unchanged",

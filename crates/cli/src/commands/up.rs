@@ -10,6 +10,7 @@
 //! Invariant: it stops only the deployment of its manifest, and only on Ctrl-C.
 
 mod addresses;
+mod http_port;
 mod signals;
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
     container_engine::{self, Engine},
     daemon_client::{
         print_refusal,
-        wait::{self, Goal, WaitOutcome},
+        wait::{self, Goal, WaitLimit, WaitOutcome},
     },
     exit::Exit,
     image_build::{self, Rebuild},
@@ -79,16 +80,17 @@ pub(crate) struct UpArgs {
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// How long to wait until the deployment is active, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
+    /// How long to wait until the deployment is active, in seconds; 300 unless given. Where it is given, replicas that
+    /// fit on no node are waited for, too.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     #[command(flatten)]
     node: NodeArgs,
     /// Unix socket of the daemon; `longshore.sock` in the data directory unless given.
     #[arg(long, env = "LONGSHORE_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// HTTP address for browsers of this machine, a loopback address; `longshore dashboard` prints the link. A free
-    /// port unless given.
+    /// HTTP address for browsers of this machine, a loopback address; `longshore dashboard` prints the link. Unless
+    /// given, a free port, and the same one again at the next start.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     http: SocketAddr,
     /// Socket of the container engine; the usual places are tried unless given.
@@ -130,7 +132,10 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            Some(Daemon::start(config(&args, node, socket.clone(), engine)?).await?)
+            let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
+            let daemon = Daemon::start(config(&args, node, socket.clone(), engine, http)?).await?;
+            http_port::remember(http, &data_dir);
+            Some(daemon)
         }
         Err(error) => return Err(error.into()),
     };
@@ -163,7 +168,7 @@ impl Foreground<'_> {
         let AppliedManifest { namespace, deployment, revision, .. } = applied;
         let goal = Goal { namespace, deployment, revision };
         let mut region = LiveRegion::new(Stream::Stderr);
-        let limit = Duration::from_secs(self.args.timeout);
+        let limit = WaitLimit::of(self.args.timeout);
         let outcome = tokio::select! {
             outcome = wait::until_active(self.client, &goal, limit, &mut region) => outcome?,
             request = signals.next() => {
@@ -218,7 +223,7 @@ impl Foreground<'_> {
         if let Some(last) = nodes.last().filter(|_| nodes.len() > 1) {
             let _ = writeln!(out, "  longshore node drain {0}\n  longshore node isolate {0}", last.name);
         }
-        if self.client.login_link().await?.url.is_some() {
+        if self.client.login_link().await?.url.is_some_and(|url| url.starts_with("http://")) {
             out.push_str("  longshore dashboard\n");
         }
         print::stdout(&out)
@@ -278,7 +283,13 @@ impl Foreground<'_> {
     }
 }
 
-fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> anyhow::Result<ServerConfig> {
+fn config(
+    args: &UpArgs,
+    node: LocalNode,
+    socket: PathBuf,
+    engine: Engine,
+    http: SocketAddr,
+) -> anyhow::Result<ServerConfig> {
     let LocalNode { name, data_dir } = node;
     Ok(ServerConfig {
         extra_nodes: paths::extra_nodes(&name, args.nodes),
@@ -287,7 +298,7 @@ fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> an
         data_dir,
         listen: None,
         advertise: None,
-        http: Some(args.http),
+        http: Some(http),
         docker: match engine {
             Engine::Found(path) => Some(path),
             Engine::Unreachable(..) | Engine::Missing => None,

@@ -10,3 +10,4 @@ mod pipes;
 mod readme_console;
 mod terminal;
 mod up;
+mod words;
