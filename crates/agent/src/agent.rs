@@ -23,6 +23,7 @@ use crate::{
     control_link::ControlLink,
     created_markers::CreatedMarkers,
     desired_work::{DesiredWork, FeedOutcome},
+    disk::DiskMonitor,
     driver_availability::DriverAvailability,
     heartbeat::{self, HeartbeatState},
     orphan_gc,
@@ -72,16 +73,19 @@ impl Agent {
         let wakeups = Arc::new(Wakeups::default());
         let markers = CreatedMarkers::in_folder(&config.data_dir).map_err(unusable)?;
         let building = RuntimeContext { config, link: &link, wakeups: &wakeups, markers: &markers };
+        let runtimes = runtime::enabled(&building).map_err(unusable)?;
+        let expected = runtimes.values().filter(|runtime| runtime.is_expected()).map(|runtime| runtime.driver());
         let ctx = Arc::new(AgentContext {
-            runtimes: runtime::enabled(&building).map_err(unusable)?,
+            drivers: DriverAvailability::expecting(expected),
+            runtimes,
             link: Arc::clone(&link),
             outbox: Arc::default(),
-            drivers: DriverAvailability::default(),
             wakeups,
             markers,
             files: SecretFiles::in_folder(config.secrets_dir.clone()),
             start_permits: Semaphore::new(config.parallel_starts.max(1)),
             deregistration_delay: config.deregistration_delay,
+            synced: watch::Sender::new(false),
         });
         let heartbeat = Arc::new(HeartbeatState::default());
         let agent = Self {
@@ -96,10 +100,15 @@ impl Agent {
             tokio::spawn(Arc::clone(&ctx.outbox).deliver(link)),
             tokio::spawn(heartbeat::send(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
             tokio::spawn(heartbeat::probe_drivers(Arc::clone(&ctx), Arc::clone(&heartbeat), config.heartbeat_interval)),
-            tokio::spawn(heartbeat::collect_samples(Arc::clone(&ctx), Arc::clone(&heartbeat), config.status_interval)),
+            tokio::spawn(heartbeat::collect_samples(
+                Arc::clone(&ctx),
+                Arc::clone(&heartbeat),
+                config.status_interval,
+                DiskMonitor::new(config.data_dir.clone()),
+            )),
             tokio::spawn(agent.run()),
         ];
-        Ok(AgentHandle::new(ctx, desired, tasks, config.data_dir.clone()))
+        Ok(AgentHandle::new(ctx, desired, tasks, config))
     }
 
     async fn run(mut self) {
@@ -139,6 +148,7 @@ impl Agent {
         let cursor = self.desired().cursor();
         self.heartbeat.set_cursor(cursor);
         if is_snapshot {
+            self.ctx.synced.send_replace(true);
             self.start_orphan_gc();
         }
     }
@@ -197,8 +207,9 @@ impl Agent {
         let (ctx, heartbeat) = (Arc::clone(&self.ctx), Arc::clone(&self.heartbeat));
         let desired = Arc::clone(&self.desired);
         let collecting = async move {
-            orphan_gc::remove_orphans(&ctx, &keys).await;
+            let away = orphan_gc::remove_orphans(&ctx, &keys).await;
             heartbeat.set_cleanup(CleanupState::Done);
+            orphan_gc::remove_orphans_later(&ctx, &keys, away).await;
             if let Err(error) = replica::remove_stale_attempt_data(&ctx, || lock(&desired).clone()).await {
                 tracing::debug!(%error, "files and markers of removed attempts stay until the next snapshot");
             }

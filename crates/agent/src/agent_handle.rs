@@ -3,18 +3,22 @@
 //! Owns: finding the replica a request is about, and shutting down the agent without touching what it runs.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longshore_model::{Attempt, ReplicaKey, ReplicaReport, node::NodeFingerprint};
+use longshore_model::{Attempt, Driver, ReplicaKey, ReplicaReport, node::NodeFingerprint};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
 };
 
 use crate::{
+    config::AgentConfig,
+    control_link::RegistryLogin,
     desired_work::DesiredWork,
+    engine_query::{EngineAnswer, EngineQuery},
     fingerprint,
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     replica::AgentContext,
@@ -27,6 +31,7 @@ pub struct AgentHandle {
     desired: Arc<Mutex<DesiredWork>>,
     tasks: Vec<JoinHandle<()>>,
     data_dir: PathBuf,
+    disk_bytes: Option<u64>,
 }
 
 /// Why logs or exec of a replica failed.
@@ -45,9 +50,9 @@ impl AgentHandle {
         ctx: Arc<AgentContext>,
         desired: Arc<Mutex<DesiredWork>>,
         tasks: Vec<JoinHandle<()>>,
-        data_dir: PathBuf,
+        config: &AgentConfig,
     ) -> Self {
-        Self { ctx, desired, tasks, data_dir }
+        Self { ctx, desired, tasks, data_dir: config.data_dir.clone(), disk_bytes: config.disk_bytes }
     }
 
     /// The output of one attempt.
@@ -72,9 +77,21 @@ impl AgentHandle {
         Ok(runtime.exec(&handle, request).await?)
     }
 
+    /// What the Docker Engine of this node has; nothing if the node has none. `logins` are for registries that are asked.
+    pub async fn query_engine(
+        &self,
+        query: &EngineQuery,
+        logins: &BTreeMap<String, RegistryLogin>,
+    ) -> Result<EngineAnswer, RuntimeError> {
+        match self.ctx.runtimes.get(&Driver::Docker) {
+            Some(runtime) => runtime.query_engine(query, logins).await,
+            None => Ok(EngineAnswer::default()),
+        }
+    }
+
     /// Platform, capacity and available drivers of this machine.
     pub async fn fingerprint(&self) -> NodeFingerprint {
-        fingerprint::collect(&self.ctx, &self.data_dir).await
+        fingerprint::collect(&self.ctx, &self.data_dir, self.disk_bytes).await
     }
 
     /// Changes whenever a driver becomes available or unavailable, after which the fingerprint may differ.

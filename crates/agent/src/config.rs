@@ -17,6 +17,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Where secrets are written for replicas to read. A tmpfs is mounted there unless it is one already.
     pub secrets_dir: PathBuf,
+    /// Disk that replicas may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
     /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
@@ -43,6 +45,7 @@ impl AgentConfig {
             cluster_id: cluster_id.into(),
             secrets_dir: data_dir.join("secrets"),
             data_dir,
+            disk_bytes: None,
             docker: None,
             exec: None,
             heartbeat_interval: Duration::from_secs(1),
@@ -58,8 +61,11 @@ impl AgentConfig {
 /// Settings of the Docker driver.
 #[derive(Clone, Debug)]
 pub struct DockerConfig {
-    /// The engine's socket.
-    pub socket: PathBuf,
+    /// Where the engine's socket may be, in the order in which they are tried until one answers.
+    pub sockets: Vec<PathBuf>,
+    /// Appended to the engine's name of volumes that a service has one of per node, for a node that shares its engine
+    /// with another.
+    pub volume_suffix: Option<String>,
     /// Host address that ingress ports are bound to. The engine chooses the port number.
     pub ingress_bind: IpAddr,
 }
@@ -67,7 +73,12 @@ pub struct DockerConfig {
 impl DockerConfig {
     /// The engine at this socket, with ingress ports bound to the loopback address.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), ingress_bind: IpAddr::from([127, 0, 0, 1]) }
+        Self::at_any(vec![socket.into()])
+    }
+
+    /// The engine at the first of these sockets that answers, now or later.
+    pub fn at_any(sockets: Vec<PathBuf>) -> Self {
+        Self { sockets, volume_suffix: None, ingress_bind: IpAddr::from([127, 0, 0, 1]) }
     }
 }
 

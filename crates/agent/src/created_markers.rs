@@ -1,7 +1,9 @@
-//! Markers of the attempts whose container or process was created here.
+//! Markers of the attempts whose container or process was created here, and of those that ended by themselves.
 //!
 //! Owns: one file per attempt in the folder `made`, which holds the driver's handle. It distinguishes a container that
-//! was removed externally from one never created, and a container copied from ours from the original.
+//! was removed externally from one never created, and a container copied from ours from the original. A file of the
+//! same name in `ended` says that the attempt ended by itself, so that a later restart of the engine or the machine is
+//! not taken for its cause.
 //! Invariant: the marker is written after the container exists and cleared before the container is removed, so an
 //! attempt without a marker was never created or can be found at its driver.
 
@@ -18,13 +20,15 @@ use crate::{runtime::Handle, secret_files::names_in};
 #[derive(Clone, Debug)]
 pub(crate) struct CreatedMarkers {
     folder: PathBuf,
+    ended: PathBuf,
 }
 
 impl CreatedMarkers {
     pub(crate) fn in_folder(folder: &Path) -> io::Result<Self> {
-        let folder = folder.join("made");
+        let (folder, ended) = (folder.join("made"), folder.join("ended"));
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        fs::create_dir_all(&ended)?;
+        Ok(Self { folder, ended })
     }
 
     pub(crate) fn set(&self, container: &str, handle: &Handle) -> io::Result<()> {
@@ -51,11 +55,28 @@ impl CreatedMarkers {
 
     /// The container names of all attempts with a marker.
     pub(crate) fn containers(&self) -> Vec<String> {
-        names_in(&self.folder)
+        let mut names = names_in(&self.folder);
+        names.extend(names_in(&self.ended));
+        names
+    }
+
+    /// Records that an attempt ended by itself.
+    pub(crate) fn set_ended(&self, container: &str) {
+        let path = self.ended.join(container);
+        if !path.exists()
+            && let Err(error) = File::create(&path).and_then(|_| sync_parent(&path))
+        {
+            tracing::warn!(%error, container, "the end of a replica could not be recorded");
+        }
+    }
+
+    pub(crate) fn has_ended(&self, container: &str) -> bool {
+        self.ended.join(container).exists()
     }
 
     pub(crate) fn clear(&self, container: &str) {
         // A marker that stays is harmless: no attempt is ever created twice.
         let _ = fs::remove_file(self.folder.join(container));
+        let _ = fs::remove_file(self.ended.join(container));
     }
 }

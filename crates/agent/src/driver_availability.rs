@@ -34,8 +34,10 @@ pub(crate) struct DriverAvailability {
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeRecord {
     missed: u32,
-    /// `None` before its first answer.
+    /// `None` before its first answer, unless it is expected.
     last_answer: Option<Instant>,
+    /// Whether it has answered in this process.
+    has_answered: bool,
 }
 
 impl ProbeRecord {
@@ -61,14 +63,22 @@ impl Default for DriverAvailability {
 }
 
 impl DriverAvailability {
+    /// Drivers that answered before this process began may only be starting, as they do after a reboot, and are waited
+    /// for like one that restarts.
+    pub(crate) fn expecting(drivers: impl IntoIterator<Item = Driver>) -> Self {
+        let expected = ProbeRecord { missed: 1, last_answer: Some(Instant::now()), has_answered: false };
+        let records = drivers.into_iter().map(|driver| (driver, expected)).collect();
+        Self { records: Mutex::new(records), ..Self::default() }
+    }
+
     pub(crate) fn record_answer(&self, driver: Driver) -> Transition {
-        let answered = ProbeRecord { missed: 0, last_answer: Some(Instant::now()) };
+        let answered = ProbeRecord { missed: 0, last_answer: Some(Instant::now()), has_answered: true };
         let before = self.lock().insert(driver, answered).unwrap_or_default();
-        if !before.is_unavailable() && before.last_answer.is_some() {
+        if !before.is_unavailable() && before.has_answered {
             return Transition::None;
         }
         if before.is_unavailable() {
-            tracing::info!(driver = driver.as_str(), "the driver answers again");
+            tracing::info!(driver = driver.as_str(), "the driver answers");
         }
         self.changes.send_modify(|changes| *changes += 1);
         Transition::Recovered
@@ -78,14 +88,23 @@ impl DriverAvailability {
         let mut records = self.lock();
         let record = records.entry(driver).or_default();
         record.missed = record.missed.saturating_add(1);
-        let is_lost = record.missed == MAX_MISSED;
+        let (is_lost, is_known) = (record.missed == MAX_MISSED, record.last_answer.is_some());
         drop(records);
         if !is_lost {
             return Transition::None;
         }
-        tracing::warn!(driver = driver.as_str(), "the driver does not answer; its replicas are left as they are");
+        if is_known {
+            tracing::warn!(driver = driver.as_str(), "the driver does not answer; its replicas are left as they are");
+        } else {
+            tracing::info!(driver = driver.as_str(), "the driver is not on this machine; it is found when it comes");
+        }
         self.changes.send_modify(|changes| *changes += 1);
         Transition::Lost
+    }
+
+    /// Whether it has answered in this process.
+    pub(crate) fn has_answered(&self, driver: Driver) -> bool {
+        self.lock().get(&driver).is_some_and(|record| record.has_answered)
     }
 
     pub(crate) fn is_unavailable(&self, driver: Driver) -> bool {
@@ -158,6 +177,14 @@ mod tests {
         assert!(drivers.is_unavailable(Driver::Docker));
         assert_eq!(answer(), Transition::Recovered);
         assert!(!drivers.is_unavailable(Driver::Docker));
+    }
+
+    #[test]
+    fn a_driver_that_answered_before_a_reboot_is_waited_for_and_its_answer_is_news() {
+        let drivers = DriverAvailability::expecting([Driver::Docker]);
+        assert!(drivers.unsettled_until().is_some());
+        assert_eq!(drivers.record_answer(Driver::Docker), Transition::Recovered);
+        assert_eq!(drivers.unsettled_until(), None);
     }
 
     #[test]

@@ -10,17 +10,16 @@ use std::{
     path::Path,
 };
 
-use longshore_model::{Capacity, Platform, node::NodeFingerprint, units::MILLIS_PER_CORE};
-use rustix::fs::statvfs;
+use longshore_model::{Capacity, Driver, Platform, node::NodeFingerprint, units::MILLIS_PER_CORE};
 
-use crate::{pressure::meminfo_kib, replica::AgentContext, runtime::DriverFingerprint};
+use crate::{disk, pressure::meminfo_kib, replica::AgentContext, runtime::DriverFingerprint};
 
 /// Waits for drivers that may only be restarting, then leaves out those that do not answer.
-pub(crate) async fn collect(ctx: &AgentContext, data_dir: &Path) -> NodeFingerprint {
+pub(crate) async fn collect(ctx: &AgentContext, data_dir: &Path, given_disk: Option<u64>) -> NodeFingerprint {
     ctx.drivers.wait_until_settled().await;
     let mut node = NodeFingerprint {
         platform: Platform::new(std::env::consts::OS, std::env::consts::ARCH),
-        capacity: capacity(data_dir),
+        capacity: capacity(),
         drivers: BTreeSet::new(),
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
@@ -34,17 +33,20 @@ pub(crate) async fn collect(ctx: &AgentContext, data_dir: &Path) -> NodeFingerpr
             node.plugins.extend(plugins);
         }
     }
+    // Containers and processes share their disk with everything else on the machine, so a share per replica of its size
+    // says nothing. A microVM has a disk of its own.
+    let needs_disk = node.drivers.contains(&Driver::Microvm);
+    let whole_disk = || disk::space(data_dir).filter(|_| needs_disk).map(|disk| disk.total_bytes);
+    node.capacity.disk_bytes = given_disk.or_else(whole_disk);
     node
 }
 
-fn capacity(data_dir: &Path) -> Capacity {
+fn capacity() -> Capacity {
     let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get() as u64);
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let disk = statvfs(data_dir).ok().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     Capacity {
         cpu_millis: cores * MILLIS_PER_CORE,
         memory_bytes: total_memory(&meminfo).unwrap_or_default(),
-        disk_bytes: disk,
         ..Capacity::default()
     }
 }
@@ -64,11 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_cores_memory_and_a_disk() {
-        let capacity = capacity(Path::new("/"));
-        assert!(
-            capacity.cpu_millis >= 1000 && capacity.memory_bytes > 0 && capacity.disk_bytes > Some(0),
-            "{capacity:?}"
-        );
+    fn this_machine_has_cores_and_memory() {
+        let capacity = capacity();
+        assert!(capacity.cpu_millis >= 1000 && capacity.memory_bytes > 0, "{capacity:?}");
     }
 }

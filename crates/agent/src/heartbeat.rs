@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -12,11 +13,12 @@ use std::{
 use futures_util::StreamExt;
 use longshore_model::{
     Cursor, Driver, Heartbeat, ReplicaKey, Report,
-    agent_protocol::{CleanupState, Usage},
+    agent_protocol::{CleanupState, DiskSpace, Usage},
     rebalance::Pressure,
 };
 
 use crate::{
+    disk::DiskMonitor,
     driver_availability::Transition,
     pressure::Sampler,
     replica::AgentContext,
@@ -43,6 +45,7 @@ struct Inner {
 struct Sample {
     pressure: Option<Pressure>,
     usage: Vec<Usage>,
+    disk: Option<DiskSpace>,
 }
 
 impl HeartbeatState {
@@ -57,9 +60,9 @@ impl HeartbeatState {
     /// The next heartbeat. A sample is part of one heartbeat only, because a repeated one would count twice.
     fn next_heartbeat(&self) -> Heartbeat {
         let mut inner = self.lock();
-        let Sample { pressure, usage } = inner.unsent_sample.take().unwrap_or_default();
+        let Sample { pressure, usage, disk } = inner.unsent_sample.take().unwrap_or_default();
         let (cursor, cleanup, answering) = (inner.cursor, inner.cleanup, inner.answering.clone());
-        Heartbeat { cursor, cleanup, answering, pressure, usage }
+        Heartbeat { cursor, cleanup, answering, pressure, usage, disk }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -106,7 +109,12 @@ pub(crate) async fn probe_drivers(ctx: Arc<AgentContext>, state: Arc<HeartbeatSt
 }
 
 /// Samples the pressure of the machine and the usage of every replica per interval, for ever.
-pub(crate) async fn collect_samples(ctx: Arc<AgentContext>, state: Arc<HeartbeatState>, interval: Duration) {
+pub(crate) async fn collect_samples(
+    ctx: Arc<AgentContext>,
+    state: Arc<HeartbeatState>,
+    interval: Duration,
+    mut disks: DiskMonitor,
+) {
     let mut sampler = Sampler::new();
     let mut previous = BTreeMap::new();
     let mut pause = first_pause(interval);
@@ -115,7 +123,9 @@ pub(crate) async fn collect_samples(ctx: Arc<AgentContext>, state: Arc<Heartbeat
         pause = state.lock().sample_interval.unwrap_or(interval);
         let pressure = sampler.sample();
         let usage = usage(&ctx, &mut previous).await;
-        state.lock().unsent_sample = Some(Sample { pressure, usage });
+        let roots: Vec<PathBuf> = ctx.runtimes.values().filter_map(|runtime| runtime.data_root()).collect();
+        let disk = disks.sample(&roots);
+        state.lock().unsent_sample = Some(Sample { pressure, usage, disk });
     }
 }
 
@@ -188,7 +198,7 @@ mod tests {
     #[test]
     fn a_sample_is_sent_with_one_heartbeat_only() {
         let state = HeartbeatState::default();
-        state.lock().unsent_sample = Some(Sample { pressure: Some(Pressure::default()), usage: Vec::new() });
+        state.lock().unsent_sample = Some(Sample { pressure: Some(Pressure::default()), ..Sample::default() });
         assert!(state.next_heartbeat().pressure.is_some());
         assert!(state.next_heartbeat().pressure.is_none());
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns: drivers for containers and plain processes, health checks, pressure samples, and the observed state of one
 //! machine.
-//! Must not touch: placement. The agent never asks why it was given a replica and never restarts one on its own: the
-//! control plane decides which attempt runs.
+//! Must not touch: placement. The agent never asks why it was given a replica, and never restarts one that ended by
+//! itself: the control plane decides which attempt runs. What ended with the engine or the machine it starts again.
 //! Invariant: nothing is stopped because the control plane or a driver does not answer. A replica is stopped only when
 //! its work says so or a snapshot no longer lists it, and anything else on the machine is left alone.
 
@@ -14,7 +14,9 @@ mod config;
 mod control_link;
 mod created_markers;
 mod desired_work;
+mod disk;
 mod driver_availability;
+mod engine_query;
 mod fingerprint;
 mod heartbeat;
 mod last_lines;
@@ -35,6 +37,7 @@ pub use agent::{Agent, StartAgentError};
 pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
+pub use engine_query::{EngineAnswer, EngineQuery};
 pub use logs_exec::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
 };

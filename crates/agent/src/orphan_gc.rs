@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longshore_model::ReplicaKey;
+use longshore_model::{Driver, ReplicaKey};
 
 use crate::{
     backoff::Backoff,
@@ -14,9 +14,23 @@ use crate::{
     runtime::{ExistingReplica, Runtime},
 };
 
-/// Removes every replica of this node whose key is not listed, with all drivers at once. Returns when all are gone.
-pub(crate) async fn remove_orphans(ctx: &Arc<AgentContext>, desired: &BTreeSet<ReplicaKey>) {
-    let drivers = ctx.runtimes.values().map(|runtime| remove_orphans_of(ctx, &**runtime, desired));
+/// Removes every replica of this node whose key is not listed, with all drivers at once. Returns when all are gone, and
+/// the drivers that are away, which the node does not offer meanwhile.
+pub(crate) async fn remove_orphans(ctx: &Arc<AgentContext>, desired: &BTreeSet<ReplicaKey>) -> Vec<Driver> {
+    let drivers = ctx.runtimes.values().map(|runtime| async move {
+        let removing = remove_orphans_of(ctx, &**runtime, desired);
+        let is_done = ctx.drivers.while_available(runtime.driver(), removing).await.is_some();
+        (!is_done).then(|| runtime.driver())
+    });
+    futures_util::future::join_all(drivers).await.into_iter().flatten().collect()
+}
+
+/// Does the same for drivers that were away, once each of them answers.
+pub(crate) async fn remove_orphans_later(ctx: &Arc<AgentContext>, desired: &BTreeSet<ReplicaKey>, away: Vec<Driver>) {
+    let drivers = away.iter().filter_map(|driver| ctx.runtimes.get(driver)).map(|runtime| async move {
+        ctx.drivers.wait_until_available(runtime.driver()).await;
+        remove_orphans_of(ctx, &**runtime, desired).await;
+    });
     futures_util::future::join_all(drivers).await;
 }
 

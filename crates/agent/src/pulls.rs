@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use longshore_model::ResolvedImage;
 use tokio::{
     sync::{Notify, Semaphore, watch},
     task::AbortHandle,
@@ -24,6 +25,23 @@ pub(crate) struct ImageRequest {
     pub(crate) reference: String,
     /// `os/arch`; empty for the engine's own platform.
     pub(crate) platform: String,
+    /// The exact image, if the reference was resolved.
+    pub(crate) resolved: Option<ResolvedImage>,
+    pub(crate) refresh: Refresh,
+}
+
+impl ImageRequest {
+    /// What the engine knows it by.
+    pub(crate) fn name(&self) -> &str {
+        self.resolved.as_ref().map_or(&*self.reference, |resolved| &*resolved.0)
+    }
+}
+
+/// Whether an image that is on the node is pulled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Refresh {
+    IfAbsent,
+    Always,
 }
 
 /// The status of a pull.
@@ -50,6 +68,12 @@ pub(crate) type PullStatusSender = watch::Sender<PullStatus>;
 pub(crate) type PullFn =
     Arc<dyn Fn(ImageRequest, Arc<PullStatusSender>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
+/// Whether the node has an image by now.
+pub(crate) type IsPresentFn = Arc<dyn Fn(ImageRequest) -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// Time between two looks for an image that was built or loaded while its next pull is awaited.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Keeps a pull alive and shows its status.
 #[derive(Debug)]
 pub(crate) struct PullHandle {
@@ -73,14 +97,16 @@ impl Drop for Pull {
 /// All pulls of a driver.
 pub(crate) struct Pulls {
     pull: PullFn,
+    is_present: IsPresentFn,
     permits: Arc<Semaphore>,
     backoff: Backoff,
     running: Mutex<BTreeMap<ImageRequest, Weak<Pull>>>,
 }
 
 impl Pulls {
-    pub(crate) fn new(parallel: usize, backoff: Backoff, pull: PullFn) -> Self {
-        Self { pull, permits: Arc::new(Semaphore::new(parallel.max(1))), backoff, running: Mutex::default() }
+    pub(crate) fn new(parallel: usize, backoff: Backoff, pull: PullFn, is_present: IsPresentFn) -> Self {
+        let permits = Arc::new(Semaphore::new(parallel.max(1)));
+        Self { pull, is_present, permits, backoff, running: Mutex::default() }
     }
 
     /// Joins the pull of an image, or begins one. Joining ends a pause between tries, because a new replica often
@@ -104,6 +130,7 @@ impl Pulls {
         let retry_now = Arc::new(Notify::new());
         let task = PullTask {
             pull: Arc::clone(&self.pull),
+            is_present: Arc::clone(&self.is_present),
             permits: Arc::clone(&self.permits),
             backoff: self.backoff.clone(),
             retry_now: Arc::clone(&retry_now),
@@ -117,6 +144,7 @@ impl Pulls {
 /// Tries to pull one image until it succeeds.
 struct PullTask {
     pull: PullFn,
+    is_present: IsPresentFn,
     permits: Arc<Semaphore>,
     backoff: Backoff,
     retry_now: Arc<Notify>,
@@ -140,8 +168,37 @@ impl PullTask {
             // A replica that joined during the try does not ask for another one at once.
             let _ = tokio::time::timeout(Duration::ZERO, self.retry_now.notified()).await;
             self.status.send_replace(PullStatus::Failed { reason, tries, pause });
-            let _ = tokio::time::timeout(pause, self.retry_now.notified()).await;
+            if self.pause(pause, &image).await == Pause::ImageAppeared {
+                self.status.send_replace(PullStatus::Done);
+                return;
+            }
             self.status.send_replace(PullStatus::Pulling(PullProgress::default()));
+        }
+    }
+}
+
+/// How a pause between two tries ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    Over,
+    ImageAppeared,
+}
+
+impl PullTask {
+    /// Waits until the next try is due or asked for, or until the image is on the node without one.
+    async fn pause(&self, pause: Duration, image: &ImageRequest) -> Pause {
+        let due = tokio::time::Instant::now() + pause;
+        loop {
+            let until = due.min(tokio::time::Instant::now() + LOOK_INTERVAL);
+            if tokio::time::timeout_at(until, self.retry_now.notified()).await.is_ok() {
+                return Pause::Over;
+            }
+            if (self.is_present)(image.clone()).await {
+                return Pause::ImageAppeared;
+            }
+            if until == due {
+                return Pause::Over;
+            }
         }
     }
 }
@@ -155,7 +212,7 @@ mod tests {
     use super::*;
 
     fn image(name: &str) -> ImageRequest {
-        ImageRequest { reference: name.to_owned(), platform: String::new() }
+        ImageRequest { reference: name.to_owned(), platform: String::new(), resolved: None, refresh: Refresh::IfAbsent }
     }
 
     fn short() -> Backoff {
@@ -177,7 +234,7 @@ mod tests {
             }
             .boxed()
         });
-        (Pulls::new(2, backoff, pull), tries)
+        (Pulls::new(2, backoff, pull, Arc::new(|image| async move { image.reference == "built" }.boxed())), tries)
     }
 
     async fn done(pull: &mut PullHandle) {
@@ -211,6 +268,15 @@ mod tests {
         let second =
             tokio::time::timeout(Duration::from_secs(20), async { done(&mut pulls.join(&image("web"))).await });
         assert!(second.await.is_ok(), "it waited for the pause to end");
+    }
+
+    #[tokio::test]
+    async fn an_image_that_appears_on_the_node_ends_the_wait_for_its_registry() {
+        let (pulls, tries) = pulls(u64::MAX, Backoff::new(Duration::from_mins(5), Duration::from_mins(5)));
+        let mut pull = pulls.join(&image("built"));
+        let appeared = tokio::time::timeout(Duration::from_secs(20), done(&mut pull));
+        assert!(appeared.await.is_ok(), "it waited for the pause to end");
+        assert_eq!(tries.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]

@@ -25,7 +25,7 @@ use crate::{
     driver_availability::DriverAvailability,
     last_lines,
     outbox::Outbox,
-    runtime::{Handle, Runtime, RuntimeError},
+    runtime::{Handle, Inspection, Phase, Runtime, RuntimeError},
     secret_files::SecretFiles,
     status_report::{self, report},
     wakeups::Wakeups,
@@ -51,6 +51,8 @@ pub(crate) struct AgentContext {
     pub(crate) files: SecretFiles,
     pub(crate) start_permits: Semaphore,
     pub(crate) deregistration_delay: Duration,
+    /// Whether this process has received a snapshot of its work.
+    pub(crate) synced: watch::Sender<bool>,
 }
 
 impl AgentContext {
@@ -105,7 +107,7 @@ async fn superseded(newest: &mut watch::Receiver<Work>, work: &Work) {
 async fn keep_running(ctx: &AgentContext, work: &Work, newest: &mut watch::Receiver<Work>) {
     let Some(runtime) = ctx.runtime(work) else {
         let reason = format!("this node has no {} driver", work.spec.driver.as_str());
-        ctx.outbox.push(status_report::start_failed(work, &reason));
+        ctx.outbox.push(status_report::start_delayed(work, &reason));
         return superseded(newest, work).await;
     };
     loop {
@@ -128,8 +130,8 @@ async fn keep_running(ctx: &AgentContext, work: &Work, newest: &mut watch::Recei
     }
 }
 
-/// Inspects the replica for ever and reports its state, also after its exit: an exited replica that is removed
-/// externally is reported as a failure.
+/// Inspects the replica and reports its state, also after its exit: an exited replica that is removed externally is
+/// reported as a failure. Returns once it is to be resumed.
 async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle: &Handle) {
     let notifier = ctx.wakeups.notifier(&work.key);
     loop {
@@ -138,7 +140,11 @@ async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle:
             continue;
         };
         let pause = match inspected {
+            Ok(inspection) if is_to_resume(ctx, work, &inspection) => return,
             Ok(inspection) => {
+                if matches!(inspection.phase, Phase::Exited(_)) {
+                    ctx.markers.set_ended(&work.container_name());
+                }
                 let report = status_report::from_inspection(work, &inspection);
                 let last = ctx.outbox.last_report(&work.key);
                 ctx.outbox.push(last_lines::attach(report, last.as_ref(), runtime, handle).await);
@@ -160,6 +166,13 @@ async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle:
         };
         let _ = tokio::time::timeout(pause, notifier.notified()).await;
     }
+}
+
+/// Whether an attempt ended with its engine or machine and not by itself, so that the same attempt is started again. It
+/// is not a failure, and the control plane has no part in it.
+fn is_to_resume(ctx: &AgentContext, work: &Work, inspection: &Inspection) -> bool {
+    let Phase::Exited(exit) = &inspection.phase else { return false };
+    exit.ended_with_host && !exit.oom_killed && !ctx.markers.has_ended(&work.container_name())
 }
 
 /// Reports that the replica cannot be inspected, and waits until its driver answers again.

@@ -28,8 +28,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     config::AgentConfig,
-    control_link::ControlLink,
+    control_link::{ControlLink, RegistryLogin},
     created_markers::CreatedMarkers,
+    engine_query::{EngineAnswer, EngineQuery},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::PullHandle,
     wakeups::Wakeups,
@@ -132,6 +133,8 @@ pub(crate) struct Exit {
     pub(crate) code: Option<i64>,
     /// Whether the kernel killed it because it used too much memory.
     pub(crate) oom_killed: bool,
+    /// Whether it ran until its engine or the machine went down. It did not end by itself.
+    pub(crate) ended_with_host: bool,
 }
 
 /// The signal a replica is asked to stop with, and the time it has before it is killed.
@@ -197,8 +200,18 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     /// Whether it answers right now. Returns within seconds.
     fn is_available(&self) -> BoxFuture<'_, bool>;
 
+    /// Whether it has answered on this node before, perhaps to an earlier agent, and may only be starting.
+    fn is_expected(&self) -> bool {
+        false
+    }
+
     /// What it adds to the node's fingerprint. An error leaves the driver out of it.
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint>;
+
+    /// Where it keeps images and containers, once known.
+    fn data_root(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// Every replica of this node that exists.
     fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>>;
@@ -214,6 +227,15 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// What the engine has; nothing for a driver without images.
+    fn query_engine<'a>(
+        &'a self,
+        _query: &'a EngineQuery,
+        _logins: &'a BTreeMap<String, RegistryLogin>,
+    ) -> RuntimeFuture<'a, EngineAnswer> {
+        Box::pin(async { Ok(EngineAnswer::default()) })
+    }
+
     /// Fails with [`RuntimeError::DependencyNotReady`] until every service whose namespace the work shares runs here.
     fn check_dependencies<'a>(&'a self, _work: &'a Work) -> RuntimeFuture<'a, ()> {
         Box::pin(async { Ok(()) })
@@ -224,6 +246,9 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
 
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection>;
+
+    /// Starts a replica again that ended with its engine or machine.
+    fn resume<'a>(&'a self, work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()>;
 
     /// Sends the stop signal, waits for the grace period, then kills. Returns once the process is gone.
     fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()>;

@@ -34,6 +34,11 @@ pub(crate) fn start_failed(work: &Work, reason: &str) -> ReplicaReport {
     report(work, ReplicaState::Failed, Some(RuntimeCode::StartFailed), text("reason", reason))
 }
 
+/// It cannot be started while its engine is away or in trouble; the agent tries again.
+pub(crate) fn start_delayed(work: &Work, reason: &str) -> ReplicaReport {
+    report(work, ReplicaState::Pending, Some(RuntimeCode::EngineUnreachable), text("reason", reason))
+}
+
 /// It was created here and no longer exists, although the agent did not remove it.
 pub(crate) fn removed_externally(work: &Work) -> ReplicaReport {
     let reason = "its container was removed by somebody else";
@@ -127,7 +132,7 @@ mod tests {
     }
 
     fn exit(code: i64) -> Inspection {
-        inspection(Phase::Exited(Exit { code: Some(code), oom_killed: false }))
+        inspection(Phase::Exited(Exit { code: Some(code), oom_killed: false, ended_with_host: false }))
     }
 
     fn short(report: &ReplicaReport) -> (&'static str, Option<&'static str>) {
@@ -153,7 +158,7 @@ mod tests {
         assert_eq!(short(&from_inspection(&service, &exit(0))), ("failed", Some("exited")));
         assert_eq!(short(&from_inspection(&job, &exit(0))), ("completed", None));
         assert_eq!(short(&from_inspection(&job, &exit(3))), ("failed", Some("exited")));
-        let killed = inspection(Phase::Exited(Exit { code: Some(137), oom_killed: true }));
+        let killed = inspection(Phase::Exited(Exit { code: Some(137), oom_killed: true, ended_with_host: false }));
         assert_eq!(short(&from_inspection(&job, &killed)), ("failed", Some("oom_killed")));
     }
 

@@ -158,6 +158,11 @@ impl Client {
         self.ask(Method::POST, &path, NO_BODY).await
     }
 
+    /// Resolves the images of a deployment again, and rolls what changed.
+    pub async fn pull(&self, namespace: &str, name: &str) -> Result<AppliedManifest, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/pull"), NO_BODY).await
+    }
+
     /// Rolls back to an older revision.
     pub async fn rollback(&self, namespace: &str, name: &str, to: Option<u64>) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &deployment_path(namespace, name, "/rollback"), Some(&RollbackRequest { to })).await

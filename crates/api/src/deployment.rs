@@ -37,6 +37,34 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+    /// What to do with volumes that Compose made for this deployment; unless given, they are asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compose_volumes: Option<ComposeVolumes>,
+    /// Where images come from whose service has no `pull_policy`; unless given, the registry decides where it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull: Option<PullChoice>,
+}
+
+/// What to do with volumes that Compose made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComposeVolumes {
+    /// Use their data.
+    Adopt,
+    /// Leave them alone and start empty.
+    Fresh,
+}
+
+/// Where images come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullChoice {
+    /// The registry is asked.
+    Always,
+    /// The registry is asked only for images that no engine has.
+    Missing,
+    /// The registry is not asked.
+    Never,
 }
 
 /// Prints no contents: files and variables may be secrets.

@@ -40,6 +40,9 @@ pub struct Node {
     pub memory_bytes: u64,
     /// Reserved memory in bytes.
     pub memory_used_bytes: u64,
+    /// Disk that replicas may use, in bytes; absent where the scheduler does not count disk.
+    #[serde(default)]
+    pub disk_bytes: Option<u64>,
     /// Generations on it that were not reported stopped.
     pub replicas: u32,
     /// Its latest load; absent before the first sample, and while the leader does not answer.
@@ -56,8 +59,22 @@ pub struct Load {
     pub cpu_millionths: u32,
     /// Memory in use, in millionths of the whole.
     pub memory_millionths: u32,
+    /// Its fullest disk.
+    #[serde(default)]
+    pub disk: Option<Disk>,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
+}
+
+/// Size and free space of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Its size.
+    pub total_bytes: u64,
+    /// What is left of it.
+    pub free_bytes: u64,
+    /// Whether so little is left that an operator should act.
+    pub short: bool,
 }
 
 /// A drain of a node.
@@ -136,6 +153,7 @@ impl From<&longshore_model::Node> for Node {
             cpu_millis: node.usable_cpu_millis(),
             memory_bytes: node.allocatable_memory(),
             memory_used_bytes: 0,
+            disk_bytes: node.allocatable_disk(),
             replicas: 0,
             load: None,
             drain: node.drain.as_ref().map(Drain::from),

@@ -16,6 +16,7 @@ pub(crate) mod logs_exec;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod plan;
+pub(crate) mod pull;
 pub(crate) mod quota;
 pub(crate) mod rebalance;
 pub(crate) mod registry;

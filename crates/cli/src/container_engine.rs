@@ -1,6 +1,6 @@
 //! Finding the container engine of this machine.
 //!
-//! Owns: the order in which sockets are tried. Must not touch: what is done with the engine.
+//! Owns: the order in which sockets are tried, now by a command and later by the agent. Must not touch: what is done with the engine.
 
 use std::{
     env, io,
@@ -19,8 +19,8 @@ pub(crate) enum Engine {
     Missing,
 }
 
-/// Tries the given socket, else the one of `DOCKER_HOST`, else the usual places of Docker.
-pub(crate) fn find(socket: Option<PathBuf>) -> Engine {
+/// Where an engine may be: the given socket, else the one of `DOCKER_HOST`, else the usual places of Docker.
+pub(crate) fn candidates(socket: Option<PathBuf>) -> Vec<PathBuf> {
     let named = socket.or_else(|| env::var("DOCKER_HOST").ok()?.strip_prefix("unix://").map(PathBuf::from));
     let usual = || {
         let rootless = env::var_os("XDG_RUNTIME_DIR").map(|folder| Path::new(&folder).join("docker.sock"));
@@ -28,9 +28,13 @@ pub(crate) fn find(socket: Option<PathBuf>) -> Engine {
         [Some(PathBuf::from("/var/run/docker.sock")), rootless, desktop].into_iter().flatten().collect()
     };
     let named = named.map(|path| std::path::absolute(&path).unwrap_or(path));
-    let candidates: Vec<PathBuf> = named.map_or_else(usual, |only| vec![only]);
+    named.map_or_else(usual, |only| vec![only])
+}
+
+/// Tries every candidate.
+pub(crate) fn find(socket: Option<PathBuf>) -> Engine {
     let mut result = Engine::Missing;
-    for path in candidates {
+    for path in candidates(socket) {
         match UnixStream::connect(&path) {
             Ok(_) => return Engine::Found(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -51,15 +51,22 @@ pub(crate) fn build_images(loaded: &Loaded, engine: &Path, rebuild: Rebuild) -> 
     Ok(())
 }
 
-/// Warnings for services with `build` on a cluster of several nodes, whose images are pulled and not built.
-pub(crate) fn pull_warnings(loaded: &Loaded) -> Vec<String> {
+/// What `apply` does with services that have `build`: it builds nothing.
+pub(crate) fn not_built(loaded: &Loaded, nodes: usize) -> Vec<String> {
     let images = loaded.builds.keys().filter_map(|service| Some((service, loaded.spec.services.get(service)?)));
     let warnings = images.map(|(service, spec)| {
         let image = &spec.container.image;
-        format!(
-            "warning: service `{service}` has `build` and is not built by `apply`: every node pulls `{image}`; push it to a \
-             registry that the nodes reach, and name it with `image`"
-        )
+        if nodes > 1 {
+            format!(
+                "warning: service `{service}` has `build` and is not built by `apply`: every node pulls `{image}`; push it \
+                 to a registry that the nodes reach, and name it with `image`"
+            )
+        } else {
+            format!(
+                "note: service `{service}` has `build` and is not built by `apply`: it runs `{image}` as the node has it, or \
+                 waits for it; `longshore up --build` builds it"
+            )
+        }
     });
     warnings.collect()
 }

@@ -20,7 +20,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         apply, audit, backup, cluster, config, dashboard, demo_server, deployment, logs_exec, namespace, node, plan,
-        quota, rebalance, registry, secret, server, sim, status, token, up, volume, whatif, why,
+        pull, quota, rebalance, registry, secret, server, sim, status, token, up, volume, whatif, why,
     },
     exit::Exit,
     output::print,
@@ -42,6 +42,7 @@ enum Command {
     Server(server::ServerArgs),
     Apply(apply::ApplyArgs),
     Plan(plan::PlanArgs),
+    Pull(pull::PullArgs),
     Whatif(whatif::WhatifArgs),
     Status(status::StatusArgs),
     Why(why::WhyArgs),
@@ -105,6 +106,7 @@ fn main() -> std::process::ExitCode {
         Command::Server(args) => server::run(args),
         Command::Apply(args) => apply::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Pull(args) => pull::run(args),
         Command::Whatif(args) => whatif::run(args),
         Command::Status(args) => status::run(&args),
         Command::Why(args) => why::run(args),

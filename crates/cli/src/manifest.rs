@@ -6,8 +6,8 @@
 use std::{cell::RefCell, collections::BTreeMap, env};
 
 use anyhow::Context as _;
-use clap::Args;
-use longshore_api::{ApplyRequest, base64};
+use clap::{Args, ValueEnum};
+use longshore_api::{ApplyRequest, ComposeVolumes, PullChoice, base64};
 use longshore_compose::{Diagnostics, Files, Loaded, Request, Severity, declarations::Content, files::ReadError};
 
 use crate::{
@@ -132,6 +132,46 @@ fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequ
         profiles: request.profiles,
         name: request.name,
         namespace: request.namespace,
+        compose_volumes: None,
+        pull: None,
+    }
+}
+
+/// Options for volumes that Compose made, and for the source of images.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct EngineArgs {
+    /// Use the data of volumes that Docker Compose made for this project.
+    #[arg(long, conflicts_with = "fresh_volumes")]
+    adopt_volumes: bool,
+    /// Leave volumes that Docker Compose made for this project alone, and start with empty ones.
+    #[arg(long)]
+    fresh_volumes: bool,
+    /// Whether registries are asked for newer images, where the manifest has no `pull_policy`.
+    #[arg(long, value_name = "POLICY")]
+    pull: Option<PullArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PullArg {
+    Always,
+    Missing,
+    Never,
+}
+
+impl EngineArgs {
+    /// Adds the options to a request; `default` is where images come from unless said.
+    pub(crate) fn add_to(self, request: &mut ApplyRequest, default: Option<PullChoice>) {
+        request.compose_volumes = match (self.adopt_volumes, self.fresh_volumes) {
+            (true, _) => Some(ComposeVolumes::Adopt),
+            (false, true) => Some(ComposeVolumes::Fresh),
+            (false, false) => None,
+        };
+        let pull = self.pull.map(|pull| match pull {
+            PullArg::Always => PullChoice::Always,
+            PullArg::Missing => PullChoice::Missing,
+            PullArg::Never => PullChoice::Never,
+        });
+        request.pull = pull.or(default);
     }
 }
 

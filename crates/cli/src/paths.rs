@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_model::NodeName;
+use longshore_model::{NodeName, units::parse_bytes};
 
 /// Data directory of a daemon that root runs.
 const SYSTEM_DATA_DIR: &str = "/var/lib/longshore";
@@ -95,6 +95,11 @@ const MAX_NODES: i64 = 20;
 /// Parses `--nodes`.
 pub(crate) fn node_count() -> impl clap::builder::TypedValueParser<Value = u16> {
     clap::value_parser!(u16).range(1..=MAX_NODES)
+}
+
+/// Parses `--disk`.
+pub(crate) fn disk_size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|error| error.to_string())
 }
 
 /// Names of the second and further nodes of `--nodes`: `NAME-2` and so on.

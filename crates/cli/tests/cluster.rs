@@ -156,6 +156,29 @@ fn all_nodes_killed_at_once_come_back_with_all_state() {
 }
 
 #[test]
+fn a_server_whose_log_is_gone_does_not_start_and_says_how_to_come_back() {
+    let mut cluster = Cluster::of(3);
+    let (leader, lost) = (cluster.leader(), (cluster.leader() + 1) % 3);
+    for part in ["store/log", "store"] {
+        cluster.nodes[lost].kill();
+        let (path, away) = (cluster.nodes[lost].data.join(part), cluster.nodes[lost].data.join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        cluster.nodes[lost].start();
+        let ended = eventually("it ends", || cluster.nodes[lost].daemon.as_mut().unwrap().try_wait().unwrap());
+        assert!(!ended.success());
+        let log = std::fs::read_to_string(cluster.nodes[lost].log_file()).unwrap();
+        assert!(log.contains("is gone, and") && log.contains("node rm"), "{log}");
+        cluster.nodes[leader].expect_json(&["node", "label", "n1", "still=writing"]);
+
+        // With its log it is a member as before.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::rename(&away, &path).unwrap();
+        cluster.nodes[lost].start();
+        eventually("it is back", || cluster.nodes[lost].json(&["cluster", "status"]));
+    }
+}
+
+#[test]
 fn a_join_token_admits_one_node_and_a_removed_node_is_refused() {
     let mut cluster = Cluster::of(1);
     eventually("ready", || cluster.nodes[0].json(&["node", "ls"]));
@@ -209,6 +232,11 @@ fn a_token_allows_its_role_and_scope_until_it_is_revoked() {
     assert!(refused(&with(&deployer, &["node", "ls"])).contains("forbidden"), "the whole cluster");
     assert!(refused(&with(&deployer, &["node", "pause", "n1"])).contains("forbidden"), "wrong role");
     assert!(refused(&with(&elsewhere, &["scale", "shop", "web=1"])).contains("forbidden"), "wrong scope");
+    let in_prod = with(
+        &deployer,
+        &["apply", "--namespace", "prod", "-f", cluster.folder.path().join("compose.yaml").to_str().unwrap()],
+    );
+    assert!(refused(&in_prod).contains("forbidden"), "a deployment of the same name in another namespace");
     let seen = String::from_utf8(with(&elsewhere, &["status"]).stdout).unwrap();
     assert!(!seen.contains("shop"), "another deployment shows: {seen}");
     assert!(refused(&with(&expired, &["status"])).contains("unauthenticated"), "expired");

@@ -155,6 +155,7 @@ impl Declarations {
                 read(&mut reader, key, node);
             }
         }
+        reader.spec.engine_name.clone_from(&reader.name);
         let name = match (reader.name, reader.external) {
             (Some(name), _) => name,
             (None, true) => key.name.to_string(),
@@ -271,7 +272,7 @@ pub(crate) static VOLUME_KEYS: &[Rule<VolumeRead>] = &[
     Rule::honoured(
         "name",
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
-        "name in the engine, used unchanged; else `<deployment>_<key>`",
+        "name in the engine, used unchanged; else `longshore_<deployment>_<key>`, with `<namespace>.` in front of the deployment outside `default`",
     ),
     Rule::honoured(
         "external",
@@ -330,7 +331,7 @@ pub(crate) static NETWORK_KEYS: &[Rule<NetworkRead>] = &[
     Rule::honoured(
         "name",
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
-        "name in the engine, used unchanged; else `<deployment>_<key>`",
+        "name in the engine; else `longshore_<deployment>_<key>`, and so for a name that begins with `<deployment>_`, unless it is external",
     ),
     Rule::honoured("external", |r, k, n| r.external(k, n), "exists already; its name is used unchanged"),
     Rule::honoured(

@@ -7,7 +7,9 @@
 use std::fmt::Write as _;
 
 use longshore_model::{
-    ServiceSpec, hex,
+    ServiceSpec,
+    container::{ContainerSpec, PullPolicy},
+    hex,
     service::{Mount, MountSource, SpecHash},
 };
 use serde_json::{Map, Value, json};
@@ -28,7 +30,7 @@ fn creation(spec: &ServiceSpec) -> Value {
     let mut mounts: Vec<Value> = spec.mounts.iter().map(mount).collect();
     mounts.sort_by_key(|mount| mount["target"].as_str().map(str::to_owned));
     let mut value = json!({
-        "container": spec.container,
+        "container": container(&spec.container),
         "driver": spec.driver,
         "resources": resources(spec),
         "ports": ports,
@@ -37,6 +39,16 @@ fn creation(spec: &ServiceSpec) -> Value {
         "secrets_required": spec.secrets_required,
     });
     drop_empty(&mut value);
+    value
+}
+
+/// `missing` and `build` are when the engine pulls anyway; saying so is no change.
+fn container(container: &ContainerSpec) -> Value {
+    let is_default = matches!(container.pull_policy, None | Some(PullPolicy::Missing | PullPolicy::Build));
+    let mut value = json!(container);
+    if let (true, Value::Object(container)) = (is_default, &mut value) {
+        container.remove("pull_policy");
+    }
     value
 }
 

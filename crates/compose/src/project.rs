@@ -165,8 +165,10 @@ impl<'f> Loader<'f> {
     pub(crate) fn name_in(&mut self, path: &str, variables: &mut Variables) -> Option<(String, Location)> {
         // Not cached: variables may depend on the name, so the tree is built again later.
         let text = self.files.read(&paths::join(&self.working_directory, path)).ok()?;
-        let flow = text.trim_start().starts_with('{');
-        if !flow && !text.lines().any(|line| line.trim_start_matches(['"', '\'']).starts_with("name")) {
+        // A byte-order mark may stand before the first key.
+        let flow = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}').starts_with('{');
+        let is_name = |line: &str| line.trim_start_matches(['\u{feff}', '"', '\'']).starts_with("name");
+        if !flow && !text.lines().any(is_name) {
             return None;
         }
         let mut name = yaml::parse(path, &text).ok()?.get("name").filter(|node| !node.is_null())?.clone();

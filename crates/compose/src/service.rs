@@ -201,7 +201,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "build",
         |r, k, n| r.build(k, n),
-        "the image is `image`, else `<deployment>-<service>`; `longshore up` builds it where it is missing, for several nodes build and push it first",
+        "the image is `image`, else `<deployment>-<service>`; `longshore up` builds it where it is missing, `up --build` always, `apply` never: for several nodes build and push it first",
     ),
     Rule::honoured("cap_add", |r, k, n| r.spec.container.security.cap_add = r.text_set(k, n), "added to the container"),
     Rule::honoured(
@@ -355,7 +355,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "pull_policy",
         |r, k, n| r.pull_policy(k, n),
-        "`always`, `missing`, `if_not_present`, `never`; `build` is `missing`",
+        "which image the reference means is settled at every apply: `always` asks the registry, `missing` (`if_not_present`) and `build` use what a node has and else ask, `never` does not; unset, `up` is `missing`, and `apply` asks the registry for images that come from one",
     ),
     Rule::refused("pull_refresh_after", "the cluster does not pull on a schedule; name a new tag or digest to roll"),
     Rule::honoured("read_only", |r, k, n| r.switch(k, n, Switch::ReadOnly), "the root file system cannot be written"),
@@ -424,6 +424,6 @@ pub(crate) const PULL_POLICIES: [(&str, PullPolicy); 5] = [
     ("always", PullPolicy::Always),
     ("missing", PullPolicy::Missing),
     ("if_not_present", PullPolicy::Missing),
-    ("build", PullPolicy::Missing),
+    ("build", PullPolicy::Build),
     ("never", PullPolicy::Never),
 ];

@@ -39,6 +39,15 @@ fn the_name_comes_from_the_caller_then_the_variable_then_the_file_then_the_direc
 }
 
 #[test]
+fn a_byte_order_mark_does_not_rename_the_deployment() {
+    for text in
+        ["\u{feff}name: written\nservices: {a: {image: a}}\n", "\u{feff}{name: written, services: {a: {image: a}}}\n"]
+    {
+        assert_eq!(loaded(&request(), &files(&[("compose.yaml", text)])).deployment.as_str(), "written", "{text:?}");
+    }
+}
+
+#[test]
 fn a_host_the_cluster_does_not_have_is_only_a_warning() {
     let memory = files(&[(
         "compose.yaml",

@@ -177,10 +177,15 @@ impl TokenScope {
         self.namespace.is_none() && self.deployment.is_none()
     }
 
-    /// Whether it includes the deployment.
+    /// Whether it includes the deployment. A deployment without a namespace is one of `default`: its name in another
+    /// namespace is another deployment.
     pub fn covers(&self, namespace: &NamespaceName, deployment: &DeploymentName) -> bool {
-        self.namespace.as_ref().is_none_or(|own| own == namespace)
-            && self.deployment.as_ref().is_none_or(|own| own == deployment)
+        let is_own_namespace = match (&self.namespace, &self.deployment) {
+            (Some(own), _) => own == namespace,
+            (None, Some(_)) => *namespace == NamespaceName::default_namespace(),
+            (None, None) => true,
+        };
+        is_own_namespace && self.deployment.as_ref().is_none_or(|own| own == deployment)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     rebalance::Pressure,
     replica::Details,
     service::{NetworkSpec, VolumeSpec},
+    units::GIB,
 };
 
 /// One generation of a slot: what an agent starts, watches and stops as one thing.
@@ -172,6 +173,26 @@ pub struct Heartbeat {
     pub pressure: Option<Pressure>,
     /// Usage of the replicas, in the same heartbeats; one that could not be measured is not listed.
     pub usage: Vec<Usage>,
+    /// The disk with the least free space, in the same heartbeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSpace>,
+}
+
+/// Size and free space of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskSpace {
+    /// Its size.
+    pub total_bytes: u64,
+    /// What is left of it.
+    pub free_bytes: u64,
+}
+
+impl DiskSpace {
+    /// Whether an operator should act: less than a tenth is free, and less than 10 GiB. A tenth of a large disk is
+    /// plenty, and a small disk is nearly empty with less than 10 GiB.
+    pub const fn is_short(self) -> bool {
+        self.free_bytes < self.total_bytes / 10 && self.free_bytes < 10 * GIB
+    }
 }
 
 /// Whether a node has stopped the replicas that are no longer its work. A returning node is ready only once it has.

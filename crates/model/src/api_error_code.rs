@@ -39,6 +39,8 @@ pub enum ApiErrorCode {
     CertificateRevoked,
     /// The peer uses another protocol version.
     ProtocolMismatch,
+    /// Compose made a volume that an apply would replace by an empty one.
+    ComposeVolumeFound,
 }
 
 impl ApiErrorCode {
@@ -61,6 +63,7 @@ impl ApiErrorCode {
         Self::NodeRemoved,
         Self::CertificateRevoked,
         Self::ProtocolMismatch,
+        Self::ComposeVolumeFound,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -83,6 +86,7 @@ impl ApiErrorCode {
             Self::NodeRemoved => "node_removed",
             Self::CertificateRevoked => "certificate_revoked",
             Self::ProtocolMismatch => "protocol_mismatch",
+            Self::ComposeVolumeFound => "compose_volume_found",
         }
     }
 }

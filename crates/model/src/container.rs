@@ -249,12 +249,14 @@ pub enum FileKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullPolicy {
-    /// At every start.
+    /// The registry is asked at every apply.
     Always,
     /// When the node does not have it.
     Missing,
     /// Never.
     Never,
+    /// It is built; the registry is asked only if no node has it.
+    Build,
 }
 
 /// A command run in a container after its start or before its stop.

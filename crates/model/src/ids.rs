@@ -174,6 +174,18 @@ pub struct VolumeKey {
     pub name: VolumeName,
 }
 
+impl VolumeKey {
+    /// The name in the engine of a volume that the manifest does not name: `longshore_<deployment>_<key>`, with
+    /// `<namespace>.` before the deployment unless it is `default`.
+    pub fn generated_engine_name(&self) -> String {
+        if self.namespace.as_str() == "default" {
+            format!("longshore_{}", self.name)
+        } else {
+            format!("longshore_{}.{}", self.namespace, self.name)
+        }
+    }
+}
+
 impl fmt::Display for VolumeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name.fmt(f)

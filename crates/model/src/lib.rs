@@ -21,6 +21,7 @@ pub mod event;
 mod explanation_text;
 pub mod hex;
 pub mod ids;
+pub mod image;
 pub mod node;
 pub mod placement_spec;
 pub mod plan;
@@ -52,6 +53,7 @@ pub use ids::{
     Attempt, DeploymentName, Generation, GroupKey, MemberId, NamespaceName, NodeName, NodeNumber, PoolName,
     RevisionNumber, RolloutNumber, SecretName, ServiceName, SlotIndex, SlotKey, StateIndex, VolumeKey, VolumeName,
 };
+pub use image::ResolvedImage;
 pub use node::{Capacity, ConstraintRole, Driver, Health, Intent, Node, Platform};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
 pub use reason::{Reason, RuntimeCode, SkipReason};

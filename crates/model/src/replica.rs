@@ -13,12 +13,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, Generation, NodeName, Reason, RevisionNumber, RuntimeCode, SecretName, ServiceName, SlotKey, Time,
-    VolumeKey,
+    Attempt, Generation, NodeName, Reason, ResolvedImage, RevisionNumber, RuntimeCode, SecretName, ServiceName,
+    SlotKey, Time, VolumeKey,
     device::{DeviceRequest, TakenDevices},
     restart_fingerprint::RestartFingerprints,
     rollout::Step,
-    service::{Protocol, ServiceKind, SpecHash},
+    service::{Program, Protocol, ServiceKind, SpecHash},
 };
 
 /// One replica position of a service. It exists until the service is scaled down or removed.
@@ -206,9 +206,22 @@ pub struct Reservation {
     /// Fingerprints of its direct and transitive dependencies when it was placed.
     #[serde(default, rename = "made_after")]
     pub dependency_fingerprints: RestartFingerprints,
+    /// The image it runs, exactly; `None` if the reference of the spec was not resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_image: Option<ResolvedImage>,
 }
 
 impl Reservation {
+    /// Whether both run the same image with the same settings, whatever their kind.
+    pub fn has_same_code(&self, other: &Self) -> bool {
+        (&self.spec_hash, &self.resolved_image) == (&other.spec_hash, &other.resolved_image)
+    }
+
+    /// What it was created from.
+    pub const fn program(&self) -> Program<'_> {
+        Program { spec_hash: &self.spec_hash, resolved_image: self.resolved_image.as_ref(), kind: self.kind }
+    }
+
     /// Whether the fingerprints of the named dependencies are still those of its placement.
     pub fn matches_dependencies(&self, services: &BTreeSet<ServiceName>, now: &RestartFingerprints) -> bool {
         let same = |name: &ServiceName| match (self.dependency_fingerprints.get(name), now.get(name)) {

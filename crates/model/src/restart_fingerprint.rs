@@ -27,6 +27,9 @@ impl RestartFingerprint {
     pub fn of(spec: &ServiceSpec, restart_epoch: u32, version: impl Fn(&SecretName) -> Option<u64>) -> Self {
         let mut hash = Fnv::default();
         hash.update(spec.spec_hash.0.as_bytes());
+        if let Some(image) = &spec.resolved_image {
+            hash.update(image.0.as_bytes());
+        }
         hash.update(&[spec.kind as u8]);
         hash.update(&restart_epoch.to_le_bytes());
         // A job is not run again for another version of a secret.

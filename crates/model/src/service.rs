@@ -21,7 +21,10 @@ pub use crate::policy::{
     RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 
-use crate::{Driver, SecretName, ServiceName, VolumeKey, container::ContainerSpec, volume::Sharing};
+use crate::{
+    Driver, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey, container::ContainerSpec,
+    volume::Sharing,
+};
 
 /// One resolved manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +81,12 @@ pub struct VolumeSpec {
     pub labels: BTreeMap<String, String>,
     /// Whether it must exist already and is not managed by the deployment.
     pub external: bool,
+    /// Its name in the engine, where the manifest names it or the volume was adopted; else the driver derives one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_name: Option<String>,
+    /// The node that has its data already: an adopted volume is at home there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted_on: Option<NodeName>,
 }
 
 /// Requests for a domain and path that go to a service.
@@ -168,6 +177,20 @@ pub struct ServiceSpec {
     pub labels: BTreeMap<String, String>,
     /// Hash of everything that is fixed when a replica is created.
     pub spec_hash: SpecHash,
+    /// What the image reference was resolved to when the manifest was applied; `None` if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_image: Option<ResolvedImage>,
+}
+
+/// What replicas are created from: equal programs need no replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// Hash of the spec's text.
+    pub spec_hash: &'a SpecHash,
+    /// The image it was resolved to.
+    pub resolved_image: Option<&'a ResolvedImage>,
+    /// Kind of the service.
+    pub kind: ServiceKind,
 }
 
 impl Default for ServiceSpec {
@@ -195,14 +218,30 @@ impl Default for ServiceSpec {
             networks: BTreeMap::new(),
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
+            resolved_image: None,
         }
     }
 }
 
 impl ServiceSpec {
+    /// What its replicas are created from.
+    pub const fn program(&self) -> Program<'_> {
+        Program { spec_hash: &self.spec_hash, resolved_image: self.resolved_image.as_ref(), kind: self.kind }
+    }
+
     /// Whether replicas of one spec can stay as replicas of the other: everything fixed at creation is equal.
     pub fn is_same_program(&self, other: &Self) -> bool {
-        (&self.spec_hash, self.kind) == (&other.spec_hash, other.kind)
+        self.program() == other.program()
+    }
+
+    /// Whether both run the same image with the same settings, whatever their kind.
+    pub fn has_same_code(&self, other: &Self) -> bool {
+        (&self.spec_hash, &self.resolved_image) == (&other.spec_hash, &other.resolved_image)
+    }
+
+    /// Whether a replica with this reservation was created from this spec.
+    pub fn made(&self, reservation: &Reservation) -> bool {
+        self.program() == reservation.program()
     }
 
     /// Whether it mounts a named volume or a host path, so that its data is bound to a node.

@@ -15,6 +15,9 @@ pub struct Volume {
     pub owner: DeploymentName,
     /// The node its data is on.
     pub home: NodeName,
+    /// Its name in the engine, if the manifest named it or it was adopted when the volume was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine_name: Option<String>,
 }
 
 /// How many replicas may hold a volume at once.

@@ -58,10 +58,11 @@ fn shared(spec: &DeploymentSpec) -> FieldTable {
         });
     }
     for (key, volume) in volumes {
-        let VolumeSpec { driver, options, labels, external } = volume;
+        let VolumeSpec { driver, options, labels, external, engine_name, adopted_on } = volume;
         table.under(&format!("volumes.{key}"), |table| {
             table.put_some("driver", driver.as_ref()).put_map("driver_opts", options).put_map("labels", labels);
-            table.put("external", external);
+            table.put("external", external).put_some("name", engine_name.as_ref());
+            table.put_some("adopted_on", adopted_on.as_ref());
         });
     }
     for route in routes {

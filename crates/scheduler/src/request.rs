@@ -224,6 +224,7 @@ fn reservation(view: &View, group: &Group, spec: &ServiceSpec, revision: Revisio
     Reservation {
         revision,
         spec_hash: spec.spec_hash.clone(),
+        resolved_image: spec.resolved_image.clone(),
         kind: spec.kind,
         cpu_millis: resources.cpu_request_millis(),
         memory_bytes: config.memory_cap_bytes(resources),

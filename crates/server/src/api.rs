@@ -16,6 +16,7 @@ pub(crate) mod extract;
 pub(crate) mod forward;
 pub(crate) mod health;
 pub(crate) mod idempotency;
+pub(crate) mod image_resolution;
 pub(crate) mod listeners;
 pub(crate) mod logs;
 pub(crate) mod members;
@@ -30,6 +31,7 @@ pub(crate) mod request_smuggling;
 pub(crate) mod secrets;
 mod settings;
 pub(crate) mod views;
+mod volume_adoption;
 mod volumes;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -168,6 +170,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
+        .route("/v1/deployments/{name}/pull", post(deployments::pull))
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
         .route("/v1/deployments/{name}/services/{service}/restart", post(deployments::restart))
@@ -230,7 +233,8 @@ impl ApiState {
         self.ctx.store().ok_or_else(|| {
             if let Some(code) = self.ctx.removal.code() {
                 let message = "this node is no longer part of its cluster";
-                return ApiError::new(StatusCode::FORBIDDEN, code, message).with("hint", node_removal::REJOIN_HINT);
+                let refusal = ApiError::new(StatusCode::FORBIDDEN, code, message);
+                return refusal.with("node", self.ctx.node().as_str()).with("hint", node_removal::REJOIN_HINT);
             }
             if self.ctx.lacks_store() {
                 let message = "this node is starting or shutting down; ask again in a moment";

@@ -26,4 +26,5 @@ pub use lifecycle::{
     data_folder::{FolderError, folder_owner},
     disaster_recovery::{DisasterRecoveryError, RecoveredCluster, recover, restore},
     join::{JoinConfig, JoinError, Joined, join},
+    local_agents::surplus_nodes,
 };

@@ -14,3 +14,4 @@ pub(crate) mod local_agents;
 pub(crate) mod node_context;
 pub(crate) mod node_record;
 pub(crate) mod node_removal;
+pub(crate) mod surplus_nodes;

@@ -6,6 +6,7 @@
 //!                                                           fingerprint, servers, work feed, reports, secrets, logins
 //! nodes   ─▶ /peer/vouch                                    is another node still a server
 //! servers ─▶ /peer/logs /peer/exec                          logs of a replica, commands inside it
+//! servers ─▶ /peer/engine                                   images and volumes of a node's engine
 //! leader  ─▶ /peer/promote /peer/demote                     become a member, stop being one
 //! servers ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
 //! servers ─▶ /peer/loads /peer/rebalance                    what only the leader knows
@@ -20,6 +21,7 @@
 
 mod client;
 pub(crate) mod control_link;
+pub(crate) mod engine_query;
 pub(crate) mod handlers;
 pub(crate) mod logs_exec;
 mod raft_transport;

@@ -12,11 +12,12 @@ use std::{
 
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
-    ServiceName, ServiceSpec, SlotIndex, Time,
+    ServiceName, ServiceSpec, SlotIndex, Time, VolumeKey, VolumeName,
     rebalance::SpreadRebalance,
     replica::{Collected, DesiredState},
     rollout::{RolloutKind, RolloutPosition},
-    service::MAX_REPLICAS,
+    service::{MAX_REPLICAS, VolumeSpec},
+    volume::Volume,
 };
 
 use crate::{
@@ -143,6 +144,7 @@ impl State {
             return events;
         }
         let origin = known.map(Deployment::origin);
+        self.record_adopted_volumes(namespace, name, &spec, &mut events);
         self.record_revision(namespace, name, spec);
         if let Some(origin) = origin {
             self.set_previous(namespace, name, Some(origin.from));
@@ -152,6 +154,23 @@ impl State {
         self.trim_revisions(namespace, name);
         self.bring_in_force(namespace, name, &mut events);
         events
+    }
+
+    /// An adopted volume is at home on the node that has its data, before anything is placed.
+    fn record_adopted_volumes(
+        &mut self,
+        namespace: &NamespaceName,
+        name: &DeploymentName,
+        spec: &DeploymentSpec,
+        events: &mut Vec<Event>,
+    ) {
+        for (volume, VolumeSpec { engine_name, adopted_on, .. }) in &spec.volumes {
+            let key = VolumeKey { namespace: namespace.clone(), name: VolumeName::from(volume.as_str()) };
+            let Some(home) = adopted_on.clone().filter(|_| !self.volumes.contains_key(&key)) else { continue };
+            let adopted = Volume { key: key.clone(), owner: name.clone(), home, engine_name: engine_name.clone() };
+            self.volumes.insert(key, adopted.clone());
+            events.push(Event::VolumeCreated(adopted));
+        }
     }
 
     /// Sets the deployment's groups to the revision in force, and marks all others as removed.
@@ -208,7 +227,7 @@ impl State {
             spread_rebalance: SpreadRebalance::Idle,
         });
         // Failures of another program say nothing about this one.
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(&spec) {
             group.failures.clear();
         }
         // A rollout with the same start and target, as after a change of the count: a promotion stays valid.

@@ -46,14 +46,12 @@ impl State {
 /// Whether a generation belongs to a job with the group's current spec, kind and restart epoch.
 fn is_current_job(group: &Group, replica: &Replica) -> bool {
     let (reservation, spec) = (&replica.assignment.reservation, &group.spec);
-    let made = (&reservation.spec_hash, reservation.kind, reservation.restart_epoch);
-    is_job(reservation.kind) && made == (&spec.spec_hash, spec.kind, group.restart_epoch)
+    is_job(reservation.kind) && spec.made(reservation) && reservation.restart_epoch == group.restart_epoch
 }
 
 /// Resets the count of collected replicas if the job's spec changed, and returns the event.
 pub(crate) fn reset_collected(key: &GroupKey, group: &mut Group, spec: &ServiceSpec) -> Option<Event> {
-    let another = (&group.spec.spec_hash, group.spec.kind) != (&spec.spec_hash, spec.kind);
-    if !another || group.collected == Collected::default() {
+    if group.spec.is_same_program(spec) || group.collected == Collected::default() {
         return None;
     }
     group.collected = Collected::default();

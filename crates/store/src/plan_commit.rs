@@ -112,7 +112,11 @@ impl State {
         if self.volumes.contains_key(&volume) {
             return;
         }
-        let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home: assignment.node.clone() };
+        let engine_name = self
+            .deployment(&key.namespace, &key.deployment)
+            .and_then(|known| known.current().spec.volumes.get(volume.name.as_str())?.engine_name.clone());
+        let home = assignment.node.clone();
+        let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home, engine_name };
         self.volumes.insert(volume, made.clone());
         events.push(Event::VolumeCreated(made));
     }

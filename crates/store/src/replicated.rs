@@ -126,6 +126,13 @@ pub enum OpenError {
         /// The cause.
         source: std::io::Error,
     },
+    /// The member has been part of a cluster, and its log is gone. Without it the member would vote and acknowledge as if
+    /// it had never done so before, and acknowledged writes would be lost.
+    #[error("the log in `{}` is gone, and nothing else knows what this member voted for and acknowledged", .dir.display())]
+    LogMissing {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The log could not be read.
     #[error("the log could not be opened")]
     Log(#[from] WalError),
@@ -229,8 +236,15 @@ impl Replicated {
     /// Opens a member's directory, creating it if needed, and starts the member. Existing votes, entries and snapshots
     /// are kept. A new member waits until a leader adds it, or for [`initialise`](Self::initialise).
     pub async fn open(config: ReplicatedConfig, transport: Arc<dyn Transport>) -> Result<Self, OpenError> {
-        claim(&config.dir, config.id)?;
+        let is_claimed = is_claimed(&config.dir, config.id)?;
+        if is_claimed && !recovery::is_not_empty(&config.dir.join("log")) {
+            return Err(OpenError::LogMissing { dir: config.dir });
+        }
         let (log, state_machine) = open_storage(&config).await?;
+        // Written after the log exists: from now on a directory without one has lost it.
+        if !is_claimed {
+            claim(&config.dir, config.id)?;
+        }
         let state_machine = Arc::new(state_machine);
         let snapshots = config.dir.join("snapshots");
         let node_config = RaftNodeConfig {
@@ -273,6 +287,11 @@ impl Replicated {
         ];
         let tasks = Mutex::new(tasks);
         Self { inner: Arc::new(Inner { node, state_machine, config, proposals, reads, leadership, tasks }) }
+    }
+
+    /// Whether a member was opened in this directory before and is still there.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join(OWNER_FILE).exists()
     }
 
     /// Makes this member the only voter of a new cluster.
@@ -502,23 +521,31 @@ async fn open_storage(config: &ReplicatedConfig) -> Result<(LogStore, StateMachi
     opened.await.map_err(|error| OpenError::NotStarted(error.to_string()))?
 }
 
-/// Writes the member's id into its directory, or compares it with the one found there.
-fn claim(dir: &Path, id: MemberId) -> Result<(), OpenError> {
-    let failed = |source| OpenError::Directory { dir: dir.to_owned(), source };
-    fs::create_dir_all(dir).map_err(failed)?;
-    let path = dir.join("member");
-    match fs::read_to_string(&path) {
-        Ok(owner) if owner.trim() == id.to_string() => Ok(()),
+/// Whether the directory belongs to this member already; an error if it belongs to another one.
+fn is_claimed(dir: &Path, id: MemberId) -> Result<bool, OpenError> {
+    match fs::read_to_string(dir.join(OWNER_FILE)) {
+        Ok(owner) if owner.trim() == id.to_string() => Ok(true),
         Ok(owner) => {
             let owner = owner.trim().to_owned();
             Err(OpenError::OtherMember { dir: dir.to_owned(), owner, asked: id })
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            durable_file::replace(&path, id.to_string().as_bytes(), Durability::Synced).map_err(failed)
-        }
-        Err(error) => Err(failed(error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(OpenError::Directory { dir: dir.to_owned(), source }),
     }
 }
+
+/// Writes the member's id into its directory unless it is there; an error if the directory belongs to another member.
+fn claim(dir: &Path, id: MemberId) -> Result<(), OpenError> {
+    if is_claimed(dir, id)? {
+        return Ok(());
+    }
+    let failed = |source| OpenError::Directory { dir: dir.to_owned(), source };
+    fs::create_dir_all(dir).map_err(failed)?;
+    durable_file::replace(&dir.join(OWNER_FILE), id.to_string().as_bytes(), Durability::Synced).map_err(failed)
+}
+
+/// File with the id of the member that the directory belongs to.
+const OWNER_FILE: &str = "member";
 
 #[cfg(test)]
 mod tests;

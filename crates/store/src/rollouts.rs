@@ -511,10 +511,9 @@ impl State {
                 .secret_versions
                 .iter()
                 .any(|(name, version)| group.spec.secrets_required.contains(name) && secret(name) != Some(*version));
-            let program = (&reservation.spec_hash, reservation.kind) == (&group.spec.spec_hash, group.spec.kind);
             let restarted =
                 reservation.restart_epoch != group.restart_epoch || !self.is_made_after(key, group, reservation);
-            !program || rotated || restarted
+            !group.spec.made(reservation) || rotated || restarted
         };
         group.desired == DesiredState::Run && !group.spec.kind.is_job() && newest.is_some_and(differs)
     }

@@ -91,7 +91,8 @@ pub(crate) async fn remove_stale_attempt_data(
     // Listed first: work that writes files or markers from here on is desired by the time `desired` is called.
     let (with_files, with_markers) = (ctx.files.containers(), ctx.markers.containers());
     let mut needed = BTreeSet::new();
-    for runtime in ctx.runtimes.values() {
+    // A driver that has never answered has created nothing, or only starts; then its work is desired.
+    for runtime in ctx.runtimes.values().filter(|runtime| ctx.drivers.has_answered(runtime.driver())) {
         needed.extend(runtime.list().await?.iter().map(|existing| container_name(&existing.key, existing.attempt)));
     }
     needed.extend(desired().work().map(Work::container_name));

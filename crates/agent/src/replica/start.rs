@@ -11,7 +11,7 @@ use longshore_model::{
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
-use super::{AgentContext, clear_previous, wait_for_driver};
+use super::{AgentContext, clear_previous, is_to_resume, wait_for_driver};
 use crate::{
     backoff::Backoff,
     control_link::LinkError,
@@ -26,6 +26,8 @@ use crate::{
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Time until a start without a free subnet is retried; one becomes free when another deployment is removed.
 const NO_SUBNET_RETRY: Duration = Duration::from_secs(15);
+/// How long a replica that ended with its machine waits for the control plane before it is started again.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time until a start is retried whose driver did not answer, or whose dependency was not ready.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -33,6 +35,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) enum Prepared<'s> {
     /// It exists already, created by this or an earlier agent.
     Exists(Handle),
+    /// It exists, and ended with its engine or machine.
+    ToResume { handle: Handle, permit: SemaphorePermit<'s> },
     /// It can be created. The permit is held until it has started.
     ToCreate { files: Vec<PreparedFile>, permit: SemaphorePermit<'s> },
     /// It cannot be started, which has been reported.
@@ -61,7 +65,7 @@ pub(super) async fn prepare<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, wo
 
 async fn prepare_once<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, work: &Work) -> Prepared<'s> {
     if let Some(existing) = clear_previous::clear_previous(ctx, runtime, work).await {
-        return Prepared::Exists(existing.handle);
+        return prepare_existing(ctx, runtime, work, existing.handle).await;
     }
     if ctx.markers.exists(&work.container_name()) {
         ctx.outbox.push(status_report::removed_externally(work));
@@ -81,6 +85,34 @@ async fn prepare_once<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, work: &W
     };
     match ctx.start_permits.acquire().await {
         Ok(permit) => Prepared::ToCreate { files, permit },
+        Err(_closed) => Prepared::Failed,
+    }
+}
+
+/// Finds out whether an existing attempt has to be resumed. Its secrets were in memory, so they may be gone with the
+/// machine's last boot.
+async fn prepare_existing<'s>(
+    ctx: &'s AgentContext,
+    runtime: &dyn Runtime,
+    work: &Work,
+    handle: Handle,
+) -> Prepared<'s> {
+    let is_to_resume = runtime.inspect(&handle).await.is_ok_and(|inspection| is_to_resume(ctx, work, &inspection));
+    if !is_to_resume {
+        return Prepared::Exists(handle);
+    }
+    // While the machine was away, another node may have taken over. Without an answer the last known work counts.
+    let _ = tokio::time::timeout(SNAPSHOT_TIMEOUT, ctx.synced.subscribe().wait_for(|synced| *synced)).await;
+    let prepared = async {
+        wait_for_dependencies(ctx, runtime, work).await?;
+        prepare_files(ctx, work).await
+    };
+    if let Err(reason) = prepared.await {
+        ctx.outbox.push(status_report::start_failed(work, &reason));
+        return Prepared::Failed;
+    }
+    match ctx.start_permits.acquire().await {
+        Ok(permit) => Prepared::ToResume { handle, permit },
         Err(_closed) => Prepared::Failed,
     }
 }
@@ -128,23 +160,30 @@ fn report_dependency_not_ready(ctx: &AgentContext, work: &Work, reason: &str) {
 
 async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
     let mut reported_at: Option<Instant> = None;
-    let mut failed_before = false;
+    let mut last_error: Option<String> = None;
     loop {
         let status = pull.status.borrow_and_update().clone();
         match status {
             PullStatus::Done => return,
-            // A try that has received nothing yet says less than the failure of the one before it.
-            PullStatus::Pulling(progress) if failed_before && progress.total_bytes == 0 => {}
+            // A retry that has downloaded nothing yet is no news: the reason of the last failure stays visible.
+            PullStatus::Pulling(progress) if last_error.is_some() && progress.total_bytes == 0 => {}
             PullStatus::Pulling(progress) => {
                 if reported_at.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
                     reported_at = Some(Instant::now());
-                    let details = progress_details(&work.spec.container.image, progress);
+                    let mut details = progress_details(&work.spec.container.image, progress);
+                    if let Some(reason) = &last_error {
+                        details.insert("last_error".to_owned(), Detail::Text(reason.clone()));
+                    }
                     ctx.outbox.push(report(work, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details));
                 }
             }
             PullStatus::Failed { reason, tries, pause } => {
-                (reported_at, failed_before) = (None, true);
+                reported_at = None;
                 let mut details = text("reason", &format!("{}: {reason}", work.spec.container.image));
+                if let Some(answer) = registry_answer(&reason) {
+                    details.insert("registry_answer".to_owned(), Detail::Text(answer.to_owned()));
+                }
+                last_error = Some(reason);
                 details.insert("tries".to_owned(), Detail::Number(tries));
                 details.insert("retry_in_secs".to_owned(), Detail::Number(pause.as_secs()));
                 ctx.outbox.push(report(work, ReplicaState::Pending, Some(RuntimeCode::ImagePullFailed), details));
@@ -155,6 +194,16 @@ async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
             return std::future::pending().await;
         }
     }
+}
+
+/// What a registry definitely answered, which no retry changes by itself. Engines pass it on as text only.
+fn registry_answer(reason: &str) -> Option<&'static str> {
+    let reason = reason.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+    if says(&["denied", "unauthorized"]) {
+        return Some("denied");
+    }
+    says(&["manifest unknown", "name unknown", "not found: manifest"]).then_some("not_found")
 }
 
 fn progress_details(image: &str, progress: PullProgress) -> Details {
@@ -185,6 +234,7 @@ pub(super) async fn launch(ctx: &AgentContext, runtime: &dyn Runtime, work: &Wor
     let (handle, permit) = match prepared {
         Prepared::Failed => return Launch::Failed,
         Prepared::Exists(handle) => (handle, None),
+        Prepared::ToResume { handle, permit } => return resume(ctx, runtime, work, handle, permit).await,
         Prepared::ToCreate { files, permit } => {
             ctx.report_state(work, ReplicaState::Starting);
             match runtime.create(work, &files).await {
@@ -216,11 +266,43 @@ pub(super) async fn launch(ctx: &AgentContext, runtime: &dyn Runtime, work: &Wor
     run_post_start(ctx, runtime, work, handle).await
 }
 
+/// Starts an attempt again that ended with its engine or machine. Where that is not possible any more, because its
+/// network is gone perhaps, the same attempt is created anew.
+async fn resume(
+    ctx: &AgentContext,
+    runtime: &dyn Runtime,
+    work: &Work,
+    handle: Handle,
+    permit: SemaphorePermit<'_>,
+) -> Launch {
+    ctx.report_state(work, ReplicaState::Starting);
+    match runtime.resume(work, &handle).await {
+        Ok(()) => {
+            drop(permit);
+            run_post_start(ctx, runtime, work, handle).await
+        }
+        Err(error @ RuntimeError::Unavailable { .. }) => not_launched(ctx, work, &error),
+        Err(
+            error @ (RuntimeError::Refused(_)
+            | RuntimeError::NoSubnet(_)
+            | RuntimeError::DependencyNotReady(_)
+            | RuntimeError::NotFound),
+        ) => {
+            tracing::info!(replica = %work.key, %error, "it cannot be started as it is, and is created anew");
+            ctx.markers.clear(&work.container_name());
+            let _ = runtime.remove(&handle).await;
+            Launch::RetryAfter(Duration::ZERO)
+        }
+    }
+}
+
 async fn run_post_start(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle: Handle) -> Launch {
     for hook in &work.spec.container.post_start {
         let failure = match runtime.run_hook(&handle, hook).await {
             Ok(0) => continue,
             Ok(code) => format!("a post_start hook ended with code {code}"),
+            // Whether it was run is unknown.
+            Err(RuntimeError::Unavailable { .. }) => return Launch::RetryAfter(RETRY),
             Err(error) => format!("a post_start hook could not be run: {error}"),
         };
         ctx.outbox.push(status_report::start_failed(work, &failure));
@@ -232,7 +314,10 @@ async fn run_post_start(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, 
 /// Reports why an attempt was not launched, and decides whether to retry.
 fn not_launched(ctx: &AgentContext, work: &Work, error: &RuntimeError) -> Launch {
     match error {
-        RuntimeError::Unavailable { .. } => Launch::RetryAfter(RETRY),
+        RuntimeError::Unavailable { .. } => {
+            ctx.outbox.push(status_report::start_delayed(work, &error.to_string()));
+            Launch::RetryAfter(RETRY)
+        }
         RuntimeError::NoSubnet(reason) => {
             let code = Some(RuntimeCode::SubnetPoolExhausted);
             ctx.outbox.push(report(work, ReplicaState::Failed, code, text("reason", reason)));

@@ -4,7 +4,9 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
+mod connection;
 mod create;
+mod engine_query;
 mod events;
 mod image;
 mod info;
@@ -13,12 +15,14 @@ mod labels;
 mod logs_exec;
 mod mounts;
 mod networks;
+mod session;
 mod stats;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     io,
+    path::PathBuf,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -33,23 +37,23 @@ use bollard::{
 };
 use futures_util::future::BoxFuture;
 use longshore_model::{
-    Driver, NodeName, ReplicaKey, Work,
-    agent_protocol::container_name,
-    container::{Hook, PullPolicy},
-    error_chain,
+    Driver, NodeName, ReplicaKey, Work, agent_protocol::container_name, container::Hook, error_chain,
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
+use self::{connection::Connection, session::EngineSession};
 use super::{
-    DriverFingerprint, ExistingReplica, Handle, Inspection, PreparedFile, ResourceUsage, Runtime, RuntimeContext,
-    RuntimeError, RuntimeFuture, StopSpec,
+    DriverFingerprint, ExistingReplica, Handle, Inspection, Phase, PreparedFile, ResourceUsage, Runtime,
+    RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
 };
 use crate::{
     backoff::Backoff,
     config::DockerConfig,
+    control_link::RegistryLogin,
     created_markers::CreatedMarkers,
+    engine_query::{EngineAnswer, EngineQuery},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
-    pulls::{ImageRequest, PullHandle, Pulls},
+    pulls::{PullHandle, Pulls},
 };
 
 /// Time-out of a ping.
@@ -64,25 +68,26 @@ const CLIENT_SECS: u64 = 24 * 3600;
 
 /// The Docker Engine of this machine.
 struct Docker {
-    client: Arc<OnceLock<Client>>,
+    connection: Arc<Connection>,
     config: DockerConfig,
     node: NodeName,
     cluster_id: String,
     pulls: Pulls,
     markers: CreatedMarkers,
-    network_creation: tokio::sync::Mutex<()>,
+    data_root: OnceLock<PathBuf>,
     event_listener: AbortHandle,
 }
 
 impl Drop for Docker {
     fn drop(&mut self) {
         self.event_listener.abort();
+        self.forget_networks();
     }
 }
 
 impl std::fmt::Debug for Docker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Docker({})", self.config.socket.display())
+        write!(f, "Docker({:?})", self.connection)
     }
 }
 
@@ -90,18 +95,20 @@ impl std::fmt::Debug for Docker {
 pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runtime>>> {
     let Some(config) = ctx.config.docker.clone() else { return Ok(None) };
     let (node, cluster_id) = (ctx.config.node.clone(), ctx.config.cluster_id.clone());
-    let client = Arc::new(OnceLock::new());
-    let pull = image::puller(config.clone(), Arc::clone(&client), Arc::clone(ctx.link));
+    let session = EngineSession::in_folder(&ctx.config.data_dir);
+    let connection = Arc::new(Connection::new(config.sockets.clone(), session));
+    let pull = image::puller(Arc::clone(&connection), Arc::clone(ctx.link));
+    let is_present = image::presence(Arc::clone(&connection));
     let filters = ownership_filter(&cluster_id, &node);
-    let events = events::follow(config.clone(), Arc::clone(&client), filters, Arc::clone(ctx.wakeups));
+    let events = events::follow(Arc::clone(&connection), filters, Arc::clone(ctx.wakeups));
     Ok(Some(Arc::new(Docker {
-        pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull),
-        client,
+        pulls: Pulls::new(ctx.config.parallel_pulls, Backoff::for_pulls(), pull, is_present),
+        connection,
         config,
         node,
         cluster_id,
         markers: ctx.markers.clone(),
-        network_creation: tokio::sync::Mutex::default(),
+        data_root: OnceLock::new(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
@@ -113,13 +120,31 @@ impl Runtime for Docker {
 
     fn is_available(&self) -> BoxFuture<'_, bool> {
         Box::pin(async {
-            let Ok(client) = self.client().await else { return false };
-            tokio::time::timeout(PING, client.ping()).await.is_ok_and(|pong| pong.is_ok())
+            let ping = async { self.connection.client().await.ok()?.ping().await.ok() };
+            let answers = tokio::time::timeout(PING, ping).await.is_ok_and(|pong| pong.is_some());
+            if !answers {
+                self.connection.reset();
+            }
+            answers
         })
     }
 
+    fn is_expected(&self) -> bool {
+        self.connection.session.is_known()
+    }
+
     fn fingerprint(&self) -> RuntimeFuture<'_, DriverFingerprint> {
-        Box::pin(async { self.call(SHORT, async |client| client.info().await).await.map(info::fingerprint) })
+        Box::pin(async {
+            let info = self.call(SHORT, async |client| client.info().await).await?;
+            if let Some(root) = &info.docker_root_dir {
+                let _ = self.data_root.set(PathBuf::from(root));
+            }
+            Ok(info::fingerprint(info))
+        })
+    }
+
+    fn data_root(&self) -> Option<PathBuf> {
+        self.data_root.get().cloned()
     }
 
     fn list(&self) -> RuntimeFuture<'_, Vec<ExistingReplica>> {
@@ -134,6 +159,14 @@ impl Runtime for Docker {
 
     fn pull_image<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, Option<PullHandle>> {
         Box::pin(self.join_pull(work))
+    }
+
+    fn query_engine<'a>(
+        &'a self,
+        query: &'a EngineQuery,
+        logins: &'a BTreeMap<String, RegistryLogin>,
+    ) -> RuntimeFuture<'a, EngineAnswer> {
+        Box::pin(self.answer(query, logins))
     }
 
     fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
@@ -155,8 +188,18 @@ impl Runtime for Docker {
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
         Box::pin(async move {
             let response = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
-            Ok(inspect::inspection(&response))
+            let mut inspection = inspect::inspection(&response);
+            if let Phase::Exited(exit) = &mut inspection.phase {
+                let state = response.state.as_ref();
+                exit.ended_with_host = state.is_some_and(|state| self.connection.session.ended_before(state));
+            }
+            Ok(inspection)
         })
+    }
+
+    /// The container is started again with its files, as the engine itself would after a restart.
+    fn resume<'a>(&'a self, _work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        self.start(handle)
     }
 
     fn stop<'a>(&'a self, handle: &'a Handle, stop: &'a StopSpec) -> RuntimeFuture<'a, ()> {
@@ -201,24 +244,6 @@ impl Runtime for Docker {
 }
 
 impl Docker {
-    async fn join_pull(&self, work: &Work) -> Result<Option<PullHandle>, RuntimeError> {
-        let container = &work.spec.container;
-        let image = ImageRequest { reference: container.image.clone(), platform: create::platform(&work.spec) };
-        let is_present = match self.call(SHORT, async |client| client.inspect_image(&image.reference).await).await {
-            Ok(_) => true,
-            Err(RuntimeError::NotFound) => false,
-            Err(error) => return Err(error),
-        };
-        match (container.pull_policy.unwrap_or(PullPolicy::Missing), is_present) {
-            (PullPolicy::Always, _) | (PullPolicy::Missing, false) => Ok(Some(self.pulls.join(&image))),
-            (PullPolicy::Missing | PullPolicy::Never, true) => Ok(None),
-            (PullPolicy::Never, false) => Err(RuntimeError::Refused(format!(
-                "image `{}` is not on this node and its pull_policy is never",
-                image.reference
-            ))),
-        }
-    }
-
     fn ownership_filter(&self) -> HashMap<String, Vec<String>> {
         ownership_filter(&self.cluster_id, &self.node)
     }
@@ -241,17 +266,13 @@ impl Docker {
         given.iter().any(is_named) || self.markers.names(&name, &existing.handle)
     }
 
-    async fn client(&self) -> Result<Client, RuntimeError> {
-        connect(&self.config, &self.client).await
-    }
-
     /// Makes one call to the engine, within a time-out.
     async fn call<T>(
         &self,
         limit: Duration,
         request: impl AsyncFnOnce(Client) -> Result<T, Error>,
     ) -> Result<T, RuntimeError> {
-        let client = self.client().await?;
+        let client = self.connection.client().await?;
         within(limit, request(client)).await
     }
 }
@@ -277,18 +298,6 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Error>>
     }
 }
 
-/// Connects on first use, so that an agent starts without its engine, and negotiates the API version once.
-async fn connect(config: &DockerConfig, client: &OnceLock<Client>) -> Result<Client, RuntimeError> {
-    if let Some(client) = client.get() {
-        return Ok(client.clone());
-    }
-    let socket = config.socket.to_string_lossy();
-    let fresh = Client::connect_with_unix(&socket, CLIENT_SECS, bollard::API_DEFAULT_VERSION)
-        .map_err(|error| unavailable(error.to_string()))?;
-    let fresh = within(SHORT, fresh.negotiate_version()).await?;
-    Ok(client.get_or_init(|| fresh).clone())
-}
-
 fn unavailable(reason: String) -> RuntimeError {
     RuntimeError::Unavailable { driver: Driver::Docker, reason }
 }
@@ -305,8 +314,27 @@ fn classify(error: Error) -> RuntimeError {
         Error::DockerResponseServerError { status_code: 404, message } if is_missing(&message) => {
             RuntimeError::NotFound
         }
+        Error::DockerResponseServerError { message, .. } if is_engine_trouble(&message) => unavailable(message),
         Error::DockerResponseServerError { message, .. } => RuntimeError::Refused(message),
         // The library's own message is only `error in the client`; the causes say what happened.
         other => unavailable(error_chain(&other)),
     }
+}
+
+/// Whether a message tells of the engine's own state and not of the request: it is starting or stopping, its
+/// containerd or a plugin is not there yet, or it was upgraded since the API version was negotiated.
+fn is_engine_trouble(message: &str) -> bool {
+    const SIGNS: [&str; 10] = [
+        "dial unix",
+        "transport is closing",
+        "ttrpc: closed",
+        "error reading from server: EOF",
+        "code = Unavailable",
+        "containerd is not ready",
+        "context canceled",
+        "context deadline exceeded",
+        "shutting down",
+        "client version",
+    ];
+    SIGNS.iter().any(|sign| message.contains(sign))
 }

@@ -128,12 +128,28 @@ impl Runtime for Exec {
                 Some(ProcessStatus { ended: Some(ended), .. }) => Phase::Exited(exit(ended.code, &spec)),
                 Some(status) if is_alive(&status) => Phase::Running(self.health(handle, &spec, &status)),
                 // The exit code was never written: the shim was killed, or the machine went down.
-                Some(_) => Phase::Exited(exit(None, &spec)),
+                Some(status) => {
+                    let ended_with_host = status.child.is_some_and(ProcessId::is_of_earlier_boot);
+                    Phase::Exited(Exit { ended_with_host, ..exit(None, &spec) })
+                }
             };
             if !matches!(phase, Phase::Running(_)) {
                 self.monitors().remove(handle);
             }
             Ok(Inspection { phase, address: None, ports: Vec::new() })
+        })
+    }
+
+    /// The machine's cgroups are gone with its last boot.
+    fn resume<'a>(&'a self, work: &'a Work, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
+        Box::pin(async move {
+            let folder = Path::new(&handle.0);
+            let mut spec = read_spec(handle)?;
+            let name = format!("{}-{}", self.cluster_id, work.container_name());
+            spec.cgroups = cgroup::create(Path::new(cgroup::ROOT), &name, &work.spec);
+            let written = ProcessStatus::clear(folder).and_then(|()| spec.write(folder));
+            written.map_err(|error| refused(folder, &error))?;
+            self.start_shim(folder).await
         })
     }
 
@@ -269,7 +285,7 @@ fn is_alive(status: &ProcessStatus) -> bool {
 }
 
 fn exit(code: Option<i64>, spec: &ProcessSpec) -> Exit {
-    Exit { code, oom_killed: cgroup::was_oom_killed(&spec.cgroups) }
+    Exit { code, oom_killed: cgroup::was_oom_killed(&spec.cgroups), ended_with_host: false }
 }
 
 async fn stop_process(folder: &Path, stop: &StopSpec) -> Result<(), RuntimeError> {

@@ -90,11 +90,21 @@ impl ProcessId {
 
     /// Whether exactly that process exists and is not a zombie.
     pub(crate) fn is_alive(self) -> bool {
-        if self.boot != 0 && self.boot != this_boot() {
+        if self.is_of_earlier_boot() {
             return false;
         }
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
         start_ticks(&stat) == Some(self.started) && state(&stat) != Some('Z')
+    }
+
+    /// Whether the machine was rebooted since it was started.
+    pub(crate) fn is_of_earlier_boot(self) -> bool {
+        self.boot != 0 && self.boot != this_boot()
+    }
+
+    /// Start time in clock ticks since the machine booted.
+    pub(crate) fn started(self) -> u64 {
+        self.started
     }
 
     /// Time since it was started, by the machine's uptime, which no clock change affects.
@@ -195,6 +205,14 @@ impl ProcessStatus {
 
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         durable_file::replace(&folder.join("status.json"), &serde_json::to_vec(self)?, Durability::Unsynced)
+    }
+
+    /// Removes the status of a process that is gone, so that a shim can run the spec again.
+    pub(crate) fn clear(folder: &Path) -> io::Result<()> {
+        match fs::remove_file(folder.join("status.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod agent_restarts;
 mod attempts;
 mod docker_driver;
+mod engine_outages;
 mod exec_driver;
 mod faults;
 mod image_pulls;
@@ -53,6 +54,7 @@ pub(crate) fn all() -> Vec<Story> {
         agent_restarts::stories(),
         exec_driver::stories(),
         docker_driver::stories(),
+        engine_outages::stories(),
         image_pulls::stories(),
         faults::stories(),
     ]

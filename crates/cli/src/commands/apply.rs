@@ -13,7 +13,7 @@ use crate::{
     },
     exit::Exit,
     image_build,
-    manifest::{self, ManifestArgs, ParsedManifest},
+    manifest::{self, EngineArgs, ManifestArgs, ParsedManifest},
     output::{
         OutputFormat,
         live_region::{LiveRegion, Stream},
@@ -31,16 +31,20 @@ pub(crate) struct ApplyArgs {
     scope: NamespaceArgs,
     #[command(flatten)]
     wait: WaitArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 pub(crate) fn run(args: ApplyArgs) -> anyhow::Result<Exit> {
-    let Some(ParsedManifest { request, loaded }) = manifest::parse(args.manifest, args.scope.namespace())? else {
+    let Some(ParsedManifest { mut request, loaded }) = manifest::parse(args.manifest, args.scope.namespace())? else {
         return Ok(Exit::BadInput);
     };
+    args.engine.add_to(&mut request, None);
     let connection = &args.scope.connection;
     with_client(connection, async |client| {
-        if !loaded.builds.is_empty() && client.nodes().await.is_ok_and(|nodes| nodes.len() > 1) {
-            for warning in image_build::pull_warnings(&loaded) {
+        if !loaded.builds.is_empty() {
+            let nodes = client.nodes().await.map_or(1, |nodes| nodes.len());
+            for warning in image_build::not_built(&loaded, nodes) {
                 print::stderr(&warning);
             }
         }

@@ -4,6 +4,7 @@
 
 use clap::{Args, Subcommand};
 use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelRequest, Node, RemoveNode};
+use longshore_model::units;
 
 use crate::{
     daemon_client::{ConnectionArgs, change, query, wait::WaitArgs, wait_drained, with_client},
@@ -193,6 +194,15 @@ fn node_table(node: &Node) -> String {
         ("memory", format!("{} of {} MiB reserved", node.memory_used_bytes >> 20, node.memory_bytes >> 20)),
         ("replicas", node.replicas.to_string()),
     ];
+    if let Some(disk) = node.disk_bytes {
+        rows.push(("disk for replicas", units::rounded_bytes(disk)));
+    }
+    if let Some(disk) = node.load.as_ref().and_then(|load| load.disk) {
+        let alarm =
+            if disk.short { "; short: remove what is not needed, or the next image or log fills it" } else { "" };
+        let (free, total) = (units::rounded_bytes(disk.free_bytes), units::rounded_bytes(disk.total_bytes));
+        rows.push(("disk", format!("{free} of {total} free{alarm}")));
+    }
     if let Some(load) = &node.load {
         let percent = |millionths: u32| format!("{} %", (millionths + 5_000) / 10_000);
         let (cpu, memory) = (percent(load.cpu_millionths), percent(load.memory_millionths));

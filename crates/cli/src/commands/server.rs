@@ -16,7 +16,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    container_engine::{self, Engine},
+    container_engine,
     exit::Exit,
     output::print,
     paths::{self, LocalNode, NodeArgs},
@@ -48,6 +48,10 @@ pub(crate) struct ServerArgs {
     /// Log level on standard error: error, warn, info, debug or trace.
     #[arg(long, env = "LONGSHORE_LOG", value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
+    /// Disk that replicas on this machine may use, such as 100GiB; the scheduler counts `default_ephemeral_disk` for each
+    /// of them. Without it disk is measured and shown, and not counted.
+    #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
+    disk: Option<u64>,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -72,6 +76,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate()).context("the signal handler cannot be installed")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("the signal handler cannot be installed")?;
     let (node, socket) = (config.node.clone(), config.socket.clone());
+    say_surplus(&config);
     let daemon = Daemon::start(config).await?;
     print::stderr(&format!("node {node} listens at {}", socket.display()));
     tokio::select! {
@@ -81,6 +86,19 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
     daemon.shut_down().await;
     print::stderr("daemon stopped; replicas of this node keep running");
     Ok(Exit::Success)
+}
+
+/// Says which nodes of an earlier start go.
+pub(super) fn say_surplus(config: &ServerConfig) {
+    let names: Vec<String> = longshore_server::surplus_nodes(config).iter().map(ToString::to_string).collect();
+    if !names.is_empty() {
+        let count = config.extra_nodes.len() + 1;
+        let (names, nodes) = (names.join(", "), if names.len() == 1 { "node" } else { "nodes" });
+        print::stderr(&format!(
+            "--nodes is {count} now: {nodes} {names} of this machine will be removed, their replicas move; a node that \
+             is the home of a volume stays"
+        ));
+    }
 }
 
 fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
@@ -93,11 +111,9 @@ fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
         listen: args.listen,
         advertise: args.advertise,
         http: args.http,
-        // An engine that is down now may start later; the agent keeps trying.
-        docker: match container_engine::find(args.docker) {
-            Engine::Found(path) | Engine::Unreachable(path, _) => Some(path),
-            Engine::Missing => None,
-        },
+        // An engine that is not there now may come later; the agent keeps looking.
+        docker: container_engine::candidates(args.docker),
+        disk_bytes: args.disk,
         shim: Some(shim_command()?),
     })
 }

@@ -48,7 +48,7 @@ pub(crate) enum Command {
         /// Only in this namespace.
         #[arg(long, value_name = "NAME")]
         namespace: Option<String>,
-        /// Only for this deployment.
+        /// Only for this deployment, of the namespace `default` unless `--namespace` names another.
         #[arg(long, value_name = "NAME")]
         deployment: Option<String>,
         /// How long the token is valid; forever unless given.

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, Client, ClientError, Endpoint};
+use longshore_api::{AppliedManifest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -37,7 +37,7 @@ use crate::{
     },
     exit::Exit,
     image_build::{self, Rebuild},
-    manifest::{self, ManifestArgs, ParsedManifest},
+    manifest::{self, EngineArgs, ManifestArgs, ParsedManifest},
     output::{
         live_region::{LiveRegion, Stream},
         print,
@@ -77,6 +77,8 @@ pub(crate) struct UpArgs {
     /// Build the images of services with `build` even if they exist.
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
@@ -93,6 +95,10 @@ pub(crate) struct UpArgs {
     /// given, a free port, and the same one again at the next start.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     http: SocketAddr,
+    /// Disk that replicas on this machine may use, such as 100GiB; the scheduler counts `default_ephemeral_disk` for each
+    /// of them. Without it disk is measured and shown, and not counted.
+    #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
+    disk: Option<u64>,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -106,7 +112,9 @@ impl UpArgs {
 
 pub(crate) fn run(mut args: UpArgs) -> anyhow::Result<Exit> {
     let manifest = std::mem::take(&mut args.manifest);
-    let Some(parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    let Some(mut parsed) = manifest::parse(manifest, &args.namespace)? else { return Ok(Exit::BadInput) };
+    // As Compose does: what is on this machine is used as it is, unless the manifest or the user says otherwise.
+    args.engine.add_to(&mut parsed.request, Some(PullChoice::Missing));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("the async runtime did not start")?.block_on(up(args, parsed))
 }
@@ -126,14 +134,21 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
         return Ok(Exit::Error);
     }
     let daemon = match client.nodes().await {
-        Ok(_) => None,
+        Ok(_) => {
+            if args.nodes > 1 || args.disk.is_some() {
+                print::stderr("a daemon runs already: --nodes and --disk are options of its start");
+            }
+            None
+        }
         Err(ClientError::Unreachable { .. }) => {
             if let Some(message) = missing_engine(&parsed.loaded, &engine) {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
             let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
-            let daemon = Daemon::start(config(&args, node, socket.clone(), engine, http)?).await?;
+            let config = config(&args, node, socket.clone(), engine, http)?;
+            server::say_surplus(&config);
+            let daemon = Daemon::start(config).await?;
             http_port::remember(http, &data_dir);
             Some(daemon)
         }
@@ -299,9 +314,11 @@ fn config(
         listen: None,
         advertise: None,
         http: Some(http),
+        disk_bytes: args.disk,
         docker: match engine {
-            Engine::Found(path) => Some(path),
-            Engine::Unreachable(..) | Engine::Missing => None,
+            Engine::Found(path) => vec![path],
+            // Nothing needs it yet; what is applied later may.
+            Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
         shim: Some(server::shim_command()?),
     })

@@ -182,6 +182,19 @@ impl Cluster {
         Self::empty(Some(Network::new(count)), Engines::None, Exposure::None).with_servers(count)
     }
 
+    /// Servers in namespaces of their own, and the worker `n2`, which joined when there was only one server.
+    pub(crate) fn with_early_worker(servers: usize) -> Self {
+        let mut cluster = Self::empty(Some(Network::new(servers + 1)), Engines::None, Exposure::None);
+        cluster.add(None);
+        let token = eventually("a token", || {
+            let output = cluster.nodes[0].ask(&["cluster", "token", "--worker"]);
+            output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+        });
+        cluster.add(Some(&token));
+        cluster.add_servers(servers - 1);
+        cluster
+    }
+
     /// The same, with a container engine for each node.
     pub(crate) fn on_engines(count: usize) -> Self {
         Self::empty(Some(Network::new(count)), Engines::OneEach, Exposure::None).with_servers(count)
@@ -194,18 +207,22 @@ impl Cluster {
     }
 
     fn with_servers(mut self, count: usize) -> Self {
-        let cluster = &mut self;
-        cluster.add(None);
-        for _ in 1..count {
+        self.add(None);
+        self.add_servers(count - 1);
+        self
+    }
+
+    /// Adds servers to the first, and waits until the cluster has all the voters it gets.
+    fn add_servers(&mut self, count: usize) {
+        for _ in 0..count {
             let token = eventually("a token", || {
-                let output = cluster.nodes[0].ask(&["cluster", "token"]);
+                let output = self.nodes[0].ask(&["cluster", "token"]);
                 output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
             });
-            cluster.add(Some(&token));
+            self.add(Some(&token));
         }
-        let voters = [0, 1, 1, 3, 3, 5, 5].get(count).copied().unwrap_or(7);
-        eventually("enough voters", || (cluster.members(0, "votes").len() == voters).then_some(()));
-        self
+        let voters = [0, 1, 1, 3, 3, 5, 5].get(count + 1).copied().unwrap_or(7);
+        eventually("enough voters", || (self.members(0, "votes").len() == voters).then_some(()));
     }
 
     /// A node that has not joined and has not been started.

@@ -96,6 +96,7 @@ const fn pull_policy(policy: PullPolicy) -> &'static str {
         PullPolicy::Always => "always",
         PullPolicy::Missing => "missing",
         PullPolicy::Never => "never",
+        PullPolicy::Build => "build",
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{
-    Platform,
-    container::{Hook, PullPolicy},
-};
+use longshore_model::{Platform, container::Hook};
 
 use super::{PULL_POLICIES, ServiceReader, resolve::Located};
 use crate::{
@@ -130,8 +127,7 @@ impl ServiceReader<'_> {
                 .hint("write `always`, and name a new tag or digest to roll");
             return;
         }
-        self.spec.container.pull_policy =
-            self.problems.choice(node, what, &PULL_POLICIES).filter(|policy| *policy != PullPolicy::Missing);
+        self.spec.container.pull_policy = self.problems.choice(node, what, &PULL_POLICIES);
     }
 
     pub(super) fn network_mode(&mut self, key: &Key, node: &Node) {

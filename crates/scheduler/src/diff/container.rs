@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use longshore_model::container::{
-    ContainerSpec, EngineDeviceRequest, FileKind, FileMount, Healthcheck, Hook, Limits, Namespaces, Resolver, Security,
+    ContainerSpec, EngineDeviceRequest, FileKind, FileMount, Healthcheck, Hook, Limits, Namespaces, PullPolicy,
+    Resolver, Security,
 };
 
 use super::field_table::{DurationText, FieldTable, bytes, quoted, snake_case};
@@ -77,7 +78,9 @@ fn program(spec: &ContainerSpec, table: &mut FieldTable) {
     for switch in switches {
         table.put(&snake_case(switch), true);
     }
-    table.put_some("runtime", runtime.as_ref()).put_some("pull_policy", pull_policy.map(snake_case));
+    // The other policies are when the engine pulls anyway; saying so is no change.
+    let pulls = pull_policy.filter(|policy| matches!(policy, PullPolicy::Always | PullPolicy::Never));
+    table.put_some("runtime", runtime.as_ref()).put_some("pull_policy", pulls.map(snake_case));
     table.put_list("post_start", post_start.iter().map(hook)).put_list("pre_stop", pre_stop.iter().map(hook));
 }
 

@@ -18,11 +18,23 @@ use super::{
 };
 
 pub(super) fn fields(spec: &ServiceSpec) -> FieldTable {
-    let ServiceSpec { kind, container, driver, resources, ports, mounts, secrets_required, networks, .. } = spec;
+    let ServiceSpec {
+        kind,
+        container,
+        driver,
+        resources,
+        ports,
+        mounts,
+        secrets_required,
+        networks,
+        resolved_image,
+        ..
+    } = spec;
     let mut table = FieldTable::in_place();
     table.with_effect(Effect::Recreates, |table| {
         table.put("deploy.mode", mode(*kind)).put("x-longshore.driver", driver.as_str());
         table.put_list("x-longshore.secrets_required", secrets_required);
+        table.put_some("image (resolved)", resolved_image.as_ref());
         container::fields(container, table);
         self::ports(ports, table);
         for (network, attachment) in networks {
@@ -71,6 +83,7 @@ fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
         secrets_required: _,
         networks: _,
         spec_hash: _,
+        resolved_image: _,
     } = spec;
     if !kind.is_per_node() {
         table.put("deploy.replicas", replicas);

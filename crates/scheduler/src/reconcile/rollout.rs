@@ -125,9 +125,7 @@ fn was_added(group: &Group, slot: &Slot) -> bool {
     else {
         return false;
     };
-    let made = |replica: &Replica| {
-        (&replica.reservation.spec_hash, replica.reservation.kind) == (&previous.spec.spec_hash, previous.spec.kind)
-    };
+    let made = |replica: &Replica| previous.spec.made(&replica.reservation);
     if slot.replicas.iter().any(made) {
         return false;
     }

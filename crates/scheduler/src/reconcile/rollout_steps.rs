@@ -180,9 +180,8 @@ fn skips_the_queue(
         || matches!(replica.state, ReplicaState::Failed | ReplicaState::Degraded)
         || replica.code.is_some_and(|code| code != RuntimeCode::Pulling);
     let previous = pass.view.group(request.group).rollout_position.previous.as_ref();
-    let made = (&replica.reservation.spec_hash, replica.reservation.kind);
     // A slot that only moves, with the previous spec, may finish its move.
-    let moves = previous.is_some_and(|previous| made == (&previous.spec.spec_hash, previous.spec.kind));
+    let moves = previous.is_some_and(|previous| previous.spec.made(&replica.reservation));
     let idle = !serves(slot);
     let unsettled = !is_settled(pass, slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)

@@ -277,7 +277,8 @@ pub(crate) fn is_outdated(request: &PlacementRequest, replica: &Replica) -> bool
 }
 
 /// Whether a slot without a desired generation can get its next one now, or must wait for the old one to stop. One on
-/// a node that is down blocks nothing: its port is not needed there, and a filter checks its volume's home.
+/// a node that is down blocks nothing here: its port is not needed there, and a filter lets nobody with a volume run
+/// beside a generation that holds one there.
 pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -> bool {
     let mut alive = slot.replicas.iter().filter(|replica| view.nodes.node(replica.node).health != Health::Down);
     slot.current().is_none() && (alive.next().is_none() || !blocks_successor(spec))

@@ -54,7 +54,7 @@ pub(crate) fn matches_reservation(
 ) -> bool {
     // A job is not run again for another version of a secret.
     let secrets = new.kind.is_job() || old.secret_versions == new.secret_versions;
-    let made = (&old.spec_hash, old.kind, old.restart_epoch) == (&new.spec_hash, new.kind, new.restart_epoch);
+    let made = (old.program(), old.restart_epoch) == (new.program(), new.restart_epoch);
     made && secrets && old.matches_dependencies(restarts_after, &new.dependency_fingerprints)
 }
 
@@ -63,6 +63,7 @@ pub(crate) fn matches_current_spec(view: &View, group: &Group, old: &Reservation
     let (key, spec) = (&group.key, &group.spec);
     let new = Reservation {
         spec_hash: spec.spec_hash.clone(),
+        resolved_image: spec.resolved_image.clone(),
         kind: spec.kind,
         restart_epoch: group.restart_epoch,
         secret_versions: secret_versions(view, key, spec),

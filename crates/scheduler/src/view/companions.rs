@@ -2,7 +2,8 @@
 //! which order groups are decided.
 //!
 //! Owns: the index of watchers. Must not touch: the filter, which is `feasibility/companions.rs`.
-//! Invariant: a waiting group is tried again whenever a service it names gains or loses a replica.
+//! Invariant: a waiting group is tried again whenever a service it names gains or loses a replica. While a rollout has
+//! not reached all of its slots, those that its previous spec names count too: slots are still placed with it.
 
 use std::{
     cmp::Ordering,
@@ -11,25 +12,30 @@ use std::{
 
 use longshore_model::{GroupKey, ServiceName, ServiceSpec, replica::DesiredState};
 
-use super::{GroupIx, NodeIx, View, occupancy};
+use super::{GroupIx, NodeIx, View, groups::Group, occupancy};
 
 /// The services a spec names in near and away rules.
 fn companion_names(spec: &ServiceSpec) -> impl Iterator<Item = &ServiceName> {
     spec.placement.near.iter().chain(&spec.placement.away_from).map(|companion| &companion.service)
 }
 
+/// The services that a group's specs name: the spec in force, and the previous one while a rollout keeps it.
+fn named_services(group: &Group) -> impl Iterator<Item = GroupKey> {
+    group.specs_in_use().flat_map(companion_names).map(|service| group.key.sibling(service))
+}
+
 impl View {
     /// Registers a group as watcher of the services it names.
-    pub(super) fn watch(&mut self, watcher: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in companion_names(spec) {
-            self.watchers.entry(key.sibling(service)).or_default().insert(watcher);
+    pub(super) fn watch(&mut self, watcher: GroupIx) {
+        for service in named_services(self.group(watcher)).collect::<Vec<_>>() {
+            self.watchers.entry(service).or_default().insert(watcher);
         }
     }
 
-    /// Removes the registration.
-    pub(super) fn unwatch(&mut self, watcher: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in companion_names(spec) {
-            remove_edge(&mut self.watchers, &key.sibling(service), watcher);
+    /// Removes the registration. Called before the group's specs change.
+    pub(super) fn unwatch(&mut self, watcher: GroupIx) {
+        for service in named_services(self.group(watcher)).collect::<Vec<_>>() {
+            remove_edge(&mut self.watchers, &service, watcher);
         }
     }
 
@@ -115,8 +121,7 @@ impl View {
         if group.desired == DesiredState::Stop {
             return Vec::new();
         }
-        let others =
-            companion_names(&group.spec).map(|service| group.key.sibling(service)).filter(|other| *other != group.key);
+        let others = named_services(group).filter(|other| *other != group.key);
         others.filter_map(|other| self.group_ids.get(&other).copied()).collect()
     }
 

@@ -1,24 +1,30 @@
 //! The index of dependents: which groups are decided again when a service they depend on changes.
 //!
 //! Owns: that index. Must not touch: when a dependency is met, which `feasibility/gates/dependencies.rs` decides.
-//! Invariant: a group is decided again after every change of a service it depends on.
+//! Invariant: a group is decided again after every change of a service it depends on, by the spec in force or by the
+//! previous one while a rollout keeps it.
 
-use longshore_model::{Event, GroupKey, ServiceSpec};
+use longshore_model::{Event, GroupKey};
 
-use super::{GroupIx, View, companions::remove_edge};
+use super::{GroupIx, View, companions::remove_edge, groups::Group};
+
+/// The services in the `depends_on` of a group's specs.
+fn dependencies(group: &Group) -> impl Iterator<Item = GroupKey> {
+    group.specs_in_use().flat_map(|spec| spec.depends_on.keys()).map(|service| group.key.sibling(service))
+}
 
 impl View {
     /// Registers a group as dependent of the services in its `depends_on`.
-    pub(super) fn add_dependent(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in spec.depends_on.keys() {
-            self.dependents.entry(key.sibling(service)).or_default().insert(dependent);
+    pub(super) fn add_dependent(&mut self, dependent: GroupIx) {
+        for service in dependencies(self.group(dependent)).collect::<Vec<_>>() {
+            self.dependents.entry(service).or_default().insert(dependent);
         }
     }
 
-    /// Removes the registration.
-    pub(super) fn remove_dependent(&mut self, dependent: GroupIx, key: &GroupKey, spec: &ServiceSpec) {
-        for service in spec.depends_on.keys() {
-            remove_edge(&mut self.dependents, &key.sibling(service), dependent);
+    /// Removes the registration. Called before the group's specs change.
+    pub(super) fn remove_dependent(&mut self, dependent: GroupIx) {
+        for service in dependencies(self.group(dependent)).collect::<Vec<_>>() {
+            remove_edge(&mut self.dependents, &service, dependent);
         }
     }
 

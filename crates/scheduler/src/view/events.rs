@@ -188,12 +188,10 @@ impl View {
         if existing.is_some() {
             self.nodes.classes.drop_interest(&old.placement);
         }
-        self.unwatch(ix, key, &old);
-        self.watch(ix, key, spec);
-        self.remove_dependent(ix, key, &old);
-        self.add_dependent(ix, key, spec);
+        self.unwatch(ix);
+        self.remove_dependent(ix);
         let group = self.group_mut(ix);
-        if group.spec.spec_hash != spec.spec_hash {
+        if !group.spec.has_same_code(spec) {
             group.failures.clear();
         }
         if group.spec.placement != spec.placement || group.spec.resources != spec.resources {
@@ -203,6 +201,8 @@ impl View {
         group.revision = revision;
         group.desired = DesiredState::Run;
         group.next_index = group.next_index.max(next_index.0);
+        self.watch(ix);
+        self.add_dependent(ix);
         if spec.kind.is_per_node() {
             self.per_node.insert(ix);
         } else {
@@ -228,7 +228,16 @@ impl View {
                 self.nodes.classes.drop_interest(&previous.spec.placement);
             }
         }
+        let is_desired = self.group(ix).desired == DesiredState::Run;
+        if is_desired {
+            self.unwatch(ix);
+            self.remove_dependent(ix);
+        }
         self.in_group(key, |group| group.rollout_position = rollout_position.clone());
+        if is_desired {
+            self.watch(ix);
+            self.add_dependent(ix);
+        }
     }
 
     fn add_group(&mut self, key: &GroupKey, spec: &Arc<ServiceSpec>) -> GroupIx {
@@ -257,9 +266,8 @@ impl View {
     fn group_unwanted(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
         if self.group(ix).desired == DesiredState::Run {
-            let spec = Arc::clone(&self.group(ix).spec);
-            self.unwatch(ix, key, &spec);
-            self.remove_dependent(ix, key, &spec);
+            self.unwatch(ix);
+            self.remove_dependent(ix);
         }
         self.group_mut(ix).desired = DesiredState::Stop;
         self.per_node.remove(&ix);
@@ -271,13 +279,13 @@ impl View {
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(&ix) = self.group_ids.get(key) else { return };
         self.release_all(ix, |_, _| true);
+        self.unwatch(ix);
+        self.remove_dependent(ix);
         self.group_ids.remove(key);
         if let Some(group) = self.groups[ix.at()].take() {
             if group.outstanding > 0 {
                 self.capacity_freed = true;
             }
-            self.unwatch(ix, key, &group.spec);
-            self.remove_dependent(ix, key, &group.spec);
             // Not earlier: a group being removed is still explained, and may be the only one that refers to these
             // labels.
             self.nodes.classes.drop_interest(&group.spec.placement);

@@ -165,6 +165,12 @@ impl Group {
         &mut self.slots[at]
     }
 
+    /// The spec in force, and the previous one while a rollout keeps it: slots whose step has not come follow that.
+    pub(crate) fn specs_in_use(&self) -> impl Iterator<Item = &ServiceSpec> {
+        let previous = self.rollout_position.previous.as_ref().map(|previous| &*previous.spec);
+        std::iter::once(&*self.spec).chain(previous)
+    }
+
     /// Slots that are desired, in order.
     pub(crate) fn desired_slots(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(|slot| slot.desired == DesiredState::Run)

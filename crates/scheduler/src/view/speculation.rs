@@ -316,7 +316,7 @@ fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {
     let (group, slot, generation) = (part.group.clone(), placement.slot.clone(), placement.generation);
     let volume = |key: &VolumeKey| {
         let (owner, home) = (part.group.deployment.clone(), placement.node.clone());
-        Event::VolumeCreated(Volume { key: key.clone(), owner, home })
+        Event::VolumeCreated(Volume { key: key.clone(), owner, home, engine_name: None })
     };
     let mut events: Vec<Event> = placement.new_volumes.iter().map(volume).collect();
     events.push(Event::Placed { group, slot, generation, assignment });

@@ -76,14 +76,13 @@ pub(crate) async fn issue(
     let authority = state.access().authority().ok_or(NodeRequestError::NotBootstrapped)?;
     let made = random_hex(8).and_then(|id| Ok((id, random_hex(16)?))).map_err(NodeRequestError::from)?;
     let token = Token { kind: TokenKind::Operator, id: made.0, secret: made.1, pin: Pin::of(&authority.certificate) };
+    let namespace = request.namespace.as_deref().map(NamespaceName::from);
+    let namespace = namespace.or_else(|| request.deployment.as_ref().map(|_| NamespaceName::default_namespace()));
     let kept = AccessToken {
         name: request.name,
         digest: digest_of(token.secret.as_bytes()),
         role: request.role,
-        scope: TokenScope {
-            namespace: request.namespace.as_deref().map(NamespaceName::from),
-            deployment: request.deployment.as_deref().map(Into::into),
-        },
+        scope: TokenScope { namespace, deployment: request.deployment.as_deref().map(Into::into) },
         expires_at: request.valid_secs.map(|seconds| now.after(Duration::from_secs(seconds))),
         since: now,
     };

@@ -3,23 +3,29 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::StatusCode};
-use longshore_api::{AppliedManifest, ApplyRequest, Changed, Deployment, ObjectKind, RollbackRequest, ScaleRequest};
+use longshore_agent::EngineQuery;
+use longshore_api::{
+    AppliedManifest, ApplyRequest, Changed, ComposeVolumes, Deployment, ObjectKind, PullChoice, RollbackRequest,
+    ScaleRequest,
+};
 use longshore_compose::{Loaded, Memory, Request};
 use longshore_model::{
-    ApiErrorCode, Command, DeploymentName, GroupKey, NamespaceName, RevisionNumber, ServiceName,
-    command::RolloutControl,
+    ApiErrorCode, Command, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, RevisionNumber, ServiceName,
+    command::RolloutControl, replica::DesiredState,
 };
-use longshore_store::replicated::Dedup;
+use longshore_store::{State as ClusterState, replicated::Dedup};
 use serde::Deserialize;
 
 use crate::{
     api::{
         ApiError, ApiResult, ApiState, CommandResult,
         extract::{JsonBody, PathParams, QueryParams},
+        image_resolution::{self, Target},
         secrets::{self, SentFiles},
-        views,
+        views, volume_adoption,
     },
     clock,
+    node_rpc::engine_query::{self, EngineAnswers},
     security::auth::Caller,
 };
 
@@ -63,10 +69,13 @@ pub(crate) async fn apply(
     caller: Caller,
     JsonBody(request): JsonBody<ApplyRequest>,
 ) -> ApiResult<AppliedManifest> {
-    let nodes = api.store()?.read().await?.state.nodes().map(|node| node.name.clone()).collect();
+    let state = api.store()?.read().await?.state;
+    let nodes = state.nodes().map(|node| node.name.clone()).collect();
     let files = SentFiles::of(&request)?;
-    let loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
+    let choices = EngineChoices::of(&request);
+    let mut loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    let found = settle_with_engines(&api, &state, &mut loaded, choices).await?;
     let command = Command::Apply {
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
@@ -87,7 +96,84 @@ pub(crate) async fn apply(
         deployment: deployment.to_string(),
         changed,
         index: index.0,
-        warnings: warnings.iter().map(ToString::to_string).collect(),
+        warnings: warnings.iter().map(ToString::to_string).chain(found).collect(),
+    }))
+}
+
+/// What a request says about images and volumes that engines have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EngineChoices {
+    compose_volumes: Option<ComposeVolumes>,
+    pull: Option<PullChoice>,
+}
+
+impl EngineChoices {
+    pub(crate) fn of(request: &ApplyRequest) -> Self {
+        Self { compose_volumes: request.compose_volumes, pull: request.pull }
+    }
+}
+
+/// Settles what the text of a manifest cannot say: which image a reference is, and what volumes are called. Returns
+/// warnings.
+pub(crate) async fn settle_with_engines(
+    api: &ApiState,
+    state: &ClusterState,
+    loaded: &mut Loaded,
+    choices: EngineChoices,
+) -> Result<Vec<String>, ApiError> {
+    let target = Target { namespace: &loaded.namespace, deployment: &loaded.deployment };
+    let spec = &mut loaded.spec;
+    let images = image_resolution::references(spec);
+    let compose_project = (!spec.volumes.is_empty()).then(|| target.deployment.to_string());
+    let query = EngineQuery { images, compose_project, ..EngineQuery::default() };
+    let answers = if query == EngineQuery::default() {
+        EngineAnswers::default()
+    } else {
+        engine_query::ask(&api.ctx, state, &query).await
+    };
+    let mut warnings = volume_adoption::settle(state, target, &answers, spec, choices.compose_volumes)?;
+    warnings.extend(image_resolution::resolve(&api.ctx, state, target, &answers, spec, choices.pull).await);
+    Ok(warnings)
+}
+
+/// Resolves the images of a deployment again, and rolls what changed.
+pub(crate) async fn pull(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<AppliedManifest> {
+    let (namespace, deployment) = (scope.name(), DeploymentName::from(name.as_str()));
+    caller.ensure_in_scope(&namespace, &deployment)?;
+    let target = Target { namespace: &namespace, deployment: &deployment };
+    let missing = || ApiError::not_found(&ObjectKind::Deployment, &name);
+    let (mut spec, mut warnings, mut resolved_for) = (DeploymentSpec::default(), Vec::new(), None);
+    // Another apply may come in between while registries are asked; its images are resolved, too.
+    let state = loop {
+        let state = api.store()?.read().await?.state;
+        let known = state.deployment(&namespace, &deployment).filter(|known| known.desired == DesiredState::Run);
+        let in_force = known.ok_or_else(missing)?.in_force;
+        if resolved_for == Some(in_force) {
+            break state;
+        }
+        spec = known.ok_or_else(missing)?.current().spec.clone();
+        let query = EngineQuery { images: image_resolution::references(&spec), ..EngineQuery::default() };
+        let answers = engine_query::ask(&api.ctx, &state, &query).await;
+        let choice = Some(PullChoice::Always);
+        warnings = image_resolution::resolve(&api.ctx, &state, target, &answers, &mut spec, choice).await;
+        resolved_for = Some(in_force);
+    };
+    drop(state);
+    let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
+    let done = api.execute(caller, command).await?;
+    let state = api.read_after(&done).await?;
+    Ok(Json(AppliedManifest {
+        namespace: namespace.to_string(),
+        revision: state.deployment(&namespace, &deployment).map(|known| known.in_force.0).ok_or_else(missing)?,
+        deployment: name,
+        changed: done.changed,
+        index: done.index.0,
+        warnings,
     }))
 }
 

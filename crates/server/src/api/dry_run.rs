@@ -10,12 +10,18 @@ use axum::{Json, extract::State};
 use longshore_api::{ApplyRequest, ManifestPlan, NewNode, WhatIf, WhatIfRequest};
 use longshore_compose::Loaded;
 use longshore_model::{
-    AfterDrain, Capacity, Command, Driver, GroupKey, Health, NamespaceName, Node, NodeName, Platform, Time,
-    node::NodeFingerprint,
+    AfterDrain, ApiErrorCode, Capacity, Command, Driver, GroupKey, Health, NamespaceName, Node, NodeName, Platform,
+    Time, node::NodeFingerprint,
 };
 
 use crate::{
-    api::{ApiError, ApiResult, ApiState, deployments::resolve, extract::JsonBody, secrets, views},
+    api::{
+        ApiError, ApiResult, ApiState,
+        deployments::{EngineChoices, resolve, settle_with_engines},
+        extract::JsonBody,
+        image_resolution::{self, Target},
+        secrets, views,
+    },
     clock,
     dry_run::{self, plan_diff},
     node_rpc::service,
@@ -28,16 +34,22 @@ pub(crate) async fn plan(
     JsonBody(request): JsonBody<ApplyRequest>,
 ) -> ApiResult<ManifestPlan> {
     let state = api.store()?.read().await?.state;
+    let choices = EngineChoices::of(&request);
+    let mut loaded = tokio::task::block_in_place(|| resolve(request, names(&state)))?;
+    caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    let notes = match settle_with_engines(&api, &state, &mut loaded, choices).await {
+        // A plan changes nothing, so it may say what an apply asks about.
+        Err(refusal) if refusal.code() == ApiErrorCode::ComposeVolumeFound.code() => vec![refusal.to_warning()],
+        notes => notes?,
+    };
     let answer = tokio::task::block_in_place(|| {
-        let loaded = resolve(request, names(&state))?;
-        caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
         let mut commands = secrets::simulated_commands(&state, &loaded);
         let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
         let about = views::DeploymentRef { namespace: &namespace, deployment: &deployment };
         let (namespace, deployment) = (namespace.clone(), deployment.clone());
         commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
         let future = dry_run::simulate(&state, commands, clock::now())?;
-        let warnings = warnings.iter().map(ToString::to_string).collect();
+        let warnings = warnings.iter().map(ToString::to_string).chain(notes).collect();
         let mut plan = plan_diff::plan(&state, &future, &about, warnings);
         // A scoped caller sees nothing of other deployments.
         plan.elsewhere.retain(|_| caller.may_see_all());
@@ -88,7 +100,9 @@ fn what_if_commands(
         commands.push(Command::Scale { group, replicas: count.replicas });
     }
     if let Some(manifest) = apply {
-        let loaded = resolve(*manifest, names(state))?;
+        let mut loaded = resolve(*manifest, names(state))?;
+        let target = Target { namespace: &loaded.namespace, deployment: &loaded.deployment };
+        image_resolution::carry_over(state, target, &mut loaded.spec);
         commands.extend(secrets::simulated_commands(state, &loaded));
         let Loaded { deployment, namespace, spec, .. } = loaded;
         commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });

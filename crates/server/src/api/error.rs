@@ -54,6 +54,12 @@ impl ApiError {
         &self.envelope.code
     }
 
+    /// The error as a warning, for an answer that only says what would be refused.
+    pub(crate) fn to_warning(&self) -> String {
+        let hint = self.envelope.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+        format!("warning: {}{hint}", self.envelope.message)
+    }
+
     /// A rate limit was exceeded.
     pub(crate) fn too_often(RetryAfter(wait): RetryAfter, message: &str) -> Self {
         let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, ApiErrorCode::TooManyRequests, message);

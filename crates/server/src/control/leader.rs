@@ -278,7 +278,7 @@ impl Leader {
         let now = clock::now();
         self.detector.record(node, heartbeat.cleanup, now);
         if let Some(pressure) = heartbeat.pressure {
-            self.ctx.node_loads.record(node, pressure, now);
+            self.ctx.node_loads.record(node, pressure, heartbeat.disk, now);
             self.rebalancer.sample(node, now, pressure);
         }
         for Usage { key, cpu_millis, memory_bytes } in heartbeat.usage {

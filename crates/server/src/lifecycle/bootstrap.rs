@@ -84,6 +84,7 @@ fn bootstrap_cluster(folder: &DataFolder, node: &NodeName, address: Option<Strin
         address,
         raft: RaftMembership::Member,
         servers: Vec::new(),
+        has_store: false,
     };
     // Written last: from now on the folder belongs to this cluster.
     folder.save_record(&record)?;

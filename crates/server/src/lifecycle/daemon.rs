@@ -46,8 +46,11 @@ pub struct ServerConfig {
     pub advertise: Option<String>,
     /// Plain HTTP address for browsers of this machine; loopback only.
     pub http: Option<SocketAddr>,
-    /// Socket of the container engine, if there is one.
-    pub docker: Option<PathBuf>,
+    /// Disk that replicas on this machine may use, counted by the scheduler; not counted unless given.
+    pub disk_bytes: Option<u64>,
+    /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
+    /// `docker` driver off.
+    pub docker: Vec<PathBuf>,
     /// Command that runs the agent's shim; without it the `exec` driver is off.
     pub shim: Option<Vec<String>>,
 }

@@ -215,6 +215,7 @@ mod tests {
             address: None,
             raft: RaftMembership::Member,
             servers: Vec::new(),
+            has_store: false,
         };
         assert_eq!(folder_owner(dir.path()).unwrap(), None);
         first.save_record(&record).unwrap();

@@ -150,6 +150,7 @@ pub async fn restore(
         address,
         raft: RaftMembership::Member,
         servers: Vec::new(),
+        has_store: false,
     };
     let identity = Identity::new(authority.certificate().to_vec(), certificate, &key);
     let index = commit_recovery(&folder.path_of("store"), &record, &identity).await?;

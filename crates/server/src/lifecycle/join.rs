@@ -108,6 +108,7 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
         address,
         raft: RaftMembership::NonMember,
         servers,
+        has_store: false,
     })?;
     folder.delete_join_key()?;
     Ok(joined)

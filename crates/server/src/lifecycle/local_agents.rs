@@ -5,7 +5,7 @@
 //!
 //! Owns: which nodes those are, their folders, and isolating one as a cut cable would.
 //! Must not touch: what an agent does. Invariant: a node that has a folder has an agent, so that its replicas are
-//! managed even if fewer nodes are configured later.
+//! managed even if fewer nodes are configured later; those that are no longer configured are removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,7 @@ use crate::{
         daemon::{ServerConfig, StartError},
         data_folder::FolderError,
         node_context::NodeContext,
+        surplus_nodes::{self, Retired},
     },
     node_rpc::control_link::{LinkState, NodeLink},
 };
@@ -49,12 +50,20 @@ impl LocalAgents {
     /// Starts an agent for each node.
     pub(crate) fn start(&self, ctx: &Arc<NodeContext>, config: &ServerConfig) -> Result<(), StartError> {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
+        let surplus = surplus_of(config, &nodes);
+        // Only the nodes that stay share the machine: replicas that move need room on them.
+        let shares = watch::Sender::new((nodes.len() - surplus.len()) as u64);
         for node in &nodes {
             let (state, link_state) = watch::channel(LinkState::Connected);
             let link = Arc::new(NodeLink { node: node.clone(), ctx: Arc::clone(ctx), state: link_state });
             let handle = Agent::start(&agent_config(node, config, ctx.record().cluster), Arc::clone(&link) as _)?;
             let handle = Arc::new(handle);
-            let announcing = tokio::spawn(announce(link, Arc::clone(&handle), nodes.len() as u64));
+            let announcing = if surplus.contains(node) {
+                let (folder, shares) = (folder_of(node, config), shares.clone());
+                tokio::spawn(retire(link, Arc::clone(&handle), folder, shares))
+            } else {
+                tokio::spawn(announce(link, Arc::clone(&handle), shares.subscribe()))
+            };
             self.all().insert(node.clone(), LocalAgent { handle, state, announcing });
         }
         Ok(())
@@ -72,6 +81,13 @@ impl LocalAgents {
         self.all().get(node).map(|local| (Arc::clone(&local.handle), *local.state.borrow()))
     }
 
+    /// The agents whose nodes are not isolated, by node.
+    pub(crate) fn connected(&self) -> Vec<(NodeName, Arc<AgentHandle>)> {
+        let all = self.all();
+        let connected = all.iter().filter(|(_, local)| *local.state.borrow() == LinkState::Connected);
+        connected.map(|(node, local)| (node.clone(), Arc::clone(&local.handle))).collect()
+    }
+
     /// Stops all agents, and nothing they run.
     pub(crate) fn shut_down(&self) {
         // Taken out, because an agent holds the context and the context must not hold the agent for ever.
@@ -87,15 +103,19 @@ impl LocalAgents {
 }
 
 /// Reports the machine's fingerprint, and again whenever it changes: an engine may start long after the daemon.
-async fn announce(link: Arc<NodeLink>, agent: Arc<AgentHandle>, shared_by: u64) {
+async fn announce(link: Arc<NodeLink>, agent: Arc<AgentHandle>, mut shares: watch::Receiver<u64>) {
     let mut told = None;
     let mut turns = agent.driver_changes();
     loop {
         turns.mark_unchanged();
-        let survey = share_of(agent.fingerprint().await, shared_by);
+        let survey = agent.fingerprint().await;
+        let survey = share_of(survey, *shares.borrow_and_update());
         if told.as_ref() == Some(&survey) {
             // A driver that came back is reported at once.
-            let _ = tokio::time::timeout(RECHECK_INTERVAL, turns.changed()).await;
+            tokio::select! {
+                _ = tokio::time::timeout(RECHECK_INTERVAL, turns.changed()) => {}
+                Ok(()) = shares.changed() => {}
+            }
             continue;
         }
         match link.hello(survey.clone()).await {
@@ -106,6 +126,33 @@ async fn announce(link: Arc<NodeLink>, agent: Arc<AgentHandle>, shared_by: u64) 
             }
         }
     }
+}
+
+/// Removes a node that is no longer configured, with its agent and folder. One that has to stay takes its share of the
+/// machine again.
+async fn retire(link: Arc<NodeLink>, agent: Arc<AgentHandle>, folder: PathBuf, shares: watch::Sender<u64>) {
+    match surplus_nodes::retire(&link.ctx, &link.node).await {
+        Retired::Stays => {
+            shares.send_modify(|count| *count += 1);
+            announce(link, agent, shares.subscribe()).await;
+        }
+        Retired::Removed => {
+            agent.shut_down();
+            link.ctx.agents.all().remove(&link.node);
+            surplus_nodes::delete_folder(&folder, &link.ctx);
+            tracing::info!(node = %link.node, "the node is removed");
+        }
+    }
+}
+
+/// The nodes of earlier starts that are no longer configured.
+fn surplus_of(config: &ServerConfig, nodes: &BTreeSet<NodeName>) -> BTreeSet<NodeName> {
+    nodes.iter().filter(|node| **node != config.node && !config.extra_nodes.contains(node)).cloned().collect()
+}
+
+/// The nodes that a daemon with this configuration removes when it starts, because it is to have fewer than before.
+pub fn surplus_nodes(config: &ServerConfig) -> Vec<NodeName> {
+    nodes_of(config).map(|nodes| surplus_of(config, &nodes).into_iter().collect()).unwrap_or_default()
 }
 
 /// One node's share of the machine.
@@ -142,7 +189,11 @@ pub(crate) fn nodes_of(config: &ServerConfig) -> io::Result<BTreeSet<NodeName>> 
 
 fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<String>) -> AgentConfig {
     let mut agent = AgentConfig::new(node.clone(), cluster_id, folder_of(node, config));
-    agent.docker = config.docker.as_ref().map(DockerConfig::at);
+    agent.docker = (!config.docker.is_empty()).then(|| DockerConfig::at_any(config.docker.clone()));
+    if let Some(docker) = agent.docker.as_mut().filter(|_| *node != config.node) {
+        docker.volume_suffix = Some(node.to_string());
+    }
+    agent.disk_bytes = config.disk_bytes;
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
 }
@@ -171,7 +222,8 @@ mod tests {
             listen: None,
             advertise: None,
             http: None,
-            docker: None,
+            disk_bytes: None,
+            docker: Vec::new(),
             shim: None,
         }
     }
@@ -183,6 +235,7 @@ mod tests {
         fs::create_dir_all(folder.path().join("agents/n3")).unwrap();
         let nodes = nodes_of(&config(folder.path(), &["n2"])).unwrap();
         assert_eq!(nodes, ["n1", "n2", "n3"].map(NodeName::from).into());
+        assert_eq!(surplus_nodes(&config(folder.path(), &["n2"])), [NodeName::from("n3")]);
     }
 
     #[test]

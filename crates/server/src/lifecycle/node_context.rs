@@ -4,6 +4,7 @@
 //! Must not touch: requests. Invariant: a node without a store knows nothing but its own work.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -64,6 +65,12 @@ pub(crate) enum ServeError {
     Store(#[from] OpenError),
     #[error("this node has the member id {0}, which cannot change")]
     OtherMember(MemberId),
+    #[error(
+        "the log in `{}` is gone, and this member must not vote without it; put the folder back, or remove the node \
+         with `longshore node rm {node} --force` on another server, move its data folder away and join again",
+        .path.display()
+    )]
+    StoreLost { path: PathBuf, node: NodeName },
 }
 
 impl NodeContext {
@@ -164,12 +171,21 @@ impl NodeContext {
         if let Some(store) = self.store() {
             return Ok(store);
         }
+        let path = self.folder.path_of("store");
+        // A member that forgot its votes and entries could make a quorum that lost acknowledged writes.
+        if record.has_store && !Replicated::exists(&path) {
+            return Err(ServeError::StoreLost { path, node: record.node });
+        }
         self.folder.save_keyring(&keyring)?;
         self.save_record(|record| record.raft = RaftMembership::Member)?;
         *lock(&self.keyring) = Some(keyring);
-        let config = ReplicatedConfig::new(self.folder.path_of("store"), member);
+        let config = ReplicatedConfig::new(path, member);
         let transport = Arc::new(MemberTransport(Arc::clone(&self.peers)));
-        let store = Replicated::open(config, transport).await?;
+        let store = Replicated::open(config, transport).await.map_err(|error| match error {
+            OpenError::LogMissing { dir } => ServeError::StoreLost { path: dir, node: record.node },
+            error => ServeError::Store(error),
+        })?;
+        self.save_record(|record| record.has_store = true)?;
         self.store.send_replace(Some(store.clone()));
         Ok(store)
     }
@@ -231,6 +247,11 @@ impl NodeContext {
 
     pub(crate) fn set_leader(&self, leader: Option<ServerAddress>) {
         *lock(&self.leader) = leader;
+    }
+
+    /// Forgets the leader if it is this server, which did not answer.
+    pub(crate) fn forget_leader(&self, silent: &ServerAddress) {
+        lock(&self.leader).take_if(|leader| leader == silent);
     }
 
     fn save_record(&self, change: impl FnOnce(&mut NodeRecord)) -> Result<(), FolderError> {

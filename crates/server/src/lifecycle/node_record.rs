@@ -38,6 +38,9 @@ pub(crate) struct NodeRecord {
     pub(crate) raft: RaftMembership,
     /// Servers to ask while it is not a member.
     pub(crate) servers: Vec<ServerAddress>,
+    /// Whether its store exists. Set once the store was opened for the first time; a store that is missing afterwards is lost.
+    #[serde(default)]
+    pub(crate) has_store: bool,
 }
 
 impl NodeRecord {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use longshore_api::Envelope;
-use longshore_model::{ApiErrorCode, Cursor, StateIndex};
+use longshore_model::{ApiErrorCode, Cursor, NodeName, StateIndex};
 use longshore_store::replicated::Replicated;
 
 use crate::{
@@ -36,10 +36,9 @@ impl RemovalNotice {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a refusal. If it says that the node was removed, returns up to which state its work was decided.
-    pub(crate) fn record_refusal(&self, refusal: &Envelope) -> Option<Cursor> {
-        let told = [ApiErrorCode::NodeRemoved, ApiErrorCode::CertificateRevoked];
-        let code = told.into_iter().find(|code| code.code() == refusal.code)?;
+    /// Records a refusal. If it says that `me` was removed, returns up to which state its work was decided.
+    pub(crate) fn record_refusal(&self, me: &NodeName, refusal: &Envelope) -> Option<Cursor> {
+        let code = removal_of(me, refusal)?;
         if self.0.lock().unwrap_or_else(PoisonError::into_inner).replace(code) != Some(code) {
             tracing::warn!(code = code.code(), hint = REJOIN_HINT, "this node is no longer part of its cluster");
         }
@@ -48,6 +47,14 @@ impl RemovalNotice {
         // A node that only has to join again keeps its replicas: they may still be its own afterwards.
         if code == ApiErrorCode::NodeRemoved { cursor() } else { None }
     }
+}
+
+/// The code of a refusal that says that `node` was removed or its certificate revoked. A removed server answers everybody
+/// with its own removal, so a refusal counts only for the node it names.
+pub(crate) fn removal_of(node: &NodeName, refusal: &Envelope) -> Option<ApiErrorCode> {
+    let named = refusal.details.get("node").and_then(serde_json::Value::as_str);
+    let codes = [ApiErrorCode::NodeRemoved, ApiErrorCode::CertificateRevoked];
+    codes.into_iter().find(|code| code.code() == refusal.code).filter(|_| named == Some(node.as_str()))
 }
 
 /// Asks the other servers while this member has no leader: it may have been unreachable when it was removed.
@@ -80,7 +87,7 @@ async fn is_left_behind(ctx: &NodeContext, store: &Replicated) -> bool {
                 return !servers.iter().any(|server| server.name == me);
             }
             Ok(Err(CallError::Refused(envelope))) => {
-                ctx.removal.record_refusal(&envelope);
+                ctx.removal.record_refusal(&me, &envelope);
                 if ctx.removal.code().is_some() {
                     return true;
                 }
@@ -97,14 +104,25 @@ mod tests {
 
     #[test]
     fn a_removed_node_stops_its_work_and_one_that_has_to_join_again_does_not() {
-        let removal = RemovalNotice::default();
-        assert_eq!(removal.record_refusal(&Envelope::new("forbidden", "no")), None);
+        let (me, removal) = (NodeName::from("n4"), RemovalNotice::default());
+        assert_eq!(removal.record_refusal(&me, &Envelope::new("forbidden", "no").with("node", "n4")), None);
         assert_eq!(removal.code(), None, "another refusal is no removal");
-        let void = Envelope::new("certificate_revoked", "no").with("incarnation", 1).with("index", 7);
-        assert_eq!(removal.record_refusal(&void), None);
+        let told = |code: &str, node: &str| Envelope::new(code, "no").with("node", node).with("incarnation", 1);
+        assert_eq!(removal.record_refusal(&me, &told("certificate_revoked", "n4").with("index", 7)), None);
         assert_eq!(removal.code(), Some(ApiErrorCode::CertificateRevoked));
-        let removed = Envelope::new("node_removed", "no").with("incarnation", 1).with("index", 7);
-        assert_eq!(removal.record_refusal(&removed), Some(Cursor { incarnation: 1, index: StateIndex(7) }));
+        let cursor = Cursor { incarnation: 1, index: StateIndex(7) };
+        assert_eq!(removal.record_refusal(&me, &told("node_removed", "n4").with("index", 7)), Some(cursor));
         assert_eq!(removal.code(), Some(ApiErrorCode::NodeRemoved));
+    }
+
+    #[test]
+    fn the_removal_of_the_server_that_answers_is_not_the_removal_of_the_node_that_asked() {
+        let (me, removal) = (NodeName::from("n4"), RemovalNotice::default());
+        let of_the_server =
+            Envelope::new("node_removed", "this node is no longer part of its cluster").with("node", "n1");
+        assert_eq!(removal.record_refusal(&me, &of_the_server), None);
+        let of_nobody = Envelope::new("node_removed", "no").with("incarnation", 1).with("index", 7);
+        assert_eq!(removal.record_refusal(&me, &of_nobody), None);
+        assert_eq!(removal.code(), None);
     }
 }

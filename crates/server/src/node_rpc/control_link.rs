@@ -13,10 +13,11 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use longshore_agent::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
+use longshore_api::Envelope;
 use longshore_model::{
     ApiErrorCode, Cursor, Heartbeat, NodeName, Report, WorkFeed, agent_protocol::FileRequest, node::NodeFingerprint,
 };
@@ -26,7 +27,10 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     control::work_feed::NodeFeed,
-    lifecycle::node_context::{LeaderLocation, NodeContext},
+    lifecycle::{
+        node_context::{LeaderLocation, NodeContext},
+        node_removal::removal_of,
+    },
     node_rpc::{
         CallError, Hello, HelloAnswer, ReportAnswer, ServerAddress, pack,
         service::{self, NodeRequestError},
@@ -42,9 +46,8 @@ pub(crate) struct HeartbeatBus {
     interval_ms: AtomicU64,
 }
 
-/// Refusals that every server would repeat.
-const FINAL_CODES: [ApiErrorCode; 4] =
-    [ApiErrorCode::NotFound, ApiErrorCode::Forbidden, ApiErrorCode::NodeRemoved, ApiErrorCode::CertificateRevoked];
+/// Refusals that every server would repeat, besides the removal of the node itself.
+const FINAL_CODES: [ApiErrorCode; 2] = [ApiErrorCode::NotFound, ApiErrorCode::Forbidden];
 
 /// Heartbeats waiting for the leader's loop; dropping some only costs freshness.
 const HEARTBEAT_BUFFER: usize = 4096;
@@ -104,8 +107,11 @@ pub(crate) fn sample_every_ms(store: &Replicated) -> u64 {
 const FEED_BUFFER: usize = 64;
 /// Time for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A feed without a message for this long is dead: the other side sends keepalives every few seconds.
-const FEED_TIMEOUT: Duration = Duration::from_secs(15);
+/// A server that is silent for this long is no longer the only one asked. Shorter than a heartbeat's time limit.
+const HEDGE_DELAY: Duration = Duration::from_millis(500);
+/// A feed without a message for this long is dead: the other side sends three keepalives in that time. Shorter than
+/// the grace of a silent node, so that work decided because of a lost server reaches the nodes that were fed by it.
+const FEED_TIMEOUT: Duration = Duration::from_secs(6);
 
 impl ControlLink for NodeLink {
     fn connect(&self, _known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>> {
@@ -134,7 +140,8 @@ impl ControlLink for NodeLink {
                     LeaderLocation::Remote(server) => {
                         let reported: ReportAnswer = self.ask(&server, "/peer/report", message.clone()).await?;
                         match reported {
-                            ReportAnswer::Accepted { beat_every_ms, sample_every_ms } => {
+                            ReportAnswer::Accepted { beat_every_ms, sample_every_ms, servers } => {
+                                self.ctx.save_servers(servers);
                                 return Ok(heard_answer(beat_every_ms, sample_every_ms));
                             }
                             ReportAnswer::NotLeading(leader) => self.ctx.set_leader(leader),
@@ -208,34 +215,42 @@ impl NodeLink {
     }
 
     async fn open_remote_feed(&self) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
-        let mut last = LinkError::Unreachable("no server is known".to_owned());
-        for server in self.ctx.servers() {
-            match tokio::time::timeout(ANSWER_TIMEOUT, self.ctx.peers.stream(&server, "/peer/work", Vec::new())).await {
+        self.first_answer(|server| async move {
+            let opened = self.ctx.peers.stream(&server, "/peer/work", Vec::new());
+            match tokio::time::timeout(ANSWER_TIMEOUT, opened).await {
                 Ok(Ok(body)) => {
                     let (sender, messages) = mpsc::channel(FEED_BUFFER);
                     tokio::spawn(read_messages(body, sender));
-                    return Ok(messages);
+                    Ok(messages)
                 }
                 Ok(Err(CallError::Refused(envelope))) => {
-                    if let Some(cursor) = self.ctx.removal.record_refusal(&envelope) {
-                        return Ok(removed_node_feed(cursor));
-                    }
-                    last = LinkError::Unreachable(format!("{}: {envelope}", server.name));
+                    let removed_at = self.ctx.removal.record_refusal(&self.node, &envelope);
+                    let refused = || LinkError::Unreachable(format!("{}: {envelope}", server.name));
+                    removed_at.map(removed_node_feed).ok_or_else(refused)
                 }
-                Ok(Err(error)) => last = LinkError::Unreachable(format!("{}: {error}", server.name)),
-                Err(_) => last = LinkError::Unreachable(format!("{}: it timed out", server.name)),
+                Ok(Err(error)) => Err(LinkError::Unreachable(format!("{}: {error}", server.name))),
+                Err(_) => Err(LinkError::Unreachable(format!("{}: it timed out", server.name))),
             }
-        }
-        Err(last)
+        })
+        .await
     }
 
+    /// Asks all servers at once who leads: one that vanished without a word must not delay the others' answers, because
+    /// the heartbeat that waits for them is given up after one interval.
     async fn find_leader(&self) -> Result<(), LinkError> {
         let nothing = pack(&Vec::<Report>::new()).map_err(LinkError::Refused)?;
-        for server in self.ctx.servers() {
-            match self.ask(&server, "/peer/report", nothing.clone()).await {
-                Ok(ReportAnswer::Accepted { beat_every_ms: _, sample_every_ms: _ }) => {
+        let ask = |server: ServerAddress| async {
+            let answer = self.ask(&server, "/peer/report", nothing.clone()).await;
+            (server, answer)
+        };
+        let mut answers: FuturesUnordered<_> = self.ctx.servers().into_iter().map(ask).collect();
+        while let Some((server, answer)) = answers.next().await {
+            match answer {
+                Ok(ReportAnswer::Accepted { servers, .. }) => {
+                    self.ctx.save_servers(servers);
                     self.ctx.set_leader(Some(server));
                 }
+                // It may name the one that vanished; then the next call finds out.
                 Ok(ReportAnswer::NotLeading(Some(leader))) => self.ctx.set_leader(Some(leader)),
                 Ok(ReportAnswer::NotLeading(None)) | Err(_) => continue,
             }
@@ -250,15 +265,33 @@ impl NodeLink {
         question: &impl serde::Serialize,
     ) -> Result<T, LinkError> {
         let message = pack(question).map_err(LinkError::Refused)?;
+        let (link, message) = (self, &message);
+        self.first_answer(|server| async move { link.ask(&server, path, message.clone()).await }).await
+    }
+
+    /// The first answer of any server, or the first refusal that is final. Servers are asked in order, and the next one
+    /// is asked as well once the ones before it have been silent for [`HEDGE_DELAY`].
+    async fn first_answer<T, F>(&self, ask: impl Fn(ServerAddress) -> F) -> Result<T, LinkError>
+    where
+        F: Future<Output = Result<T, LinkError>>,
+    {
         let mut last = LinkError::Unreachable("no server is known".to_owned());
-        for server in self.ctx.servers() {
-            match self.ask(&server, path, message.clone()).await {
-                Ok(answer) => return Ok(answer),
-                Err(LinkError::Refused(why)) => return Err(LinkError::Refused(why)),
-                Err(error) => last = error,
+        let mut servers = self.ctx.servers().into_iter();
+        let mut asked = FuturesUnordered::new();
+        loop {
+            if asked.is_empty() {
+                let Some(server) = servers.next() else { return Err(last) };
+                asked.push(ask(server));
+            }
+            tokio::select! {
+                Some(answer) = asked.next() => match answer {
+                    Ok(answer) => return Ok(answer),
+                    Err(LinkError::Refused(why)) => return Err(LinkError::Refused(why)),
+                    Err(error) => last = error,
+                },
+                () = tokio::time::sleep(HEDGE_DELAY), if servers.len() > 0 => asked.extend(servers.next().map(&ask)),
             }
         }
-        Err(last)
     }
 
     async fn ask<T: serde::de::DeserializeOwned>(
@@ -267,24 +300,49 @@ impl NodeLink {
         path: &str,
         message: Vec<u8>,
     ) -> Result<T, LinkError> {
+        let mut forget = ForgetUnlessAnswered { ctx: &self.ctx, server, answered: false };
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, self.ctx.peers.post(server, path, message)).await;
-        let away = |why: String| {
-            // A server that does not answer is not the leader.
-            self.ctx.set_leader(None);
-            LinkError::Unreachable(format!("{}: {why}", server.name))
-        };
+        let away = |why: String| LinkError::Unreachable(format!("{}: {why}", server.name));
         match asked {
-            Ok(Ok(answer)) => unpack(&answer).map_err(LinkError::Refused),
+            Ok(Ok(answer)) => {
+                forget.answered = true;
+                unpack(&answer).map_err(LinkError::Refused)
+            }
             Ok(Err(CallError::Refused(envelope))) => {
-                self.ctx.removal.record_refusal(&envelope);
-                let is_final = FINAL_CODES.iter().any(|code| code.code() == envelope.code);
+                self.ctx.removal.record_refusal(&self.node, &envelope);
                 let told = envelope.to_string();
-                Err(if is_final { LinkError::Refused(told) } else { away(told) })
+                if !is_final(&self.node, &envelope) {
+                    return Err(away(told));
+                }
+                forget.answered = true;
+                Err(LinkError::Refused(told))
             }
             Ok(Err(error)) => Err(away(error.to_string())),
             Err(_) => Err(away("it timed out".to_owned())),
         }
     }
+}
+
+/// Forgets that a server leads unless its answer arrived. A caller gives a heartbeat up by dropping it, and a call to a
+/// server that vanished without a word never ends by itself, so only the drop can tell.
+struct ForgetUnlessAnswered<'a> {
+    ctx: &'a NodeContext,
+    server: &'a ServerAddress,
+    answered: bool,
+}
+
+impl Drop for ForgetUnlessAnswered<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.ctx.forget_leader(self.server);
+        }
+    }
+}
+
+/// Whether every server would repeat the refusal. A removed server refuses everybody with its own removal, which says
+/// nothing about the node that asked.
+fn is_final(node: &NodeName, refusal: &Envelope) -> bool {
+    FINAL_CODES.iter().any(|code| code.code() == refusal.code) || removal_of(node, refusal).is_some()
 }
 
 /// An empty feed for a removed node: the agent stops everything and connects again.

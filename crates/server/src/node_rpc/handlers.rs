@@ -42,14 +42,14 @@ use crate::{
         Hello, HelloAnswer, JoinRequest, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, ReportAnswer, TraceNotice,
         VouchRequest,
         control_link::{self, NodeLink},
-        frame, pack, service, unpack,
+        engine_query, frame, pack, service, unpack,
     },
     observability::telemetry::TraceContext,
     security::{key_rotation, keyring::digest_of, tls},
 };
 
 /// An idle feed sends a keepalive that often.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// Largest join request in bytes.
 const MAX_JOIN_BODY: usize = 64 * 1024;
 /// Time another server has to vouch for one.
@@ -69,6 +69,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/trace", post(trace))
         .route("/peer/logs", post(logs_exec::logs))
         .route("/peer/exec", post(logs_exec::exec))
+        .route("/peer/engine", post(engine))
         .route_layer(middleware::from_fn_with_state(Arc::clone(api), require_server));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -182,11 +183,12 @@ fn refuse_peer(state: &ClusterState, peer_node: &PeerNode) -> ApiError {
     }
     if state.node(name).is_some() {
         let message = format!("the certificate of `{name}` was revoked; the node has to join again");
-        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message);
+        return ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::CertificateRevoked, message)
+            .with("node", name.as_str());
     }
     let message = format!("`{name}` was removed from the cluster");
     let refusal = ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::NodeRemoved, message);
-    refusal.with("incarnation", state.access().incarnation()).with("index", state.index().0)
+    refusal.with("node", name.as_str()).with("incarnation", state.access().incarnation()).with("index", state.index().0)
 }
 
 fn not_a_member(name: &NodeName) -> ApiError {
@@ -287,6 +289,16 @@ async fn progress(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError>
     write(&members::own_progress(&api))
 }
 
+/// What the engine of this node has, for a server that applies a manifest.
+async fn engine(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+    RawBody(message): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    ensure_trusted(&api, &peer_node).await?;
+    write(&engine_query::answer(&api.ctx, &read(&message)?).await.unwrap_or_default())
+}
+
 /// The preview of evening out, for a server that does not lead.
 async fn rebalance(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&preview_here(&api).await?)
@@ -308,7 +320,8 @@ async fn report(
         LeaderLocation::Local(store) => {
             service::accept_reports(&api.ctx, &store, &node, reports).await?;
             let sample_every_ms = control_link::sample_every_ms(&store);
-            ReportAnswer::Accepted { beat_every_ms: api.ctx.heartbeats.interval_ms(), sample_every_ms }
+            let beat_every_ms = api.ctx.heartbeats.interval_ms();
+            ReportAnswer::Accepted { beat_every_ms, sample_every_ms, servers: api.ctx.servers() }
         }
         LeaderLocation::Remote(leader) => ReportAnswer::NotLeading(Some(leader)),
         LeaderLocation::Unknown => ReportAnswer::NotLeading(None),

@@ -178,6 +178,15 @@ pub(crate) async fn registry_login(
     if !here.any(|(group, _, replica)| needs(group, replica.assignment.reservation.revision)) {
         return Err(NodeRequestError::NotAssigned(node.clone()));
     }
+    stored_registry_login(ctx, &state, registry)
+}
+
+/// User and password that the cluster has for a registry.
+pub(crate) fn stored_registry_login(
+    ctx: &NodeContext,
+    state: &State,
+    registry: &str,
+) -> Result<Option<(String, String)>, NodeRequestError> {
     let (namespace, name) = (NamespaceName::default_namespace(), registry_login_secret(registry));
     let Some(version) = state.secret_version(&namespace, &name) else { return Ok(None) };
     let sealed = state.access().contents(&namespace, &name, version);

@@ -48,6 +48,9 @@ pub(crate) enum ReportAnswer {
         /// Sampling interval in milliseconds; older servers do not send it.
         #[serde(default)]
         sample_every_ms: u64,
+        /// The current servers, so that no node keeps a list of servers that are gone.
+        #[serde(default)]
+        servers: Vec<ServerAddress>,
     },
     /// Another member leads, if one is known.
     NotLeading(Option<ServerAddress>),

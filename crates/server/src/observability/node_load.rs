@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
-use longshore_api::Load;
+use longshore_api::{Disk, Load};
 use longshore_model::{
     NodeName, Time,
+    agent_protocol::DiskSpace,
     rebalance::{Pressure, Share},
 };
 
@@ -36,10 +37,15 @@ impl NodeLoads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(crate) fn record(&self, node: &NodeName, pressure: Pressure, at: Time) {
+    pub(crate) fn record(&self, node: &NodeName, pressure: Pressure, disk: Option<DiskSpace>, at: Time) {
         let millionths = |share: Share| u32::try_from(share.0.max(0)).unwrap_or(u32::MAX);
         let (cpu_millionths, memory_millionths) = (millionths(pressure.cpu), millionths(pressure.memory));
-        let load = Load { cpu_millionths, memory_millionths, at_ms: at.0 };
+        let disk = disk.map(|disk| Disk {
+            total_bytes: disk.total_bytes,
+            free_bytes: disk.free_bytes,
+            short: disk.is_short(),
+        });
+        let load = Load { cpu_millionths, memory_millionths, disk, at_ms: at.0 };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), load);
     }
 

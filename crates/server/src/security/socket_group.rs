@@ -43,8 +43,8 @@ fn is_member(users: &str, groups: &str, uid: u32) -> bool {
 mod tests {
     use super::*;
 
-    const USERS: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1001:1001::/home/bob:/bin/sh\n\
-                         ops:x:1002:990::/home/ops:/bin/sh\n";
+    const USERS: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/nonexistent:/bin/sh\nbob:x:1001:1001::/nonexistent:/bin/sh\n\
+                         ops:x:1002:990::/nonexistent:/bin/sh\n";
 
     #[test]
     fn only_members_of_the_group_are_in_it_by_name_or_as_their_own_group() {

@@ -33,7 +33,7 @@ pub(super) fn for_each_event(part: GroupPlan, at: longshore_model::Time, emit: &
                 });
                 for key in placement.new_volumes {
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
-                    emit(Event::VolumeCreated(Volume { key, owner, home }));
+                    emit(Event::VolumeCreated(Volume { key, owner, home, engine_name: None }));
                 }
                 let (node, address, devices) = (placement.node, placement.address, placement.devices);
                 let assignment = Assignment { node, address, placed_at: at, reservation: reservation.clone(), devices };

@@ -144,6 +144,6 @@ fn write_single_voter(
     Ok(Recovery { index: machine.state.index(), entry: at.index })
 }
 
-fn is_not_empty(dir: &Path) -> bool {
+pub(super) fn is_not_empty(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|mut files| files.next().is_some())
 }

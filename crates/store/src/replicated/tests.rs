@@ -1,6 +1,6 @@
 //! Tests of a single member.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use longshore_model::{
     Actor, AuditAction, AuditOutcome, Command, MemberId, NodeName, StateIndex, Time, command::Quota,
@@ -155,6 +155,18 @@ async fn a_directory_belongs_to_one_member() {
     let error =
         Replicated::open(ReplicatedConfig::new(dir.path(), MemberId(2)), Arc::new(NoTransport)).await.err().unwrap();
     assert!(matches!(error, OpenError::OtherMember { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_member_whose_log_is_gone_does_not_begin_again_as_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    alone(dir.path()).await.close().await;
+    fs::remove_dir_all(dir.path().join("log")).unwrap();
+    for _ in 0..2 {
+        let opened = Replicated::open(ReplicatedConfig::new(dir.path(), MemberId(1)), Arc::new(NoTransport)).await;
+        let error = opened.err().unwrap();
+        assert!(matches!(error, OpenError::LogMissing { .. }), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use longshore_model::{
     service::{Port, PortMode},
 };
 
-use super::{Docker, LONG, labels, mounts::EngineVolumes, networks::EngineNetwork};
+use super::{Docker, LONG, image, labels, mounts::EngineVolumes, networks::EngineNetwork};
 use crate::runtime::{
     ExistingReplica, Handle, Phase, PreparedFile, Runtime as _, RuntimeError, StopSpec, identity_env,
 };
@@ -100,7 +100,7 @@ impl Docker {
             cmd: container.command.clone(),
             entrypoint: container.entrypoint.clone(),
             healthcheck: container.healthcheck.as_ref().map(healthcheck),
-            image: Some(container.image.clone()),
+            image: Some(image::to_run(work).to_owned()),
             volumes: Some(volumes.anonymous.clone()),
             working_dir: container.working_dir.clone(),
             labels: Some(labels::of_work(work, &self.cluster_id, self.node.as_str())),

@@ -4,35 +4,32 @@
 //! Invariant: a missed event only delays an inspection: every reconnection wakes all monitors, and so does a quiet
 //! minute.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bollard::{Docker as Client, query_parameters::EventsOptionsBuilder};
 use futures_util::StreamExt;
 
-use super::{connect, labels};
-use crate::{backoff::Backoff, config::DockerConfig, wakeups::Wakeups};
+use super::{connection::Connection, labels};
+use crate::{backoff::Backoff, wakeups::Wakeups};
 
 /// A stream without events for so long may have died unnoticed. Waking all costs one call per replica.
 const QUIET: Duration = Duration::from_mins(1);
 
 /// Wakes the monitor of a replica for each of its container's events, for ever.
 pub(super) async fn follow(
-    config: DockerConfig,
-    client: Arc<OnceLock<Client>>,
+    connection: Arc<Connection>,
     mut filters: HashMap<String, Vec<String>>,
     wakeups: Arc<Wakeups>,
 ) {
     filters.insert("type".to_owned(), vec!["container".to_owned()]);
     let mut backoff = Backoff::for_requests();
     loop {
-        if let Ok(client) = connect(&config, &client).await
-            && listen(&client, &filters, &wakeups).await
-        {
-            backoff = Backoff::for_requests();
+        if let Ok(client) = connection.client().await {
+            if listen(&client, &filters, &wakeups).await {
+                backoff = Backoff::for_requests();
+            }
+            // Only an engine that ends closes the stream, and it may be back before a probe misses it.
+            connection.reset();
         }
         wakeups.wake_all();
         tokio::time::sleep(backoff.next_pause()).await;

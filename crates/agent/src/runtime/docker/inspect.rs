@@ -9,6 +9,7 @@ use bollard::models::{
     NetworkSettings,
 };
 
+use super::is_engine_trouble;
 use crate::runtime::{Exit, HealthStatus, Inspection, Phase};
 
 pub(super) fn inspection(container: &ContainerInspectResponse) -> Inspection {
@@ -23,7 +24,8 @@ pub(super) fn inspection(container: &ContainerInspectResponse) -> Inspection {
 fn phase(state: &ContainerState) -> Phase {
     let error = state.error.clone().unwrap_or_default();
     match state.status.unwrap_or(Status::EMPTY) {
-        Status::EMPTY | Status::CREATED if error.is_empty() => Phase::Created,
+        // An engine that went down during the start has recorded that as an error.
+        Status::EMPTY | Status::CREATED if error.is_empty() || is_engine_trouble(&error) => Phase::Created,
         Status::EMPTY | Status::CREATED => Phase::StartFailed { reason: error },
         // A paused container has a live process, and pausing is a user's choice.
         Status::RUNNING | Status::PAUSED | Status::RESTARTING | Status::STOPPING => {
@@ -46,7 +48,7 @@ fn health_status(health: &Health) -> HealthStatus {
 }
 
 fn exit(state: &ContainerState) -> Exit {
-    Exit { code: state.exit_code, oom_killed: state.oom_killed == Some(true) }
+    Exit { code: state.exit_code, oom_killed: state.oom_killed == Some(true), ended_with_host: false }
 }
 
 fn address(network: &NetworkSettings) -> Option<IpAddr> {

@@ -34,7 +34,7 @@ pub(super) async fn logs(
     handle: &Handle,
     options: LogOptions,
 ) -> Result<mpsc::Receiver<LogLine>, RuntimeError> {
-    let client = docker.client().await?;
+    let client = docker.connection.client().await?;
     // Inspected first: the stream of a container that does not exist is empty and not an error.
     docker.inspect(handle).await?;
     let query = LogsOptionsBuilder::new()
@@ -63,7 +63,7 @@ pub(super) async fn logs(
 }
 
 pub(super) async fn exec(docker: &Docker, handle: &Handle, request: ExecRequest) -> Result<ExecSession, RuntimeError> {
-    let client = docker.client().await?;
+    let client = docker.connection.client().await?;
     let tty = matches!(request.terminal, Terminal::Size { .. });
     let options = CreateExecOptions {
         attach_stdin: Some(true),
@@ -218,7 +218,7 @@ fn log_line(chunk: LogOutput) -> Option<LogLine> {
 }
 
 /// Parses a UTC timestamp. Written by hand because nothing else here needs a calendar library.
-fn timestamp(stamp: &str) -> Option<Time> {
+pub(super) fn timestamp(stamp: &str) -> Option<Time> {
     let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);

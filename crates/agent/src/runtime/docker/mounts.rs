@@ -60,7 +60,12 @@ impl Docker {
     async fn volume(&self, work: &Work, key: &VolumeKey, driver: Option<&str>) -> Result<String, RuntimeError> {
         let default = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
         let spec = work.volumes.get(key.name.as_str()).unwrap_or(&default);
-        let name = volume_name(work, key, spec);
+        let mut name = volume_name(work, key, spec);
+        if let Some(suffix) =
+            self.config.volume_suffix.as_ref().filter(|_| work.spec.kind.is_per_node() && name != key.name.as_str())
+        {
+            name = format!("{name}_{suffix}");
+        }
         let list = self.call(SHORT, async |client| client.list_volumes(None::<ListVolumesOptions>).await).await?;
         let existing = list.volumes.iter().flatten().find(|volume| volume.name == name);
         match existing.map(|volume| volume.labels.get(labels::CLUSTER)) {
@@ -93,20 +98,19 @@ impl Docker {
     }
 }
 
-/// `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment unless it is `default`. An external volume
-/// and a name the user chose stay as they are.
+/// `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment unless it is `default`. An external or
+/// adopted volume and a name the user chose stay as they are.
 fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
+    if let Some(name) = &spec.engine_name {
+        return name.clone();
+    }
     let group = &work.key.group;
     let is_generated =
         key.name.as_str().strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
     if spec.external || !is_generated {
         return key.name.to_string();
     }
-    if key.namespace.as_str() == "default" {
-        format!("longshore_{}", key.name)
-    } else {
-        format!("longshore_{}.{}", key.namespace, key.name)
-    }
+    key.generated_engine_name()
 }
 
 fn volume_mount(mount: &Mount, name: String) -> EngineMount {

@@ -1,9 +1,15 @@
 //! The networks of deployments at the engine of this node.
 //!
 //! Owns: a network's name at the engine, creating it, and removing it when no work uses it.
-//! Invariant: a network of another cluster is neither joined nor removed, even if it has the name.
+//! Several nodes of one process may share an engine. They share the networks of a deployment too, so that its services
+//! reach each other by name, and a network stays as long as one of them needs it.
+//! Invariant: a network of another cluster is neither joined nor removed, even if it has the name; engines allow two
+//! networks of one name and then find neither, so creating and removing them is serialised in this process.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use bollard::{
     models::{Network, NetworkCreateRequest},
@@ -16,6 +22,16 @@ use longshore_model::{
 
 use super::{Docker, LONG, SHORT, create::hash_map, labels};
 use crate::runtime::RuntimeError;
+
+/// Held while a network is created or removed.
+static CHANGES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// The names of the networks that each node of this process needs, by cluster and node.
+static NEEDED: Mutex<BTreeMap<(String, String), BTreeSet<String>>> = Mutex::new(BTreeMap::new());
+
+fn needed() -> MutexGuard<'static, BTreeMap<(String, String), BTreeSet<String>>> {
+    // Each change is one map operation, so a panic elsewhere leaves no partial update.
+    NEEDED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A network a container is attached to.
 #[derive(Debug)]
@@ -41,6 +57,7 @@ impl Docker {
     /// Ensures that the network exists, and returns its name at the engine.
     async fn ensure_network(&self, work: &Work, spec: &NetworkSpec) -> Result<String, RuntimeError> {
         let name = network_name(work, spec);
+        let _guard = CHANGES.lock().await;
         let (own, foreign): (Vec<Network>, Vec<Network>) =
             self.networks_named(&name).await?.into_iter().partition(|network| self.is_ours(network));
         if spec.reach == NetworkReach::External {
@@ -48,6 +65,8 @@ impl Docker {
             return if own.is_empty() && foreign.is_empty() { Err(missing()) } else { Ok(name) };
         }
         let name = if foreign.is_empty() { name } else { self.cluster_scoped_name(&name) };
+        needed().entry(self.node_key()).or_default().insert(name.clone());
+        self.remove_duplicates(&own).await;
         let exists = !own.is_empty() || !foreign.is_empty() && !self.networks_named(&name).await?.is_empty();
         if !exists {
             if !foreign.is_empty() {
@@ -88,11 +107,6 @@ impl Docker {
             labels: Some(own_labels),
             ..NetworkCreateRequest::default()
         };
-        // Engines allow two networks of one name, so two replicas that start at once must not both create it.
-        let _guard = self.network_creation.lock().await;
-        if !self.networks_named(name).await?.is_empty() {
-            return Ok(());
-        }
         let created = self.call(LONG, async |client| client.create_network(request).await).await;
         match created {
             Err(RuntimeError::Refused(reason)) if reason.contains("address pool") => {
@@ -102,20 +116,54 @@ impl Docker {
         }
     }
 
-    /// Removes this node's networks that no work uses.
+    /// Removes networks of this cluster that no work of this process uses.
     pub(super) async fn prune_networks(&self, work: &[Work]) -> Result<(), RuntimeError> {
-        let needed: BTreeSet<String> = work
+        let _guard = CHANGES.lock().await;
+        let own = work
             .iter()
             .flat_map(|work| attachments(work).into_iter().map(move |(spec, _)| network_name(work, &spec)))
-            .flat_map(|name| [self.cluster_scoped_name(&name), name])
-            .collect();
-        let options = ListNetworksOptionsBuilder::new().filters(&self.ownership_filter()).build();
+            .flat_map(|name| [self.cluster_scoped_name(&name), name]);
+        let needed: BTreeSet<String> = {
+            let mut all = needed();
+            all.insert(self.node_key(), own.collect());
+            all.iter()
+                .filter(|((cluster, _), _)| *cluster == self.cluster_id)
+                .flat_map(|(_, names)| names)
+                .cloned()
+                .collect()
+        };
+        let label = format!("{}={}", labels::CLUSTER, self.cluster_id);
+        let filters = HashMap::from([("label".to_owned(), vec![label])]);
+        let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
         let existing = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
-        for name in existing.into_iter().filter_map(|network| network.name).filter(|name| !needed.contains(name)) {
+        let unused = existing.iter().filter(|network| network.name.as_ref().is_some_and(|name| !needed.contains(name)));
+        for id in unused.filter_map(|network| network.id.as_deref()) {
             // The engine refuses while the network is in use; the next call tries again.
-            let _ = self.call(LONG, async |client| client.remove_network(&name).await).await;
+            let _ = self.call(LONG, async |client| client.remove_network(id).await).await;
         }
         Ok(())
+    }
+
+    /// Removes all but one of several networks with one name, which older agents could leave behind. The engine refuses
+    /// to remove one that is in use.
+    async fn remove_duplicates(&self, own: &[Network]) {
+        let mut left = own.len();
+        for id in own.iter().filter_map(|network| network.id.as_deref()) {
+            if left <= 1 {
+                return;
+            }
+            let removed = self.call(LONG, async |client| client.remove_network(id).await).await;
+            left -= usize::from(removed.is_ok());
+        }
+    }
+
+    fn node_key(&self) -> (String, String) {
+        (self.cluster_id.clone(), self.node.to_string())
+    }
+
+    /// The node of an agent that ended needs nothing any more in this process.
+    pub(super) fn forget_networks(&self) {
+        needed().remove(&self.node_key());
     }
 }
 

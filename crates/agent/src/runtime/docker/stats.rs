@@ -9,7 +9,7 @@ use super::{Docker, SHORT, within};
 use crate::runtime::{Handle, ResourceUsage, RuntimeError};
 
 pub(super) async fn resource_usage(docker: &Docker, handle: &Handle) -> Result<ResourceUsage, RuntimeError> {
-    let client = docker.client().await?;
+    let client = docker.connection.client().await?;
     let options = StatsOptionsBuilder::new().stream(false).one_shot(true).build();
     let mut stats = std::pin::pin!(client.stats(&handle.0, Some(options)));
     let first = async { stats.next().await.transpose() };

@@ -34,6 +34,7 @@ pub(crate) fn stories() -> Vec<Story> {
         nothing_of_another_cluster_or_of_the_user_is_touched_when_names_collide,
         volumes_and_networks_of_the_user_with_our_names_stay_the_users,
         the_network_of_a_deployment_goes_with_its_last_replica,
+        nodes_that_share_an_engine_share_the_networks_of_a_deployment_and_heal_duplicates,
         the_fingerprint_describes_the_machine,
         devices_by_id_are_requested_from_the_engine,
     ];
@@ -389,6 +390,72 @@ async fn the_network_of_a_deployment_goes_with_its_last_replica(env: TestEnv) {
     }
 }
 
+/// The engine's API allows two networks of one name, where its command does not.
+fn create_network_twice(env: &TestEnv, name: &str) {
+    let body = format!(r#"{{"Name":"{name}","Labels":{{"longshore.cluster":"{}"}}}}"#, env.cluster_id);
+    for _ in 0..2 {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-sf", "-XPOST", "-H", "Content-Type: application/json", "-d", &body, "--unix-socket"]);
+        assert!(
+            curl.arg(env.engine().socket()).arg("http://localhost/networks/create").output().unwrap().status.success()
+        );
+    }
+}
+
+async fn nodes_that_share_an_engine_share_the_networks_of_a_deployment_and_heal_duplicates(env: TestEnv) {
+    let network = format!("longshore_{}_default", env.cluster_id);
+    let count =
+        || env.engine().docker(&["network", "ls", "-q", "--filter", &format!("name={network}")]).lines().count();
+    create_network_twice(&env, &network);
+    assert_eq!(count(), 2, "no two networks of one name could be made");
+    let nodes = ["n1", "n2", "n3"].map(|name| {
+        let mut config = env.config();
+        config.node = name.into();
+        config.data_dir = env.folder().join(name);
+        Node::start(config, FakeControlPlane::default())
+    });
+    let at = |index: usize| {
+        let serve = "mkdir -p /tmp/www; echo hello > /tmp/www/index.html; httpd -p 80 -h /tmp/www; ";
+        let mut work = in_slot(
+            &env.work(Driver::Docker, "web", &format!("{serve}{SLEEP}"), |_| {}),
+            u32::try_from(index).unwrap(),
+        );
+        work.assignment.node = ["n1", "n2", "n3"][index].into();
+        work
+    };
+    for (index, node) in nodes.iter().enumerate() {
+        node.control.put(&at(index));
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        node.control.wait_running(&at(index)).await;
+    }
+    assert_eq!(count(), 1);
+    for index in 0..3 {
+        let other = at((index + 1) % 3).container_name();
+        let page =
+            env.engine().docker(&["exec", &at(index).container_name(), "wget", "-qO-", &format!("http://{other}/")]);
+        assert_eq!(page, "hello");
+    }
+    // The node that goes takes nothing of the others along.
+    nodes[0].control.stop(&at(0));
+    nodes[0].control.wait_stopped(&at(0)).await;
+    nodes[0].control.remove(&at(0).key);
+    env.engine().docker(&["stop", "-t", "0", &at(1).container_name()]);
+    let again = nodes[1].control.start_next_attempt(&at(1));
+    nodes[1].control.wait_running(&again).await;
+    assert_eq!(count(), 1);
+    for (node, work) in [(&nodes[1], again), (&nodes[2], at(2))] {
+        node.control.stop(&work);
+        node.control.wait_stopped(&work).await;
+        node.control.remove(&work.key);
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while count() > 0 {
+        assert!(Instant::now() < deadline, "the network was not removed");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 async fn the_fingerprint_describes_the_machine(env: TestEnv) {
     let node = env.node();
     let fingerprint = node.agent().fingerprint().await;
@@ -420,9 +487,9 @@ async fn an_engine_that_restarts_is_waited_for_and_its_containers_are_started_ag
     assert!(node.agent().fingerprint().await.drivers.contains(&Driver::Docker), "it is not in the fingerprint again");
     node.control.wait_for_heartbeat(|beat| beat.answering.contains(&Driver::Docker)).await;
     for work in &works {
-        node.control.wait_for_state(work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
-        let again = node.control.start_next_attempt(work);
-        node.control.wait_running(&again).await;
+        node.control.wait_running(work).await;
+        let history = node.control.history(&work.key);
+        assert!(history.iter().all(|report| report.state != ReplicaState::Failed), "{history:#?}");
     }
     node.control.wait_running(&late).await;
 }

@@ -54,7 +54,7 @@ pub(crate) fn is_first_start(view: &View, request: &PlacementRequest, pending: &
     }
     let known = view.group(request.group);
     let slot = known.slot_at(&pending.slot).ok().map(|at| &known.slots[at]);
-    let same = |replica: &Replica| replica.reservation.spec_hash == request.reservation.spec_hash;
+    let same = |replica: &Replica| replica.reservation.has_same_code(&request.reservation);
     let ran = slot.is_some_and(|slot| slot.replicas.iter().any(same));
     pending.generation.0 == 1 || (request.spec.kind.is_job() && !ran)
 }

@@ -77,6 +77,9 @@ pub(crate) const ROUTES: &[Route] = &[
         .gives(""),
     change("POST", "/v1/deployments", DEPLOY, "Applies a manifest").takes("ApplyRequest").gives("AppliedManifest"),
     change("DELETE", "/v1/deployments/{name}", DEPLOY, "Removes a deployment").query(NAMESPACE),
+    change("POST", "/v1/deployments/{name}/pull", DEPLOY, "Resolves the images again and rolls what changed")
+        .query(NAMESPACE)
+        .gives("AppliedManifest"),
     change("POST", "/v1/deployments/{name}/rollback", DEPLOY, "Rolls back to an older revision")
         .query(NAMESPACE)
         .takes("RollbackRequest"),

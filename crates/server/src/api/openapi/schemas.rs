@@ -28,7 +28,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ApplyRequest",
         "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
-         project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?",
+         project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?, \
+         compose_volumes: string?, pull: string?",
     ),
     (
         "AppliedManifest",
@@ -92,9 +93,11 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Node",
         "name: string, number: integer, intent: string, health: string, health_since_ms: integer, use_degraded: boolean, \
          role: string, pool: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
-         memory_bytes: integer, memory_used_bytes: integer, replicas: integer, load: Load?, drain: Drain?",
+         memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, replicas: integer, load: Load?, \
+         drain: Drain?",
     ),
-    ("Load", "cpu_millionths: integer, memory_millionths: integer, at_ms: integer"),
+    ("Load", "cpu_millionths: integer, memory_millionths: integer, disk: Disk?, at_ms: integer"),
+    ("Disk", "total_bytes: integer, free_bytes: integer, short: boolean"),
     ("Drain", "outcome: string, then: string, left: [UndrainedReplica]"),
     ("UndrainedReplica", "replica: string, why: string"),
     ("DrainRequest", "deadline_secs: integer?"),
