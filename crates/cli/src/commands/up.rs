@@ -246,7 +246,7 @@ impl Foreground<'_> {
 
     /// Prints changes of replicas until a request fails.
     async fn watch(&self, goal: &Goal, region: &mut LiveRegion) -> ClientError {
-        let (mut reporter, colour, mut first) = (ChangeReporter::default(), Colour::of_stderr(), true);
+        let (mut reporter, colour, mut first) = (ChangeReporter::with_last_lines(), Colour::of_stderr(), true);
         loop {
             let replicas = match self.client.replicas().await {
                 Ok(replicas) => replicas,

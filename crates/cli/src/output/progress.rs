@@ -163,21 +163,32 @@ pub(crate) fn last_lines(id: &str, details: &BTreeMap<String, Value>) -> String 
 ///
 /// Two rows of one slot are never reported in turns: only its newest generation is.
 #[derive(Debug, Default)]
-pub(crate) struct ChangeReporter(BTreeMap<String, (u32, String)>);
+pub(crate) struct ChangeReporter {
+    printed: BTreeMap<String, (u32, String)>,
+    shows_last_lines: bool,
+}
 
 impl ChangeReporter {
+    /// One that prints the last lines of a replica below its failure. A command that waits prints them in its verdict.
+    pub(crate) fn with_last_lines() -> Self {
+        Self { shows_last_lines: true, ..Self::default() }
+    }
+
     /// One line for each replica whose state changed since the last call.
     pub(crate) fn changes(&mut self, replicas: &[Replica], colour: Colour) -> Vec<String> {
         let mut lines = Vec::new();
         for replica in newest(replicas) {
             // The generation counts too: between two polls a new replica may have replaced a running one.
             let now = (replica.generation, replica_state(replica, colour));
-            if self.0.get(&replica.id) != Some(&now) {
+            if self.printed.get(&replica.id) != Some(&now) {
                 lines.push(format!("{} {}", replica.id, now.1));
-                self.0.insert(replica.id.clone(), now);
+                if self.shows_last_lines {
+                    lines.extend(last_lines(&replica.id, &replica.details).lines().map(str::to_owned));
+                }
+                self.printed.insert(replica.id.clone(), now);
             }
         }
-        self.0.retain(|id, _| {
+        self.printed.retain(|id, _| {
             let stays = replicas.iter().any(|replica| replica.id == *id);
             if !stays {
                 lines.push(format!("{id} {}", colour.paint(Tone::Quiet, "gone")));
@@ -319,6 +330,17 @@ mod tests {
         let replicas = [replica("shop-web-9", "starting", None), replica("shop-web-10", "starting", None)];
         let lines = ChangeReporter::default().changes(&replicas, Colour::Off);
         assert_eq!(lines, ["shop-web-9 starting on n1", "shop-web-10 starting on n1"]);
+    }
+
+    #[test]
+    fn in_the_foreground_a_failure_is_followed_by_the_last_lines() {
+        let mut failed = replica("shop-web-0", "failed", Some("exited"));
+        failed.details.insert("last_lines".to_owned(), serde_json::json!(["no database"]));
+        insta::assert_snapshot!(ChangeReporter::with_last_lines().changes(&[failed], Colour::Off).join("\n"), @r"
+        shop-web-0 failed on n1: exited
+        the last lines of shop-web-0:
+          | no database
+        ");
     }
 
     #[test]
