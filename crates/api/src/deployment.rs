@@ -81,6 +81,24 @@ pub struct Status {
     pub deployments: Vec<Deployment>,
     /// Their replicas.
     pub replicas: Vec<Replica>,
+    /// Published ports of theirs that a node cannot listen on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PortCondition>,
+}
+
+/// A published port that a node cannot listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCondition {
+    /// The node.
+    pub node: String,
+    /// `port_taken_on_node`.
+    pub code: String,
+    /// Why, and what can be done.
+    pub message: String,
+    /// The published port.
+    pub port: u16,
+    /// Its transport.
+    pub protocol: Protocol,
 }
 
 /// A manifest that was accepted.
@@ -183,11 +201,20 @@ pub struct Port {
     pub protocol: Protocol,
     /// `ingress`: everywhere in the cluster; `host`: on the replica's node.
     pub mode: PortMode,
+    /// The only address it listens on; absent for every address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<String>,
 }
 
 impl From<&longshore_model::service::Port> for Port {
     fn from(port: &longshore_model::service::Port) -> Self {
-        Self { target: port.target, published: port.published, protocol: port.protocol.into(), mode: port.mode.into() }
+        Self {
+            target: port.target,
+            published: port.published,
+            protocol: port.protocol.into(),
+            mode: port.mode.into(),
+            host_ip: port.host_ip.map(|ip| ip.to_string()),
+        }
     }
 }
 

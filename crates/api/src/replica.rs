@@ -90,6 +90,11 @@ impl Replica {
             address: None,
         }
     }
+
+    /// A slot without a node because its deployment was stopped.
+    pub fn stopped(group: &GroupKey, slot: &Slot) -> Self {
+        Self { state: ReplicaState::Stopped, code: None, details: BTreeMap::new(), ..Self::waiting(group, slot) }
+    }
 }
 
 /// The state to show. A replica that should stop counts as draining from that decision on: its node reports it a little

@@ -344,7 +344,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "ports",
         |r, k, n| r.ports(k, n),
-        "`mode: host` listens on the replica's node; short syntax and `mode: ingress` have the engine choose a port of that node, until there is a router",
+        "short syntax and `mode: ingress` listen on every node, at the host address where one is named; `mode: host` listens on the replica's node",
     ),
     Rule::honoured("post_start", |r, k, n| r.spec.container.post_start = r.hooks(k, n), "run inside after each start"),
     Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),

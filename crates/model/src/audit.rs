@@ -119,6 +119,10 @@ pub enum AuditAction {
     TokenIssued,
     /// A token was revoked.
     TokenRevoked,
+    /// A deployment was stopped.
+    DeploymentStopped,
+    /// A stopped deployment was started.
+    DeploymentStarted,
     /// A rollout failed and waits for an operator.
     RolloutPaused,
     /// A rollout failed, and its replicas are being rolled back.
@@ -159,6 +163,8 @@ impl AuditAction {
             Self::NodeRelocated => "node_relocated",
             Self::TokenIssued => "token_issued",
             Self::TokenRevoked => "token_revoked",
+            Self::DeploymentStopped => "deployment_stopped",
+            Self::DeploymentStarted => "deployment_started",
             Self::RolloutPaused => "rollout_paused",
             Self::RolloutAborted => "rollout_aborted",
             Self::RolledBack => "rolled_back",

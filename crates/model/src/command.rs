@@ -179,6 +179,25 @@ pub enum Command {
     Commit(Box<Plan>),
     /// Records an agent's observation of a replica.
     Observe(Observation),
+    /// Stops every replica of a deployment. Its revisions, slots and volumes stay, and nothing starts again before
+    /// [`Start`](Self::Start), [`Restart`](Self::Restart) or [`Apply`](Self::Apply).
+    Stop {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The deployment.
+        deployment: DeploymentName,
+        /// Time of the change.
+        at: Time,
+    },
+    /// Starts a stopped deployment again, with the revision in force.
+    Start {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The deployment.
+        deployment: DeploymentName,
+        /// Time of the change.
+        at: Time,
+    },
 }
 
 /// What an operator can do with a live rollout.

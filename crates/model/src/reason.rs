@@ -1,4 +1,4 @@
-//! Reason codes: why a replica is not placed, not running, or not moved. Operators alert on them.
+//! Reason codes: why a replica is not placed, not running, or not moved; conditions of nodes. Operators alert on them.
 //!
 //! Owns: the closed lists and their order.
 //! Invariant: a code is added, never renamed; each has a page `docs/errors/<code>.md`.
@@ -120,6 +120,14 @@ codes! {
         DrainTimeout = "drain_timeout",
         /// Its node is draining and holds its data.
         DrainBlockedStateful = "drain_blocked_stateful",
+    }
+}
+
+codes! {
+    /// What is wrong with a node, while its replicas and other nodes are not affected.
+    NodeConditionCode {
+        /// It cannot listen on a published port.
+        PortTakenOnNode = "port_taken_on_node",
     }
 }
 

@@ -43,6 +43,9 @@ pub struct Slot {
     /// When it was last moved by a rebalance.
     #[serde(default)]
     pub moved_at: Option<Time>,
+    /// The generation that starts it again after its deployment was stopped. Like the first, it waits for dependencies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_again: Option<Generation>,
 }
 
 /// One generation of a slot on its node.
@@ -336,6 +339,8 @@ pub enum DeploymentStatus {
     Failed,
     /// Its jobs are complete.
     Completed,
+    /// An operator stopped it, and no replica is left running.
+    Stopped,
 }
 
 impl DeploymentStatus {
@@ -348,6 +353,7 @@ impl DeploymentStatus {
             Self::Degraded => "degraded",
             Self::Failed => "failed",
             Self::Completed => "completed",
+            Self::Stopped => "stopped",
         }
     }
 }

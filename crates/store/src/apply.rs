@@ -37,6 +37,8 @@ impl State {
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
             Command::Observe(observation) => self.observe(observation),
+            Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
+            Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };
         if !events.is_empty() {
             self.index = StateIndex(self.index.0 + 1);

@@ -53,6 +53,10 @@ impl State {
         conflicts::check_ingress_ports_free(self, &groups)?;
         conflicts::check_replica_ids_unique(self, &groups)?;
         let mut events = self.put_revision(namespace, deployment, spec);
+        let rolls_anew = !events.is_empty();
+        if self.clear_stop(namespace, deployment, &mut events) && !rolls_anew {
+            self.begin_rollout_again(DeploymentRef::new(namespace, deployment), Time::default(), &mut events);
+        }
         self.reset_failures(namespace, deployment, &mut events);
         Ok(events)
     }
@@ -200,6 +204,7 @@ impl State {
             rollout: None,
             desired: DesiredState::Run,
             retired_counters: BTreeMap::new(),
+            stopped_since: None,
         });
         let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
         deployment.desired = DesiredState::Run;

@@ -26,6 +26,7 @@ mod rollouts;
 mod state;
 mod state_events;
 mod status;
+mod stops;
 
 pub use access::Access;
 pub use error::CommandError;

@@ -31,7 +31,12 @@ impl State {
 
     fn commit_group(&mut self, part: GroupPlan, at: Time, events: &mut Vec<Event>) {
         let GroupPlan { group: key, reservation, items } = part;
+        let stopped = self.is_stopped(&key);
         for item in items {
+            // The plan was made before an operator stopped the deployment: what it starts would be stopped at once.
+            if stopped && !ends_something(&item) {
+                continue;
+            }
             match item {
                 PlanItem::Open(slot) => self.open(&key, &slot, at, events),
                 PlanItem::Place(placement) => {
@@ -274,6 +279,22 @@ impl State {
 }
 
 /// Each index is used once. An index below the counter without a slot comes from a stale plan.
+/// Whether an item stops or removes something, rather than starting or changing it.
+const fn ends_something(item: &PlanItem) -> bool {
+    match item {
+        PlanItem::Stop { .. } | PlanItem::Close(_) | PlanItem::Collect { .. } | PlanItem::EvenOutDone => true,
+        PlanItem::Open(_)
+        | PlanItem::Place(_)
+        | PlanItem::Wait(_)
+        | PlanItem::Restart { .. }
+        | PlanItem::Reschedule { .. }
+        | PlanItem::Step { .. }
+        | PlanItem::NoRoom { .. }
+        | PlanItem::Promote
+        | PlanItem::GiveUp { .. } => false,
+    }
+}
+
 fn may_open(group: &Group, slot: &SlotKey) -> bool {
     let fresh = match slot {
         SlotKey::Index(index) => *index >= group.next_index,
@@ -301,6 +322,7 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             desired: DesiredState::Run,
             step: None,
             moved_at: None,
+            starts_again: None,
         },
     );
     let (group, slot) = (key.clone(), slot.clone());

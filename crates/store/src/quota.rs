@@ -84,6 +84,8 @@ impl State {
             | Command::SetHealth { .. }
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }
+            | Command::Stop { .. }
+            | Command::Start { .. }
             | Command::Rollback { .. }
             | Command::ControlRollout { .. }
             | Command::Restart { .. }

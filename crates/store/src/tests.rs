@@ -133,6 +133,9 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::RolloutChanged { .. } => "rollout changed",
             Event::SlotStepped { .. } => "slot stepped",
             Event::DeploymentGone { .. } => "deployment gone",
+            Event::SlotStartsAgain { .. } => "slot starts again",
+            Event::DeploymentStopped { .. } => "deployment stopped",
+            Event::DeploymentStarted { .. } => "deployment started",
         })
         .collect()
 }

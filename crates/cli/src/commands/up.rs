@@ -216,6 +216,7 @@ impl Foreground<'_> {
     async fn print_addresses(&self, goal: &Goal) -> anyhow::Result<()> {
         let deployment = self.client.deployment(&goal.namespace, &goal.deployment).await?;
         let replicas = self.client.replicas().await?;
+        self.print_port_conditions(goal).await?;
         let colour = Colour::of_stdout();
         let mut out = format!("{} is {}, revision {}\n", goal.deployment, deployment.status, deployment.revision);
         for (service, address) in addresses::of_deployment(&deployment, &replicas) {
@@ -242,6 +243,14 @@ impl Foreground<'_> {
             out.push_str("  longshore dashboard\n");
         }
         print::stdout(&out)
+    }
+
+    /// Warns of published ports that a node cannot listen on.
+    async fn print_port_conditions(&self, goal: &Goal) -> anyhow::Result<()> {
+        for it in self.client.status(&goal.namespace, Some(&goal.deployment)).await?.conditions {
+            print::stderr(&format!("warning: {} on {}: {}", it.code, it.node, it.message));
+        }
+        Ok(())
     }
 
     /// Prints changes of replicas until a request fails.

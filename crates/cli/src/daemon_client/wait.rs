@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use longshore_api::{Client, ClientError, Deployment, Replica, Why};
+use longshore_api::{Client, ClientError, Deployment, DeploymentStatus, Replica, StatusReason, Why};
 use longshore_model::ApiErrorCode;
 
 use super::wait_outcome::{self, ServiceCount};
@@ -176,6 +176,32 @@ pub(crate) async fn until_removed(
             }
             found => found?,
         };
+        region.draw(&progress::services(&deployment, &replicas, Colour::of_stderr()));
+        if Instant::now() > deadline {
+            region.keep();
+            return Ok(WaitOutcome::TimedOut(wait_outcome::status_and_reasons(&deployment)));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Waits until none of a deployment's replicas is left that must stop.
+pub(crate) async fn until_stopped(client: &Client, goal: &Goal, limit: Duration) -> Result<WaitOutcome, ClientError> {
+    let (deadline, mut region) = (Instant::now() + limit, LiveRegion::new(Stream::Stderr));
+    loop {
+        let (deployment, replicas) = poll(client, goal).await?;
+        let stopping = deployment.reasons.contains(&StatusReason::Stopping);
+        if deployment.status == DeploymentStatus::Stopped {
+            region.clear();
+            return Ok(WaitOutcome::Complete);
+        }
+        if !stopping {
+            region.keep();
+            return Ok(WaitOutcome::Failed(format!(
+                "was started again: it is {}",
+                wait_outcome::status_and_reasons(&deployment)
+            )));
+        }
         region.draw(&progress::services(&deployment, &replicas, Colour::of_stderr()));
         if Instant::now() > deadline {
             region.keep();

@@ -139,7 +139,9 @@ fn outcome(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option
         | None => {}
     }
     match &deployment.status {
-        DeploymentStatus::Active | DeploymentStatus::Completed => Some(WaitOutcome::Complete),
+        DeploymentStatus::Active | DeploymentStatus::Completed | DeploymentStatus::Stopped => {
+            Some(WaitOutcome::Complete)
+        }
         DeploymentStatus::Failed => {
             let failed = replicas.iter().find(|it| it.state == ReplicaState::Failed);
             let why =

@@ -21,7 +21,7 @@ use longshore_model::{
 use super::{
     GroupPass,
     readiness::{Readiness, is_seen_running, readiness},
-    rollout_steps, slots,
+    rollout_steps, slots, step_retry,
 };
 use crate::{
     request::PlacementRequest,
@@ -196,6 +196,7 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
     for at in wakes {
         pass.wake(at);
     }
+    step_retry::wake(pass, request, &part);
 }
 
 /// The judgement of a step.
@@ -234,7 +235,7 @@ fn verdict(
     }
 }
 
-fn step_timeout(part: &GroupRollout, spec: &ServiceSpec) -> Duration {
+pub(super) fn step_timeout(part: &GroupRollout, spec: &ServiceSpec) -> Duration {
     let check = spec.container.healthcheck.as_ref();
     let checked = check.map(|check| check.start_period.saturating_add(check.interval.saturating_mul(check.retries)));
     let asked = part.policy.step_timeout.or(spec.update.step_timeout);
@@ -313,7 +314,7 @@ fn progress(
     if let Some(failure) = counts.too_many_failures(request, part, pass.now) {
         return failure;
     }
-    if counts.under_way > 0 || counts.leaving > 0 {
+    if counts.under_way > 0 || counts.leaving > 0 || counts.retried > 0 {
         return GroupProgress::Working;
     }
     match part.canary {
@@ -342,6 +343,8 @@ struct StepCounts {
     changed: u32,
     /// Failed steps with slot, cause and time.
     failed: Vec<(SlotKey, StepFailure, Time)>,
+    /// Those of the failed ones that are stopped for another attempt.
+    retried: u32,
     to_come: u32,
     /// Slots running on a node they may not stay on.
     leaving: usize,
@@ -359,6 +362,8 @@ impl StepCounts {
                 Some(StepOutcome::Failed(code)) => {
                     let at = part.outcome(slot).filter(|said| Some(*said) == outcome).and(slot.step);
                     counts.failed.push((slot.key.clone(), code, at.map_or(pass.now, |step| step.at)));
+                    let retried = step_retry::is_under_way(pass.view, request, part, slot, pass.now);
+                    counts.retried += u32::from(retried);
                 }
                 None if slot.current().is_some_and(|replica| slots::is_outdated(request, replica)) => {
                     counts.to_come += 1;
@@ -412,6 +417,10 @@ pub(super) fn conclude(view: &mut View) -> Vec<DeploymentPlan> {
     let mut plans = Vec::new();
     for owner in std::mem::take(&mut view.rollouts_due) {
         let Some(group) = view.rollouts.get(&owner).filter(|group| group.rollout.is_live()) else { continue };
+        // The rollout of a stopped deployment begins again when the deployment is started.
+        if view.stopped.contains(&owner) {
+            continue;
+        }
         let Some(change) = change(&group.rollout, &group.unfinished.values().collect::<Vec<_>>()) else { continue };
         let rollout = group.rollout.number;
         // It stays due until committed, or a plan that is never committed would be the last.

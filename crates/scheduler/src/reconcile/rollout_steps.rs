@@ -19,7 +19,7 @@ use longshore_model::{
 use super::{
     GroupPass, global, place_batch,
     rollout::{self, GroupRollout},
-    scale, slots,
+    scale, slots, step_retry,
 };
 use crate::{
     explain,
@@ -110,7 +110,7 @@ fn due(
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
         Some(StepTurn::Immediate) => true,
         Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, part, slot),
+        None => counts_as_under_way(pass, request, part, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -162,7 +162,7 @@ fn turn(
         (false, _) => {
             // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !counts_as_under_way(pass, part, slot)).then_some(StepTurn::InOrder)
+            (stands && !counts_as_under_way(pass, request, part, slot)).then_some(StepTurn::InOrder)
         }
     }
 }
@@ -209,8 +209,8 @@ pub(super) fn serves(slot: &Slot) -> bool {
 }
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
-/// that failed for good is not waited for.
-fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -> bool {
+/// that failed for good is not waited for, unless it was stopped for another attempt.
+fn counts_as_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -220,7 +220,7 @@ fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -
         return false;
     }
     if matches!(begun, Some(StepOutcome::Failed(_))) {
-        return false;
+        return step_retry::is_under_way(pass.view, request, part, slot, pass.now);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
     under_way || !is_settled(pass, slot)
@@ -470,6 +470,11 @@ fn with_current_removed<T>(
 fn fits(view: &View, request: &PlacementRequest, node: NodeIx, search: SearchNodes) -> bool {
     let open = matches!(gates::check(view, request, 1), Gate::Open);
     open && (request.accepts(view, node) || search == SearchNodes::All && fits_somewhere(view, request))
+}
+
+/// Whether one more replica of a service with a count would be placed now.
+pub(super) fn fits_now(view: &View, request: &PlacementRequest) -> bool {
+    matches!(gates::check(view, request, 1), Gate::Open) && fits_somewhere(view, request)
 }
 
 fn fits_somewhere(view: &View, request: &PlacementRequest) -> bool {

@@ -38,6 +38,7 @@ pub(super) fn assume_closings(view: &mut View, due: &VecDeque<GroupIx>, now: Tim
         let record = view.group(*group);
         let closing = match record.desired {
             DesiredState::Stop => record.desired_slots().map(|slot| slot.key.clone()).collect(),
+            DesiredState::Run if view.is_stopped(&record.key) => beyond_count(view, record),
             DesiredState::Run => surplus(view, record, now),
         };
         if !closing.is_empty() {

@@ -47,19 +47,16 @@ impl View {
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(namespace, deployment, rollout);
             }
-            Event::DeploymentGone { namespace, deployment } => {
-                self.rollouts.remove(&(namespace.clone(), deployment.clone()));
-            }
+            Event::DeploymentGone { namespace, deployment } => self.deployment_gone(namespace, deployment),
+            Event::DeploymentStopped { namespace, deployment } => self.deployment_stopped(namespace, deployment),
+            Event::SlotStartsAgain { group, slot, generation } => self.slot_starts_again(group, slot, *generation),
+            Event::DeploymentStarted { namespace, deployment } => self.deployment_started(namespace, deployment),
             Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
             Event::GroupRemoved(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
-            Event::SlotClosing { group, slot } => self.in_group(group, |record| {
-                if let Some(slot) = record.slot_mut(slot) {
-                    slot.desired = DesiredState::Stop;
-                }
-            }),
+            Event::SlotClosing { group, slot } => self.slot_closing(group, slot),
             Event::SlotGone { group, slot } => self.slot_gone(group, slot),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(group, slot, *generation, assignment);
@@ -322,6 +319,22 @@ impl View {
             if let Ok(at) = group.slot_at(slot) {
                 group.slots.remove(at);
                 group.reschedules.remove(slot);
+            }
+        });
+    }
+
+    fn slot_closing(&mut self, key: &GroupKey, slot: &SlotKey) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.desired = DesiredState::Stop;
+            }
+        });
+    }
+
+    fn slot_starts_again(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.starts_again = Some(generation);
             }
         });
     }

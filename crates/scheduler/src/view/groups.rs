@@ -62,6 +62,8 @@ pub(crate) struct Slot {
     pub(crate) step: Option<Step>,
     /// When the rebalancer last moved it.
     pub(crate) moved_at: Option<Time>,
+    /// The generation that starts it again after its deployment was stopped.
+    pub(crate) starts_again: Option<Generation>,
 }
 
 /// One generation on its node.
@@ -100,6 +102,7 @@ impl Slot {
             desired: DesiredState::Run,
             step: None,
             moved_at: None,
+            starts_again: None,
         }
     }
 

@@ -250,6 +250,28 @@ pub(crate) async fn control_rollout(
     api.change(caller, Command::ControlRollout { namespace, deployment, control: word, at: clock::now() }).await
 }
 
+pub(crate) async fn stop(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Changed> {
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.ensure_in_scope(&namespace, &deployment)?;
+    api.change(caller, Command::Stop { namespace, deployment, at: clock::now() }).await
+}
+
+pub(crate) async fn start(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    QueryParams(scope): QueryParams<NamespaceQuery>,
+) -> ApiResult<Changed> {
+    let (namespace, deployment) = (scope.name(), name.as_str().into());
+    caller.ensure_in_scope(&namespace, &deployment)?;
+    api.change(caller, Command::Start { namespace, deployment, at: clock::now() }).await
+}
+
 pub(crate) async fn scale(
     State(api): State<Arc<ApiState>>,
     caller: Caller,

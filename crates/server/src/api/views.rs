@@ -96,7 +96,8 @@ fn awaited(
     now: Time,
 ) -> Option<Awaited> {
     let DeploymentRef { namespace, deployment: name } = *about;
-    if !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
+    let stopped = state.deployment(namespace, name).is_some_and(longshore_store::Deployment::is_stopped);
+    if stopped || !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
         return None;
     }
     if let Some(awaited) = state.rollout_waits_for(namespace, name) {
@@ -154,7 +155,8 @@ pub(crate) fn replicas(state: &State) -> Vec<Replica> {
         let waits =
             slot.desired == DesiredState::Run && !slot.replicas.iter().any(is_live) && lost_node(slot).is_none();
         let placed = slot.replicas.iter().map(move |replica| placed(state, key, slot, replica));
-        placed.chain(waits.then(|| Replica::waiting(key, slot)))
+        let unplaced = if state.is_stopped(key) { Replica::stopped } else { Replica::waiting };
+        placed.chain(waits.then(|| unplaced(key, slot)))
     });
     rows.collect()
 }

@@ -36,6 +36,9 @@ fn tables_at(status: &Status, now_ms: u64, colour: Colour) -> String {
         out.push('\n');
         out.push_str(&replica_table(&status.replicas, now_ms, colour));
     }
+    for it in &status.conditions {
+        let _ = write!(out, "\n{}: {} on {}: {}\n", colour.paint(Tone::Bad, "warning"), it.code, it.node, it.message);
+    }
     for failure in status.deployments.iter().filter_map(failed_rollout) {
         let _ = write!(out, "\n{failure}\n");
     }

@@ -1,6 +1,7 @@
 //! Commands that change deployments: apply, rollouts, scaling, quotas, logs and exec.
 
 use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry};
+use serde_json::Value;
 
 use super::{SHOP, Tour, output_formats::assert_shape};
 
@@ -159,6 +160,46 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     exit 1
     error: there is no deployment `talk` (not_found)
     ");
+}
+
+/// The verbs of Compose; what they do is told in `compose_habits`.
+pub(super) fn compose_habits(tour: &mut Tour) {
+    // Which of the two nodes has which replica depends on what went before.
+    insta::assert_snapshot!(tour.says("ps shop -q"), @r"
+    exit 0
+    shop-web-0
+    shop-web-1
+    ");
+    assert!(tour.says("images").starts_with("exit 0\nIMAGE SERVICE NODES\nnone shop/web n1"));
+    insta::assert_snapshot!(tour.says("port web"), @r"
+    exit 0
+    no published ports
+    ");
+    assert!(tour.says("version").starts_with("exit 0\nlongshore "));
+    insta::assert_snapshot!(tour.says_without_progress("stop shop"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("start shop --wait"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("down -p nothing-of-ours"), @r"
+    exit 0
+    unchanged
+    `nothing-of-ours` is not deployed
+    ");
+    tour.shape::<Vec<Value>>("ps");
+    tour.shape::<Vec<Value>>("images");
+    tour.shape::<Vec<String>>("port web");
+    tour.shape::<Value>("version");
+    tour.shape::<Changed>("stop shop");
+    tour.shape::<Changed>("start shop --wait");
+    tour.shape::<Changed>("down -p nothing-of-ours");
+    tour.shape_in_yaml::<Changed>("stop shop");
+    tour.shape_in_yaml::<Changed>("start shop --wait");
+    tour.shape_in_yaml::<Changed>("down -p nothing-of-ours");
+    tour.endless("events");
 }
 
 pub(super) fn shapes(tour: &mut Tour) {

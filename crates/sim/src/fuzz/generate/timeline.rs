@@ -123,7 +123,7 @@ impl Progress {
     fn deployment_step(&mut self, rng: &mut Rng) -> Keys {
         let deployment = self.deployment(rng);
         let name = scalar(&deployment.name);
-        match rng.between(1, 12) {
+        match rng.between(1, 16) {
             1..=3 => vec![("rollback", name)],
             4 | 5 => vec![("promote", name)],
             6 | 7 => vec![("pause", name)],
@@ -132,6 +132,8 @@ impl Progress {
                 let service = rng.pick(&deployment.services);
                 vec![("restart", scalar(format!("{}/{}", deployment.name, service.name)))]
             }
+            12 | 13 => vec![("stop", name)],
+            14 | 15 => vec![("start", name)],
             _ => vec![("remove", name)],
         }
     }
