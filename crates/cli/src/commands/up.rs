@@ -10,6 +10,7 @@
 //! Invariant: it stops only the deployment of its manifest, and only on Ctrl-C.
 
 mod addresses;
+mod background;
 mod signals;
 
 use std::{
@@ -51,6 +52,7 @@ Examples:
   longshore up                            compose.yaml of this directory
   longshore up -f compose.yaml --nodes 3  on three nodes that share this machine
   longshore up --build                    rebuild the images of services with `build`
+  longshore up -d                         in the background
   longshore up --keep                     Ctrl-C stops the daemon and leaves replicas running
 
 Ctrl-C stops the deployment, as `docker compose up` does, and exits; pressed again, it exits at once. \
@@ -81,6 +83,9 @@ pub(crate) struct UpArgs {
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
+    /// Return once the deployment is active; a daemon that has to be started runs on in the background.
+    #[arg(short, long)]
+    detach: bool,
     /// How long to wait until the deployment is active, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
@@ -143,9 +148,14 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            let config = config(&args, node, socket.clone(), engine)?;
-            server::say_surplus(&config);
-            Some(Daemon::start(config).await?)
+            if args.detach {
+                background::start(&client, &args, &node, &socket).await?;
+                None
+            } else {
+                let config = config(&args, node, socket.clone(), engine)?;
+                server::say_surplus(&config);
+                Some(Daemon::start(config).await?)
+            }
         }
         Err(error) => return Err(error.into()),
     };

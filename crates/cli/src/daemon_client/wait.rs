@@ -231,8 +231,9 @@ fn outcome(deployment: &Deployment, goal: &Goal) -> Option<WaitOutcome> {
         | None => {}
     }
     match &deployment.status {
-        DeploymentStatus::Active | DeploymentStatus::Completed => Some(WaitOutcome::Complete),
-        DeploymentStatus::Stopped => Some(WaitOutcome::Complete),
+        DeploymentStatus::Active | DeploymentStatus::Completed | DeploymentStatus::Stopped => {
+            Some(WaitOutcome::Complete)
+        }
         DeploymentStatus::Failed => Some(WaitOutcome::Failed(status_and_reasons(deployment))),
         DeploymentStatus::Pending
         | DeploymentStatus::Progressing
