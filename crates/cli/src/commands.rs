@@ -10,6 +10,7 @@ pub(crate) mod backup;
 pub(crate) mod cluster;
 pub(crate) mod compose_words;
 pub(crate) mod config;
+pub(crate) mod cp;
 pub(crate) mod dashboard;
 pub(crate) mod demo_server;
 pub(crate) mod deployment;

@@ -19,7 +19,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        apply, audit, backup, cluster, compose_words, config, dashboard, demo_server, deployment, down, events,
+        apply, audit, backup, cluster, compose_words, config, cp, dashboard, demo_server, deployment, down, events,
         logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, secret, server, sim, status, token, up,
         version, volume, whatif, why,
     },
@@ -47,6 +47,7 @@ enum Command {
     Whatif(whatif::WhatifArgs),
     Status(status::StatusArgs),
     Down(down::DownArgs),
+    Cp(cp::CpArgs),
     Ps(ps::PsArgs),
     Images(ps::ImagesArgs),
     Port(ps::PortArgs),
@@ -126,6 +127,7 @@ fn main() -> std::process::ExitCode {
         Command::Whatif(args) => whatif::run(args),
         Command::Status(args) => status::run(&args),
         Command::Down(args) => down::run(args),
+        Command::Cp(args) => cp::run(&args),
         Command::Ps(args) => ps::ps(&args),
         Command::Images(args) => ps::images(&args),
         Command::Port(args) => ps::port(&args),

@@ -3,7 +3,7 @@
 //! Owns: their options and tables. Must not touch: which replicas belong together; `daemon_client::workload` decides that.
 
 use clap::Args;
-use longshore_api::{Port, PortMode, Replica, ReplicaState, Service, Status};
+use longshore_api::{Client, Port, PortMode, Replica, ReplicaState, Service, Status};
 use serde::Serialize;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
         workload::{self, Workload},
     },
     exit::Exit,
+    manifest,
     output::{
         print,
         style::{Colour, Tone},
@@ -50,7 +51,8 @@ struct PsRow {
 
 pub(crate) fn ps(args: &PsArgs) -> anyhow::Result<Exit> {
     with_client(&args.scope.connection, async |client| {
-        let (only, status) = selected(client, &args.scope, args.name.as_deref(), args.all).await?;
+        let extent = if args.all { Extent::Namespace } else { Extent::Folder };
+        let (only, status) = selected(client, &args.scope, args.name.as_deref(), extent).await?;
         let shown = status.replicas.iter().filter(|it| only.as_ref().is_none_or(|only| only.contains(it)));
         let rows: Vec<PsRow> = shown.map(|replica| row(replica, &status)).collect();
         if args.quiet {
@@ -61,13 +63,22 @@ pub(crate) fn ps(args: &PsArgs) -> anyhow::Result<Exit> {
     })
 }
 
+/// What is shown without a name.
+#[derive(Clone, Copy)]
+enum Extent {
+    /// The deployment of this folder, if it is deployed.
+    Folder,
+    /// Every deployment of the namespace.
+    Namespace,
+}
+
 /// The workload to show and the status of the namespace. Without a name and without a deployment of this folder all are
 /// shown.
 async fn selected(
-    client: &longshore_api::Client,
+    client: &Client,
     scope: &NamespaceArgs,
     name: Option<&str>,
-    all: bool,
+    extent: Extent,
 ) -> anyhow::Result<(Option<Workload>, Status)> {
     if name.is_some()
         && let Some((found, status)) = workload::find(client, scope, name).await?
@@ -81,7 +92,10 @@ async fn selected(
     let mut status = client.status(scope.namespace(), None).await?;
     status.deployments.retain(|it| it.namespace == scope.namespace());
     status.replicas.retain(|it| it.namespace == scope.namespace());
-    let folder = if all { None } else { crate::manifest::folder_deployment(scope.namespace()) };
+    let folder = match extent {
+        Extent::Folder => manifest::folder_deployment(scope.namespace()),
+        Extent::Namespace => None,
+    };
     let own = status.deployments.iter().find(|it| Some(&it.name) == folder.as_ref());
     let only = own.map(|own| Workload { deployment: own.clone(), service: None, replica: None });
     Ok((only, status))
@@ -154,7 +168,7 @@ struct ImageRow {
 
 pub(crate) fn images(args: &ImagesArgs) -> anyhow::Result<Exit> {
     with_client(&args.scope.connection, async |client| {
-        let (only, status) = selected(client, &args.scope, args.name.as_deref(), false).await?;
+        let (only, status) = selected(client, &args.scope, args.name.as_deref(), Extent::Folder).await?;
         let mut rows = Vec::new();
         for deployment in &status.deployments {
             for service in &deployment.services {

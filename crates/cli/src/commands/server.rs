@@ -55,9 +55,15 @@ pub(crate) struct ServerArgs {
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
+    /// Leave the session of the terminal; `up -d` starts the daemon with it.
+    #[arg(long, hide = true)]
+    own_session: bool,
 }
 
 pub(crate) fn run(args: ServerArgs) -> anyhow::Result<Exit> {
+    if args.own_session {
+        rustix::process::setsid().context("the daemon cannot leave the session of the terminal")?;
+    }
     // Logs of libraries are for their developers. openraft logs an error ten times a second for each unreachable
     // member.
     let ours = Targets::new()

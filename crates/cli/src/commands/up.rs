@@ -10,6 +10,7 @@
 //! Invariant: it stops only the deployment of its manifest, and only on Ctrl-C.
 
 mod addresses;
+mod background;
 mod http_port;
 mod signals;
 
@@ -52,6 +53,7 @@ Examples:
   longshore up                            compose.yaml of this directory
   longshore up -f compose.yaml --nodes 3  on three nodes that share this machine
   longshore up --build                    rebuild the images of services with `build`
+  longshore up -d                         in the background
   longshore up --keep                     Ctrl-C stops the daemon and leaves replicas running
 
 Ctrl-C stops the deployment, as `docker compose up` does, and exits; pressed again, it exits at once. \
@@ -82,6 +84,9 @@ pub(crate) struct UpArgs {
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
+    /// Return once the deployment is active; a daemon that has to be started runs on in the background.
+    #[arg(short, long)]
+    detach: bool,
     /// How long to wait until the deployment is active, in seconds; 300 unless given. Where it is given, replicas that
     /// fit on no node are waited for, too.
     #[arg(long, value_name = "SECONDS")]
@@ -145,12 +150,17 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
-            let config = config(&args, node, socket.clone(), engine, http)?;
-            server::say_surplus(&config);
-            let daemon = Daemon::start(config).await?;
-            http_port::remember(http, &data_dir);
-            Some(daemon)
+            if args.detach {
+                background::start(&client, &args, &node, &socket).await?;
+                None
+            } else {
+                let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
+                let config = config(&args, node, socket.clone(), engine, http)?;
+                server::say_surplus(&config);
+                let daemon = Daemon::start(config).await?;
+                http_port::remember(http, &data_dir);
+                Some(daemon)
+            }
         }
         Err(error) => return Err(error.into()),
     };

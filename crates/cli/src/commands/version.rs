@@ -16,14 +16,13 @@ pub(crate) struct VersionArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Version {
+struct Build {
     version: &'static str,
     os: &'static str,
     arch: &'static str,
 }
 
 pub(crate) fn run(args: &VersionArgs) -> anyhow::Result<Exit> {
-    let version =
-        Version { version: env!("CARGO_PKG_VERSION"), os: std::env::consts::OS, arch: std::env::consts::ARCH };
-    args.output.print(&version, |it| format!("longshore {} ({}/{})\n", it.version, it.os, it.arch))
+    let build = Build { version: env!("CARGO_PKG_VERSION"), os: std::env::consts::OS, arch: std::env::consts::ARCH };
+    args.output.print(&build, |it| format!("longshore {} ({}/{})\n", it.version, it.os, it.arch))
 }

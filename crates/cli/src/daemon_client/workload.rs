@@ -132,9 +132,9 @@ pub(crate) fn running_replica(workload: &Workload, status: &Status) -> anyhow::R
     if let Some(running) = own().find(|replica| replica.state == ReplicaState::Running) {
         return Ok(running.id.clone());
     }
-    let states: Vec<String> = own().map(|replica| format!("{} is {}", replica.id, replica.state)).collect();
+    let seen: Vec<String> = own().map(|replica| format!("{} is {}", replica.id, replica.state)).collect();
     let name = workload.name();
-    let known = if states.is_empty() { "it has none".to_owned() } else { states.join(", ") };
+    let known = if seen.is_empty() { "it has none".to_owned() } else { seen.join(", ") };
     bail!("`{name}` has no running replica: {known}\n\nhint: `longshore why {name}` explains what blocks it");
 }
 

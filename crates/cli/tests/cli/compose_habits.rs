@@ -222,3 +222,44 @@ fn events_are_printed_as_they_happen() {
         assert_eq!(event["deployment"], "shop");
     }
 }
+
+#[test]
+fn files_are_copied_out_of_a_replica_and_into_it() {
+    let machine = shop();
+    machine.write("note.txt", "from here");
+    let inside = machine.path("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let inside = inside.to_str().unwrap();
+    succeeds(&machine, &format!("cp note.txt web:{inside}"));
+    assert_eq!(std::fs::read_to_string(machine.path("inside/note.txt")).unwrap(), "from here");
+    succeeds(&machine, &format!("cp note.txt shop-web-1:{inside}/renamed.txt"));
+    assert_eq!(std::fs::read_to_string(machine.path("inside/renamed.txt")).unwrap(), "from here");
+    succeeds(&machine, &format!("cp db:{inside} copied"));
+    assert_eq!(std::fs::read_to_string(machine.path("copied/note.txt")).unwrap(), "from here");
+    succeeds(&machine, &format!("cp db:{inside}/renamed.txt copied"));
+    assert_eq!(std::fs::read_to_string(machine.path("copied/renamed.txt")).unwrap(), "from here");
+    let missing = says(&machine, &format!("cp web:{inside}/nothing ."));
+    assert!(missing.starts_with("exit 1\n"), "{missing}");
+    assert!(missing.contains("was not copied"), "{missing}");
+}
+
+#[test]
+fn up_in_the_background_starts_a_daemon_that_outlives_it_and_says_what_happens_at_reboot() {
+    let machine = Machine::new();
+    machine.write("compose.yaml", SHOP);
+    let data = machine.path("data");
+    let said = succeeds(&machine, &format!("up -d --node n --data-dir {}", data.display()));
+    assert!(said.contains("shop is active, revision 1"), "{said}");
+    assert!(said.contains("nothing starts it after a reboot: run `longshore up -d` again"), "{said}");
+    let pid = said.split("as process ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    assert!(rustix::process::test_kill_process(pid).is_ok(), "the daemon runs on");
+    assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid, "it has a session of its own");
+    assert_eq!(machine.processes().len(), 3);
+    let again = succeeds(&machine, &format!("up -d --node n --data-dir {}", data.display()));
+    assert!(!again.contains("in the background"), "the daemon that runs is used: {again}");
+    succeeds(&machine, "down");
+    assert_eq!(machine.processes(), []);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    machine.wait_for("the end of the daemon", || !says(&machine, "node ls").starts_with("exit 0"));
+}

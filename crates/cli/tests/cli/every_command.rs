@@ -160,7 +160,6 @@ fn every_command_has_tested_text_json_and_yaml() {
     deployments::a_canary_waits_for_promotion(&mut tour);
     deployments::counts_and_quotas(&mut tour);
     deployments::logs_and_exec(&mut tour);
-    deployments::compose_habits(&mut tour);
     nodes::intents(&mut tour);
     nodes::a_node_is_drained(&mut tour);
     cluster::membership(&mut tour);
@@ -171,6 +170,7 @@ fn every_command_has_tested_text_json_and_yaml() {
     local::manifests(&mut tour);
     local::simulations(&mut tour);
     local::daemons(&mut tour);
+    deployments::compose_habits(&mut tour);
     queries::shapes(&mut tour);
     deployments::shapes(&mut tour);
     nodes::shapes(&mut tour);

@@ -193,6 +193,12 @@ pub(super) fn compose_habits(tour: &mut Tour) {
     unchanged
     `nothing-of-ours` is not deployed
     ");
+    insta::assert_snapshot!(tour.says("cp one two"), @r"
+    exit 2
+    error: exactly one side is in a replica
+
+    hint: write it like `longshore cp web:/etc/hosts .`
+    ");
     tour.shape::<Vec<Value>>("ps");
     tour.shape::<Vec<Value>>("images");
     tour.shape::<Vec<String>>("port web");
