@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{DeploymentStatus, Driver, PortMode, Protocol, Replica, RolloutState, StatusReason};
+use crate::{
+    Code, DeploymentStatus, Driver, PortMode, Protocol, Replica, ReplicaState, RolloutState, StatusReason,
+    replica::particulars,
+};
 
 /// A manifest to apply. Files are sent as texts, because the daemon does not read the caller's disk.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +185,7 @@ pub struct Service {
     pub wanted: u32,
     /// Slots with a running replica.
     pub running: u32,
-    /// Slots whose replica has completed.
+    /// Slots whose replica has completed: they are done, and do not run.
     #[serde(default)]
     pub completed: u32,
     /// Its published ports.
@@ -231,6 +235,51 @@ pub struct Rollout {
     /// The replica it waits for; absent if it waits for an operator, or has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Awaited>,
+    /// Steps: slots added, changed and removed.
+    #[serde(default)]
+    pub total_steps: u32,
+    /// Steps that are done.
+    #[serde(default)]
+    pub current_step: u32,
+    /// Steps that failed.
+    #[serde(default)]
+    pub failed_steps: u32,
+    /// How it failed, if it was paused, aborted or rolled back because of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<Code>,
+    /// The replica that failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_replica: Option<String>,
+    /// What was last known of that replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailedReplica>,
+}
+
+/// The last observation of the replica that failed a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedReplica {
+    /// Its generation.
+    pub generation: u32,
+    /// Its node, if it had one.
+    pub node: Option<String>,
+    /// Its last state.
+    pub state: ReplicaState,
+    /// The code of that state.
+    pub code: Option<Code>,
+    /// Details of the code, such as `exit_code`, `reason` and `last_lines`.
+    pub details: BTreeMap<String, Value>,
+}
+
+impl From<&longshore_model::rollout::FailedReplica> for FailedReplica {
+    fn from(failed: &longshore_model::rollout::FailedReplica) -> Self {
+        Self {
+            generation: failed.generation.0,
+            node: failed.node.as_ref().map(ToString::to_string),
+            state: failed.state.into(),
+            code: failed.code.map(Code::from),
+            details: particulars(&failed.details),
+        }
+    }
 }
 
 /// A replica that a rollout waits for.
@@ -250,6 +299,12 @@ impl From<&longshore_model::Rollout> for Rollout {
             to: rollout.to.0,
             state: rollout.state.into(),
             waits_for: None,
+            total_steps: 0,
+            current_step: 0,
+            failed_steps: 0,
+            failure_reason: rollout.failure.as_ref().map(|failure| Code::from(failure.code.code())),
+            failed_replica: None,
+            failure: rollout.failure.as_ref().and_then(|failure| failure.observed.as_ref()).map(FailedReplica::from),
         }
     }
 }

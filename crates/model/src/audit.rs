@@ -37,6 +37,9 @@ pub struct AuditEvent {
     pub subject: String,
     /// How it ended.
     pub outcome: AuditOutcome,
+    /// Why it was done, where a failure led to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// How an action ended.
@@ -120,6 +123,12 @@ pub enum AuditAction {
     DeploymentStopped,
     /// A stopped deployment was started.
     DeploymentStarted,
+    /// A rollout failed and waits for an operator.
+    RolloutPaused,
+    /// A rollout failed, and its replicas are being rolled back.
+    RolloutAborted,
+    /// Every replica of a failed rollout is rolled back.
+    RolledBack,
 }
 
 impl AuditAction {
@@ -156,6 +165,9 @@ impl AuditAction {
             Self::TokenRevoked => "token_revoked",
             Self::DeploymentStopped => "deployment_stopped",
             Self::DeploymentStarted => "deployment_started",
+            Self::RolloutPaused => "rollout_paused",
+            Self::RolloutAborted => "rollout_aborted",
+            Self::RolledBack => "rolled_back",
         }
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod idempotency;
 pub(crate) mod image_resolution;
 pub(crate) mod listeners;
 pub(crate) mod logs;
+pub(crate) mod members;
 mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
@@ -184,7 +185,7 @@ fn cluster_view_routes() -> Router<Arc<ApiState>> {
         .route("/v1/whatif", post(dry_run::what_if))
         .route("/v1/audit", get(queries::audit))
         .route("/v1/events", get(events::follow))
-        .route("/v1/cluster", get(access::cluster))
+        .route("/v1/cluster", get(members::cluster))
         .route("/v1/cluster/settings", get(settings::get))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/namespaces", get(namespaces::list))

@@ -7,14 +7,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, Reservation, RevisionNumber, Rollout,
+    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation, RevisionNumber, Rollout,
     RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
     command::RolloutControl,
-    replica::{DesiredState, Replica, Slot},
+    replica::{DesiredState, Detail, Replica, Slot},
     restart_fingerprint::{RestartFingerprint, transitive_dependencies},
     rollout::{
-        PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, RolloutPosition, Step, StepCount, StepKind,
-        StepOutcome,
+        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, RolloutPosition, Step, StepCount,
+        StepKind, StepOutcome,
     },
 };
 
@@ -306,9 +306,35 @@ impl State {
     }
 
     fn note_failure(&mut self, owner: DeploymentRef<'_>, failure: RolloutFailure) {
+        let observed = self.failed_replica(owner, &failure);
         if let Some(rollout) = self.rollout_mut(owner) {
-            rollout.failure = Some(failure);
+            rollout.failure = Some(RolloutFailure { observed, ..failure });
         }
+    }
+
+    /// The last observation of the slot that failed a rollout. It is kept with the rollout, because the way back stops
+    /// the generation and removes it.
+    fn failed_replica(&self, owner: DeploymentRef<'_>, failure: &RolloutFailure) -> Option<FailedReplica> {
+        let to = self.deployment(owner.namespace, owner.name)?.rollout.as_ref()?.to;
+        let key = GroupKey {
+            namespace: owner.namespace.clone(),
+            deployment: owner.name.clone(),
+            service: failure.service.clone(),
+        };
+        let slot = self.group(&key)?.slots.get(&failure.slot)?;
+        let of_rollout = |replica: &&Replica| replica.assignment.reservation.revision == to;
+        if let Some(replica) = slot.replicas.iter().rev().find(of_rollout) {
+            return Some(FailedReplica {
+                generation: replica.generation,
+                node: Some(replica.assignment.node.clone()),
+                state: replica.state,
+                code: replica.code,
+                details: replica.details.clone(),
+            });
+        }
+        let mut details = slot.waiting_details.clone();
+        details.insert("reason".to_owned(), Detail::Text(slot.waiting?.code().to_owned()));
+        Some(FailedReplica { generation: slot.newest, node: None, state: ReplicaState::Pending, code: None, details })
     }
 
     /// Puts the revision the rollout started from in force again. The way back counts as a rollout with its own number.

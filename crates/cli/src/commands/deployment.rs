@@ -10,14 +10,15 @@ use longshore_api::{Changed, Client, ClientError};
 use crate::{
     daemon_client::{
         NamespaceArgs,
-        wait::{self, Goal, WaitArgs},
+        wait::{self, Goal, WaitArgs, WaitLimit},
+        wait_outcome::ServiceCount,
         with_client,
         workload::{self, Workload},
     },
     exit::Exit,
     input::service_count,
     output::{
-        self,
+        EffectWords,
         live_region::{LiveRegion, Stream},
         print,
     },
@@ -139,9 +140,12 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
         }
         Command::Start { scope, wait, deployment } => start(&scope, wait, deployment.as_deref()),
         Command::Rollback { scope, wait, deployment, to } => {
-            change(&scope, Some(wait), &deployment, async |client, namespace| {
-                client.rollback(namespace, &deployment, to).await
-            })
+            let words = |revision: u64| EffectWords {
+                begun: format!("rolling {deployment} back to revision {revision}"),
+                done: format!("{deployment} is rolled back to revision {revision}"),
+            };
+            let change = Change { scope: &scope, wait: Some(wait), deployment: &deployment, scaled: None };
+            change.send(words, async |client, namespace| client.rollback(namespace, &deployment, to).await)
         }
         Command::Promote { scope, wait, deployment } => control_rollout(&scope, Some(wait), &deployment, "promote"),
         Command::Pause { scope, deployment } => control_rollout(&scope, None, &deployment, "pause"),
@@ -170,10 +174,17 @@ fn scale(scope: &NamespaceArgs, wait: WaitArgs, words: &[String]) -> anyhow::Res
             None => meant_by(client, scope, Some(&service)).await?.deployment.name,
         };
         let changed = client.scale(scope.namespace(), &deployment, &service, count).await?;
-        let exit = finished(client, scope, &deployment, wait).await?;
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
+        let words = |_: u64| EffectWords {
+            begun: format!("scaling {deployment}/{service} to {}", replicas(count)),
+            done: format!("{deployment}/{service} runs {}", replicas(count)),
+        };
+        let scaled = Some(ServiceCount { service: service.clone(), count });
+        Change { scope, wait: Some(wait), deployment: &deployment, scaled }.conclude(client, changed, words).await
     })
+}
+
+fn replicas(count: u32) -> String {
+    if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") }
 }
 
 /// Restarts the services one request each: every one of them begins the deployment's rollout anew, with the others in it.
@@ -192,9 +203,14 @@ fn restart(scope: &NamespaceArgs, wait: WaitArgs, words: &[String]) -> anyhow::R
                 changed = Changed::Yes;
             }
         }
-        let exit = finished(client, scope, &deployment, wait).await?;
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
+        let names: Vec<String> = services.iter().map(|service| format!("{deployment}/{service}")).collect();
+        let (names, was) = (names.join(", "), if services.len() == 1 { "was" } else { "were" });
+        let words = |_: u64| EffectWords {
+            begun: format!("restarting {names}, step by step"),
+            done: format!("{names} {was} restarted"),
+        };
+        let change = Change { scope, wait: Some(wait), deployment: &deployment, scaled: None };
+        change.conclude(client, changed, words).await
     })
 }
 
@@ -202,13 +218,16 @@ fn stop(scope: &NamespaceArgs, limit: Option<Duration>, word: Option<&str>) -> a
     with_client(&scope.connection, async |client| {
         let deployment = whole_deployment(client, scope, word, "stop").await?;
         let changed = client.stop(scope.namespace(), &deployment).await?;
-        let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
-        let exit = match limit {
-            Some(limit) => wait::until_stopped(client, &goal, limit).await?.report(&goal),
-            None => Exit::Success,
+        let words = EffectWords {
+            begun: format!("stopping {deployment}{}", follow(scope, &deployment)),
+            done: format!("{deployment} is stopped"),
         };
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
+        let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
+        let waited = match limit {
+            Some(limit) => Some(wait::until_stopped(client, &goal, limit).await?.report(&goal)),
+            None => None,
+        };
+        words.print(scope.connection.output(), changed, waited)
     })
 }
 
@@ -216,9 +235,12 @@ fn start(scope: &NamespaceArgs, wait: WaitArgs, word: Option<&str>) -> anyhow::R
     with_client(&scope.connection, async |client| {
         let deployment = whole_deployment(client, scope, word, "start").await?;
         let changed = client.start(scope.namespace(), &deployment).await?;
-        let exit = finished(client, scope, &deployment, wait).await?;
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
+        let words = |revision: u64| EffectWords {
+            begun: format!("starting {deployment}, revision {revision}"),
+            done: format!("{deployment} is started, revision {revision}"),
+        };
+        let change = Change { scope, wait: Some(wait), deployment: &deployment, scaled: None };
+        change.conclude(client, changed, words).await
     })
 }
 
@@ -247,67 +269,107 @@ async fn meant_by(client: &Client, scope: &NamespaceArgs, word: Option<&str>) ->
     Ok(Workload { deployment, service: None, replica: None })
 }
 
-/// With `--wait`, waits until the current revision is active.
-async fn finished(client: &Client, scope: &NamespaceArgs, deployment: &str, wait: WaitArgs) -> anyhow::Result<Exit> {
-    match wait.limit() {
-        Some(limit) => until_active(client, scope, deployment, limit).await,
-        None => Ok(Exit::Success),
-    }
-}
-
 fn control_rollout(
     scope: &NamespaceArgs,
     wait: Option<WaitArgs>,
     deployment: &str,
     action: &str,
 ) -> anyhow::Result<Exit> {
-    change(scope, wait, deployment, async |client, namespace| {
-        client.control_rollout(namespace, deployment, action).await
-    })
+    let words = |revision: u64| EffectWords {
+        begun: match action {
+            "pause" => format!("the rollout of {deployment} is paused; `longshore resume {deployment}` continues it"),
+            _ => format!("the rollout of {deployment} to revision {revision} continues"),
+        },
+        done: format!("revision {revision} of {deployment} is active"),
+    };
+    Change { scope, wait, deployment, scaled: None }
+        .send(words, async |client, namespace| client.control_rollout(namespace, deployment, action).await)
 }
 
-/// Sends a change of a deployment, and with `--wait` waits until it is active.
-fn change(
-    scope: &NamespaceArgs,
+/// A change of a deployment.
+struct Change<'a> {
+    scope: &'a NamespaceArgs,
+    /// `None` for a change that takes effect at once.
     wait: Option<WaitArgs>,
-    deployment: &str,
-    request: impl AsyncFnOnce(&Client, &str) -> Result<Changed, ClientError>,
-) -> anyhow::Result<Exit> {
-    let limit = wait.and_then(WaitArgs::limit);
-    with_client(&scope.connection, async |client| {
-        let changed = request(client, scope.namespace()).await?;
-        let exit = match limit {
-            Some(limit) => until_active(client, scope, deployment, limit).await?,
-            None => Exit::Success,
-        };
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
-    })
+    deployment: &'a str,
+    /// The service it scales.
+    scaled: Option<ServiceCount>,
 }
 
-/// Waits until the revision that is current now is active.
-async fn until_active(
-    client: &Client,
-    scope: &NamespaceArgs,
-    deployment: &str,
-    limit: Duration,
-) -> anyhow::Result<Exit> {
-    let namespace = scope.namespace().to_owned();
-    let revision = client.deployment(&namespace, deployment).await?.revision;
-    let goal = Goal { namespace, deployment: deployment.to_owned(), revision };
-    let mut region = LiveRegion::new(Stream::Stderr);
-    Ok(wait::until_active(client, &goal, limit, &mut region).await?.report(&goal))
+impl Change<'_> {
+    /// Sends it, and with `--wait` waits until it is active.
+    fn send(
+        self,
+        words: impl FnOnce(u64) -> EffectWords,
+        request: impl AsyncFnOnce(&Client, &str) -> Result<Changed, ClientError>,
+    ) -> anyhow::Result<Exit> {
+        with_client(&self.scope.connection, async |client| {
+            let changed = request(client, self.scope.namespace()).await?;
+            self.conclude(client, changed, words).await
+        })
+    }
+
+    /// With `--wait` waits until it is active, and prints what has begun or is done. `words` gets the revision that is in
+    /// force.
+    async fn conclude(
+        &self,
+        client: &Client,
+        changed: Changed,
+        words: impl FnOnce(u64) -> EffectWords,
+    ) -> anyhow::Result<Exit> {
+        let revision = client.deployment(self.scope.namespace(), self.deployment).await?.revision;
+        let waited = match self.wait.and_then(WaitArgs::limit) {
+            Some(limit) => Some(self.until_active(client, revision, limit).await?),
+            None => None,
+        };
+        let mut words = words(revision);
+        if self.wait.is_some() {
+            words.begun.push_str(&follow(self.scope, self.deployment));
+        }
+        words.print(self.scope.connection.output(), changed, waited)
+    }
+
+    /// Waits until the revision is active, or the scaled service runs.
+    async fn until_active(&self, client: &Client, revision: u64, limit: WaitLimit) -> anyhow::Result<Exit> {
+        let (namespace, deployment) = (self.scope.namespace().to_owned(), self.deployment.to_owned());
+        let goal = Goal { namespace, deployment, revision };
+        let mut region = LiveRegion::new(Stream::Stderr);
+        let outcome = match &self.scaled {
+            Some(scaled) => wait::until_scaled(client, &goal, scaled, limit, &mut region).await?,
+            None => wait::until_active(client, &goal, limit, &mut region).await?,
+        };
+        Ok(outcome.report(&goal))
+    }
+}
+
+/// How to follow a change that has only begun.
+fn follow(scope: &NamespaceArgs, deployment: &str) -> String {
+    let namespace = scope.given().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+    format!("; `longshore status {deployment}{namespace} -w` shows its progress")
 }
 
 fn remove(scope: &NamespaceArgs, wait: WaitArgs, deployment: String) -> anyhow::Result<Exit> {
     with_client(&scope.connection, async |client| {
         let changed = client.remove(scope.namespace(), &deployment).await?;
-        let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
-        let exit = match wait.limit() {
-            Some(limit) => wait::until_removed(client, &goal, limit).await?.report(&goal),
-            None => Exit::Success,
+        let words = EffectWords {
+            begun: format!("stopping {deployment}, which is then removed{}", follow(scope, &deployment)),
+            done: format!("{deployment} is removed"),
         };
-        scope.connection.print(&changed, output::changed)?;
-        Ok(exit)
+        let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
+        let waited = match wait.limit() {
+            Some(limit) => Some(wait::until_removed(client, &goal, limit).await?.report(&goal)),
+            None => None,
+        };
+        words.print(scope.connection.output(), changed, waited)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replicas;
+
+    #[test]
+    fn one_replica_is_no_plural() {
+        assert_eq!([0, 1, 2].map(replicas), ["0 replicas", "1 replica", "2 replicas"]);
+    }
 }

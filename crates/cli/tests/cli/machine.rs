@@ -171,6 +171,10 @@ fn steady_word(word: &str) -> &str {
     if bare.starts_with("longshore-operator-") || bare.starts_with("longshore-join-") {
         return "[TOKEN]";
     }
+    let is_age = |unit: char| bare.strip_suffix(unit).is_some_and(|number| number.parse::<u16>().is_ok());
+    if ['s', 'm', 'h', 'd'].into_iter().any(is_age) && bare == word {
+        return "[AGE]";
+    }
     let is_id = bare.len() >= 16 && bare.chars().all(|letter| letter.is_ascii_hexdigit());
     if is_id { "[ID]" } else { word }
 }

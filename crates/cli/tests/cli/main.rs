@@ -11,3 +11,4 @@ mod pipes;
 mod readme_console;
 mod terminal;
 mod up;
+mod words;

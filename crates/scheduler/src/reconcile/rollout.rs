@@ -419,7 +419,7 @@ impl StepCounts {
             | RolloutState::RolledBack
             | RolloutState::Superseded => false,
         };
-        let failure = RolloutFailure { service: request.key.service.clone(), slot, code };
+        let failure = RolloutFailure { service: request.key.service.clone(), slot, code, observed: None };
         (too_many && news && stops)
             .then_some(GroupProgress::TooManyFailures { failure, action: part.policy.failure_action })
     }

@@ -11,6 +11,7 @@ use longshore_model::{
     DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RolloutState, RuntimeCode, Slot,
     SlotKey, Time,
     replica::{self, DesiredState, occupies},
+    rollout::StepCount,
 };
 use longshore_scheduler::{View, explain, explain_placed};
 use longshore_store::{Group, State, has_ended, is_live};
@@ -49,9 +50,9 @@ fn deployment_row(state: &State, about: &DeploymentRef<'_>, view: &mut Option<Vi
     let known = state.deployment(namespace, name)?;
     let report = state.status(namespace, name)?;
     let mut reasons: Vec<StatusReason> = report.reasons.into_iter().map(StatusReason::from).collect();
-    let rollout = known.rollout.as_deref().map(|rollout| {
-        let waits_for = awaited(state, about, rollout.state, view, now);
-        Rollout { waits_for, ..Rollout::from(rollout) }
+    let rollout = known.rollout.as_deref().map(|rollout| Rollout {
+        waits_for: awaited(state, about, rollout.state, view, now),
+        ..rollout_row(state, about, rollout)
     });
     let code = rollout.as_ref().and_then(|rollout| Some(rollout.waits_for.as_ref()?.code.clone()));
     let running = StatusReason::State(longshore_api::ReplicaState::Running);
@@ -66,6 +67,24 @@ fn deployment_row(state: &State, about: &DeploymentRef<'_>, view: &mut Option<Vi
         rollout,
         services: state.groups_of(namespace, name).map(|(key, group)| service(key, group)).collect(),
     })
+}
+
+/// A rollout with its steps, and the replica that failed it.
+fn rollout_row(state: &State, about: &DeploymentRef<'_>, rollout: &longshore_model::Rollout) -> Rollout {
+    let DeploymentRef { namespace, deployment } = *about;
+    let steps = state.rollout_steps(namespace, deployment).unwrap_or_default();
+    let sum = |part: fn(&StepCount) -> u32| steps.values().map(part).sum();
+    let failed_replica = rollout.failure.as_ref().map(|failure| {
+        let (namespace, deployment) = (namespace.clone(), deployment.clone());
+        failure.slot.replica_id(&GroupKey { namespace, deployment, service: failure.service.clone() })
+    });
+    Rollout {
+        total_steps: sum(|count| count.total),
+        current_step: sum(|count| count.done),
+        failed_steps: sum(|count| count.failed),
+        failed_replica,
+        ..Rollout::from(rollout)
+    }
 }
 
 /// What a rollout waits for: a step in progress, or one that cannot start.
@@ -222,9 +241,11 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
         return Some(Why::Waits { replica, pending: pending_on_lost_node(state, &key, node, 1) });
     }
     let mut view = view_of(state);
-    if let Some(decision) = explain_placed(&mut view, &key, &slot, now) {
+    // A lost generation is no answer: the slot waits for its replacement.
+    if let Some(deployment_row) = newest(state, &key, &slot)
+        && let Some(decision) = explain_placed(&mut view, &key, &slot, now)
+    {
         let best = decision.best.into_iter();
-        let deployment_row = newest(state, &key, &slot)?;
         return Some(Why::Placed {
             replica,
             state: Some(deployment_row.state),
@@ -243,8 +264,48 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
         });
     }
     let pending_slots = explain(&mut view, &key, now);
-    let (_, explanation) = pending_slots.iter().find(|(slots, _)| slots.contains(&slot))?;
-    Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
+    match pending_slots.iter().find(|(slots, _)| slots.contains(&slot)) {
+        Some((_, explanation)) => Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) }),
+        None => observed(state, &key, &slot),
+    }
+}
+
+/// The last observation of a slot that has no live generation and that the next plan can place.
+fn observed(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Why> {
+    let slot = state.group(key)?.slots.get(slot)?;
+    let last = slot.replicas.last();
+    let row = last.map_or_else(|| Replica::waiting(key, slot), |last| placed(state, key, slot, last));
+    let explain = match (slot.desired, last.map(|last| (last.state, &last.assignment.node)), slot.waiting) {
+        (DesiredState::Stop, _, _) => {
+            "its slot was removed, because the service was scaled down or removed; it is being stopped".to_owned()
+        }
+        (DesiredState::Run, Some((ReplicaState::Lost, node)), _) => {
+            format!(
+                "it is lost with `{node}`, which is down; a node has room for its replacement, which is about to be placed"
+            )
+        }
+        (DesiredState::Run, Some(_), Some(reason)) => {
+            format!(
+                "its old generation is being stopped, and the next one waited for a node ({reason}); one has room now"
+            )
+        }
+        (DesiredState::Run, Some(_), None) => {
+            "its old generation is being stopped, and the next one is about to be placed".to_owned()
+        }
+        (DesiredState::Run, None, Some(reason)) => {
+            format!("it waited for a node ({reason}); one has room now, and it is about to be placed")
+        }
+        (DesiredState::Run, None, None) => "it is new, and is about to be placed".to_owned(),
+    };
+    Some(Why::Observed {
+        replica: row.id,
+        generation: row.generation,
+        node: row.node,
+        state: row.state,
+        code: row.code,
+        details: row.details,
+        explain,
+    })
 }
 
 /// The newest live generation of a slot.

@@ -34,6 +34,7 @@ use crate::{
         ApiError, ApiState,
         extract::{BodyLimit, RawBody, invalid},
         listeners::Peer,
+        members,
         rebalance::preview_here,
     },
     lifecycle::node_context::LeaderLocation,
@@ -65,6 +66,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/loads", post(loads))
         .route("/peer/conditions", post(conditions))
         .route("/peer/rebalance", post(rebalance))
+        .route("/peer/progress", post(progress))
         .route("/peer/trace", post(trace))
         .route("/peer/logs", post(logs_exec::logs))
         .route("/peer/exec", post(logs_exec::exec))
@@ -283,6 +285,10 @@ async fn servers(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> 
 /// The last load of every node that this member has received.
 async fn loads(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&api.ctx.node_loads.all())
+}
+
+async fn progress(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
+    write(&members::own_progress(&api))
 }
 
 /// The conditions of every node that this member has received.

@@ -8,7 +8,6 @@ use super::{SHOP, Tour, output_formats::assert_shape};
 pub(super) fn a_service_that_fits_no_node(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says_without_progress("apply -f report.yaml --wait --timeout 3"), @r"
     exit 5
-    shop applied, revision 2
     error: `shop` timed out: degraded: no_capacity_memory, rollout_in_progress
 
     hint: `longshore status shop` shows the replicas, `longshore why REPLICA` explains one
@@ -21,7 +20,7 @@ pub(super) fn a_service_that_fits_no_node(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_without_progress("rollback shop --wait"), @r"
     exit 0
-    done
+    shop is rolled back to revision 1
     ");
     insta::assert_snapshot!(tour.says_without_progress("apply -f compose.yaml --wait"), @r"
     exit 0
@@ -45,18 +44,17 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says("pause shop"), @r"
     exit 0
-    done
+    the rollout of shop is paused; `longshore resume shop` continues it
     ");
     insta::assert_snapshot!(tour.says_without_progress("resume shop --wait"), @r"
     exit 6
-    done
     `shop` waits for promotion
 
     hint: `longshore promote shop` continues it, `longshore rollback shop` rolls it back
     ");
     insta::assert_snapshot!(tour.says_without_progress("promote shop --wait"), @r"
     exit 0
-    done
+    revision 3 of shop is active
     ");
     insta::assert_snapshot!(tour.says("promote shop"), @r"
     exit 1
@@ -66,7 +64,7 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_without_progress("restart shop web --wait"), @r"
     exit 0
-    done
+    shop/web was restarted
     ");
     insta::assert_snapshot!(tour.says_without_progress("pull shop --wait"), @r"
     exit 0
@@ -118,11 +116,11 @@ pub(super) fn counts_and_quotas(tour: &mut Tour) {
     }
     insta::assert_snapshot!(tour.says_without_progress("scale shop web=3 --wait"), @r"
     exit 0
-    done
+    shop/web runs 3 replicas
     ");
     insta::assert_snapshot!(tour.says_without_progress("scale shop web=2 --wait"), @r"
     exit 0
-    done
+    shop/web runs 2 replicas
     ");
     insta::assert_snapshot!(tour.says("rebalance --plan"), @r"
     exit 0
@@ -137,7 +135,7 @@ pub(super) fn counts_and_quotas(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says("rebalance --apply"), @r"
     exit 0
-    done
+    moving 1 replica; `longshore rebalance --plan` shows what is left
     ");
 }
 
@@ -160,7 +158,7 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     tour.shape::<LogEntry>("logs talk-web-0");
     insta::assert_snapshot!(tour.says("rm talk --wait"), @r"
     exit 0
-    done
+    talk is removed
     ");
     insta::assert_snapshot!(tour.says("status talk"), @r"
     exit 1

@@ -13,7 +13,13 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("Status", "deployments: [Deployment], replicas: [Replica], conditions: [PortCondition]?"),
     ("PortCondition", "node: string, code: string, message: string, port: integer, protocol: string"),
     ("Port", "target: integer, published: integer?, protocol: string, mode: string, host_ip: string?"),
-    ("Rollout", "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?"),
+    (
+        "Rollout",
+        "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?, total_steps: integer, \
+         current_step: integer, failed_steps: integer, failure_reason: string?, failed_replica: string?, \
+         failure: FailedReplica?",
+    ),
+    ("FailedReplica", "generation: integer, node: string?, state: string, code: string?, details: {anything}"),
     ("Awaited", "replica: string, code: string"),
     (
         "Service",
@@ -58,7 +64,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Why",
         "answer: string, replica: string, index: integer?, placed_at_ms: integer?, node: string?, strategy: string?, nodes: integer?, candidates: integer?, \
          refused: {integer}?, best: [Candidate]?, pending: Pending?, state: string?, code: string?, details: {anything}?, \
-         attempt: integer?, restarts: integer?",
+         attempt: integer?, restarts: integer?, generation: integer?, explain: string?",
     ),
     ("Candidate", "node: string, keys: [[anything]]"),
     (
@@ -112,11 +118,12 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ClusterStatus",
         "cluster: string, this_node: string, leading_here: boolean, term: integer, index: integer, log_entry: integer, \
-         members: [MemberRow]",
+         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer",
     ),
     (
         "MemberRow",
-        "node: string, member: integer, address: string, role: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean",
+        "node: string, member: integer, address: string, role: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean, \
+         reachable: boolean, lag: integer?, version: string?",
     ),
     ("SecretRequest", "contents: string?, contents_base64: string?, deployment: string?"),
     ("SecretStored", "version: integer"),
