@@ -187,6 +187,7 @@ fn an_empty_volume_is_made_only_on_request_and_a_named_one_is_used_as_it_is() {
     let names = machine.docker(&["volume", "ls", "--format", "{{.Name}}"]);
     assert_eq!(names.lines().collect::<Vec<_>>(), ["longshore_shop_data", "shop_data"]);
 
+    machine.tell(&folder, &["rm", "shop", "--wait"]);
     // Another deployment names Compose's volume, as external and without.
     let external = database("external", "{ external: true, name: shop_data }");
     let folder = machine.write("external", "docker-compose.yml", &external);
