@@ -33,6 +33,9 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+    /// Whether run-once services that completed run again although nothing of them changed, as `up` asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rerun_ended: bool,
     /// What to do with volumes that Compose made for this deployment; unless given, they are asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compose_volumes: Option<ComposeVolumes>,
@@ -178,6 +181,9 @@ pub struct Service {
     pub wanted: u32,
     /// Slots with a running replica.
     pub running: u32,
+    /// Slots whose replica has completed.
+    #[serde(default)]
+    pub completed: u32,
     /// Its published ports.
     #[serde(default)]
     pub ports: Vec<Port>,

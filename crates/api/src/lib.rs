@@ -28,7 +28,7 @@ pub use access::{
     SecretRow, SecretStored, TokenRequest, TokenRow, WhoAmI,
 };
 pub use audit::AuditEntry;
-pub use client::{Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
+pub use client::{Changes, Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
     AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, Port, PortCondition, PullChoice,
     RollbackRequest, Rollout, ScaleRequest, Service, Status,

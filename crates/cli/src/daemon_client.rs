@@ -9,6 +9,7 @@ pub(crate) mod port_conditions;
 mod suggest;
 pub(crate) mod wait;
 pub(crate) mod wait_drained;
+pub(crate) mod workload;
 
 use anyhow::Context as _;
 use longshore_api::{Changed, Client, ClientError, Envelope};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    DeploymentSpec, ServiceKind, ServiceName, ServiceSpec, VolumeKey,
+    DeploymentSpec, ServiceName, ServiceSpec, VolumeKey,
     service::{DependencyCondition, Port, PortMode, Protocol},
     volume::Sharing,
 };
@@ -92,8 +92,8 @@ fn check_collision(
 fn check_completion(spec: &DeploymentSpec, notes_by_service: &NotesByService, problems: &mut Diagnostics) {
     for (name, service) in &spec.services {
         for (other, dependency) in &service.depends_on {
-            let ends = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
-            let never = spec.services.get(other).is_some_and(|other| !ends(other.kind));
+            let never = |other: &ServiceSpec| !other.kind.is_job() && !other.restart.may_complete();
+            let never = spec.services.get(other).is_some_and(|other| never(other));
             if dependency.condition != DependencyCondition::ServiceCompletedSuccessfully || !never {
                 continue;
             }
@@ -101,9 +101,10 @@ fn check_completion(spec: &DeploymentSpec, notes_by_service: &NotesByService, pr
             let Some(reference) = notes.references.iter().find(|reference| reference.service == *other) else {
                 continue;
             };
-            let message = format!("service `{name}` waits for service `{other}` to complete, which is not a job");
-            let hint =
-                format!("give `{other}` the `deploy.mode` `replicated-job`; a service that ends is started again");
+            let message = format!(
+                "service `{name}` waits for service `{other}` to complete, which is started again when it ends"
+            );
+            let hint = format!("write `restart: \"no\"` or `restart: on-failure` for `{other}`");
             problems.warn(&reference.location, message).hint(hint);
         }
     }

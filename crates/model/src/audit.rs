@@ -116,6 +116,10 @@ pub enum AuditAction {
     TokenIssued,
     /// A token was revoked.
     TokenRevoked,
+    /// A deployment was stopped.
+    DeploymentStopped,
+    /// A stopped deployment was started.
+    DeploymentStarted,
 }
 
 impl AuditAction {
@@ -150,6 +154,8 @@ impl AuditAction {
             Self::NodeRelocated => "node_relocated",
             Self::TokenIssued => "token_issued",
             Self::TokenRevoked => "token_revoked",
+            Self::DeploymentStopped => "deployment_stopped",
+            Self::DeploymentStarted => "deployment_started",
         }
     }
 }

@@ -123,6 +123,26 @@ codes! {
     }
 }
 
+impl RuntimeCode {
+    /// Whether an end with this code is the replica's own doing and counts against its restarts. What the node, its engine
+    /// or a registry lacks does not.
+    pub const fn is_own_fault(self) -> bool {
+        match self {
+            Self::StartFailed | Self::HealthcheckFailed | Self::Exited | Self::OomKilled | Self::RestartExhausted => {
+                true
+            }
+            Self::Pulling
+            | Self::ImagePullFailed
+            | Self::NodeLost
+            | Self::EngineUnreachable
+            | Self::DependencyNotReady
+            | Self::SubnetPoolExhausted
+            | Self::DrainTimeout
+            | Self::DrainBlockedStateful => false,
+        }
+    }
+}
+
 codes! {
     /// What is wrong with a node, while its replicas and other nodes are not affected.
     NodeConditionCode {

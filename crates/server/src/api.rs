@@ -169,6 +169,8 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
+        .route("/v1/deployments/{name}/stop", post(deployments::stop))
+        .route("/v1/deployments/{name}/start", post(deployments::start))
         .route("/v1/deployments/{name}/pull", post(deployments::pull))
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))

@@ -31,6 +31,8 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::ControlRollout { namespace, deployment, .. } => {
             (AuditAction::RolloutControlled, scoped(namespace, deployment))
         }
+        Command::Stop { namespace, deployment, .. } => (AuditAction::DeploymentStopped, scoped(namespace, deployment)),
+        Command::Start { namespace, deployment, .. } => (AuditAction::DeploymentStarted, scoped(namespace, deployment)),
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),

@@ -80,6 +80,10 @@ impl State {
         events: &mut Vec<Event>,
     ) {
         let key = owner.key();
+        let known = self.deployments.get(&key);
+        if known.is_some_and(|known| known.is_stopped() && known.live_rollout().is_none()) {
+            return;
+        }
         self.end_rollout(&key, events);
         let Some(known) = self.deployments.get_mut(&key) else { return };
         let number = RolloutNumber(known.rollout.as_ref().map_or(0, |last| last.number.0) + 1);
@@ -190,6 +194,20 @@ impl State {
         Ok(events)
     }
 
+    /// Pauses a rollout that has just begun again, with the failure it was paused for.
+    pub(crate) fn pause_again(
+        &mut self,
+        owner: DeploymentRef<'_>,
+        failure: Option<RolloutFailure>,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(failure) = failure {
+            self.note_failure(owner, failure);
+        }
+        self.set_rollout_state(owner, RolloutState::Paused, Some(at), events);
+    }
+
     fn promote_all(&mut self, owner: DeploymentRef<'_>, events: &mut Vec<Event>) {
         let groups: Vec<GroupKey> = self.groups_of(owner.namespace, owner.name).map(|(key, _)| key.clone()).collect();
         for key in groups {
@@ -206,6 +224,7 @@ impl State {
         group.restart_epoch += 1;
         let mut events = Vec::new();
         self.restart_rollout(DeploymentRef::new(namespace, name), at, &mut events);
+        self.clear_stop(namespace, name, &mut events);
         Ok(events)
     }
 
@@ -225,14 +244,14 @@ impl State {
     }
 
     /// Starts a rollout to the revision that is already in force.
-    fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
+    pub(crate) fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.deployment(owner.namespace, owner.name) else { return };
         let origin = known.origin();
         self.begin_rollout(owner, RolloutKind::Forward, origin, at, events);
         self.bring_in_force(owner.namespace, owner.name, events);
     }
 
-    fn desired_deployment(
+    pub(crate) fn desired_deployment(
         &self,
         namespace: &NamespaceName,
         name: &DeploymentName,
@@ -251,7 +270,8 @@ impl State {
             .and_then(Deployment::live_rollout)
             .map(|it| (it.number, it.state));
         let Some((number, state)) = state else { return };
-        if number != rollout {
+        let stopped = self.deployment(owner.namespace, owner.name).is_some_and(Deployment::is_stopped);
+        if number != rollout || stopped {
             return;
         }
         match (change, state) {

@@ -21,7 +21,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, Client, ClientError, Endpoint, PullChoice};
+use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -169,7 +169,9 @@ struct Foreground<'a> {
 impl Foreground<'_> {
     /// Applies the manifest, waits until it is active, and with a daemon of its own runs until a signal.
     async fn run(&self, parsed: &ParsedManifest, mut signals: Signals) -> anyhow::Result<Exit> {
-        let applied = match self.client.apply(&parsed.request).await {
+        // As `docker compose up`, which starts what has ended again.
+        let request = ApplyRequest { rerun_ended: true, ..parsed.request.clone() };
+        let applied = match self.client.apply(&request).await {
             Ok(applied) => applied,
             Err(ClientError::Refused(envelope)) => return Ok(print_refusal(&envelope, envelope.hint())),
             Err(error) => return Err(error.into()),

@@ -80,6 +80,13 @@ impl Machine {
         });
     }
 
+    /// Kills the daemon; replicas keep running.
+    pub(crate) fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         self.prepare(&mut command);

@@ -13,7 +13,7 @@ use longshore_model::{
     replica::{self, DesiredState, occupies},
 };
 use longshore_scheduler::{View, explain, explain_placed};
-use longshore_store::{Group, State, is_live};
+use longshore_store::{Group, State, has_ended, is_live};
 
 use crate::control::leader::view_of;
 
@@ -77,7 +77,8 @@ fn awaited(
     now: Time,
 ) -> Option<Awaited> {
     let DeploymentRef { namespace, deployment: name } = *about;
-    if !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
+    let stopped = state.deployment(namespace, name).is_some_and(longshore_store::Deployment::is_stopped);
+    if stopped || !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
         return None;
     }
     if let Some(awaited) = state.rollout_waits_for(namespace, name) {
@@ -95,6 +96,10 @@ fn service(key: &GroupKey, group: &Group) -> Service {
     let slots = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
     let runs =
         |slot: &&Slot| slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running);
+    let completed = |slot: &&Slot| {
+        let newest = slot.replicas.iter().rev().find(|replica| replica.desired == DesiredState::Run);
+        newest.is_some_and(|replica| replica.state == ReplicaState::Completed)
+    };
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let desired = count(slots.clone().count());
     Service {
@@ -104,7 +109,8 @@ fn service(key: &GroupKey, group: &Group) -> Service {
         driver: group.spec.driver.into(),
         desired,
         wanted: desired,
-        running: count(slots.filter(runs).count()),
+        running: count(slots.clone().filter(runs).count()),
+        completed: count(slots.filter(completed).count()),
         ports: group.spec.ports.iter().map(Port::from).collect(),
     }
 }
@@ -135,13 +141,20 @@ pub(crate) fn replicas(state: &State) -> Vec<Replica> {
         let waits =
             slot.desired == DesiredState::Run && !slot.replicas.iter().any(is_live) && lost_node(slot).is_none();
         let placed = slot.replicas.iter().map(move |replica| placed(state, key, slot, replica));
-        placed.chain(waits.then(|| Replica::waiting(key, slot)))
+        let unplaced = if state.is_stopped(key) { Replica::stopped } else { Replica::waiting };
+        placed.chain(waits.then(|| unplaced(key, slot)))
     });
     rows.collect()
 }
 
 fn placed(state: &State, key: &GroupKey, slot: &Slot, replica: &replica::Replica) -> Replica {
-    let deployment_row = Replica::placed(key, slot, replica);
+    let mut deployment_row = Replica::placed(key, slot, replica);
+    if let Some(group) = state.group(key) {
+        let exhausted = replica.state == ReplicaState::Failed && replica.code == Some(RuntimeCode::RestartExhausted);
+        let returns_at = longshore_scheduler::returns_at(&group.spec, replica.since, replica.history);
+        deployment_row.returns_at_ms = returns_at.filter(|_| exhausted).map(|at| at.0);
+        deployment_row.ended = has_ended(&group.spec, replica);
+    }
     match state.drain_blocker(key, slot, replica) {
         Some((code, details)) => deployment_row.kept_by(code, &details),
         None => deployment_row,

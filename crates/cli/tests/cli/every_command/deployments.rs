@@ -1,6 +1,7 @@
 //! Commands that change deployments: apply, rollouts, scaling, quotas, logs and exec.
 
 use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry};
+use serde_json::Value;
 
 use super::{SHOP, Tour, output_formats::assert_shape};
 
@@ -66,6 +67,10 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says_without_progress("restart shop web --wait"), @r"
     exit 0
     done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("pull shop --wait"), @r"
+    exit 0
+    shop has the newest images, revision 3
     ");
     insta::assert_snapshot!(tour.says_without_progress("up -f compose.yaml"), @r"
     exit 0
@@ -163,8 +168,49 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     ");
 }
 
+/// The verbs of Compose; what they do is told in `compose_habits`.
+pub(super) fn compose_habits(tour: &mut Tour) {
+    // Which of the two nodes has which replica depends on what went before.
+    insta::assert_snapshot!(tour.says("ps shop -q"), @r"
+    exit 0
+    shop-web-0
+    shop-web-1
+    ");
+    assert!(tour.says("images").starts_with("exit 0\nIMAGE SERVICE NODES\nnone shop/web n1"));
+    insta::assert_snapshot!(tour.says("port web"), @r"
+    exit 0
+    no published ports
+    ");
+    assert!(tour.says("version").starts_with("exit 0\nlongshore "));
+    insta::assert_snapshot!(tour.says_without_progress("stop shop"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("start shop --wait"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("down -p nothing-of-ours"), @r"
+    exit 0
+    unchanged
+    `nothing-of-ours` is not deployed
+    ");
+    tour.shape::<Vec<Value>>("ps");
+    tour.shape::<Vec<Value>>("images");
+    tour.shape::<Vec<String>>("port web");
+    tour.shape::<Value>("version");
+    tour.shape::<Changed>("stop shop");
+    tour.shape::<Changed>("start shop --wait");
+    tour.shape::<Changed>("down -p nothing-of-ours");
+    tour.shape_in_yaml::<Changed>("stop shop");
+    tour.shape_in_yaml::<Changed>("start shop --wait");
+    tour.shape_in_yaml::<Changed>("down -p nothing-of-ours");
+    tour.endless("events");
+}
+
 pub(super) fn shapes(tour: &mut Tour) {
     tour.shape::<AppliedManifest>("apply -f compose.yaml");
+    tour.shape::<AppliedManifest>("pull shop");
     tour.shape::<Changed>("scale shop web=3");
     tour.shape::<Changed>("restart shop web");
     tour.shape::<Changed>("pause shop");
@@ -183,6 +229,7 @@ pub(super) fn shapes(tour: &mut Tour) {
 /// Each command again with `-o yaml`, on a new deployment.
 fn in_yaml(tour: &mut Tour) {
     tour.shape_in_yaml::<AppliedManifest>("apply -f compose.yaml --wait");
+    tour.shape_in_yaml::<AppliedManifest>("pull shop");
     tour.shape_in_yaml::<Changed>("restart shop web");
     tour.shape_in_yaml::<Changed>("pause shop");
     tour.shape_in_yaml::<Changed>("resume shop --wait");

@@ -18,13 +18,13 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Service",
         "name: string, image: string, strategy: string, driver: string, desired: integer, wanted: integer, \
-         running: integer, ports: [Port]",
+         running: integer, completed: integer, ports: [Port]",
     ),
     (
         "ApplyRequest",
         "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
          project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?, \
-         compose_volumes: string?, pull: string?",
+         compose_volumes: string?, pull: string?, rerun_ended: boolean?",
     ),
     (
         "AppliedManifest",
@@ -36,7 +36,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Replica",
         "id: string, namespace: string, deployment: string, service: string, node: string?, state: string, code: string?, \
          details: {anything}, generation: integer, attempt: integer, revision: integer, restarts: integer, \
-         since_ms: integer?, address: string?",
+         since_ms: integer?, address: string?, returns_at_ms: integer?, ended: boolean?",
     ),
     (
         "HistoryEntry",
