@@ -276,7 +276,7 @@ fn a_closed_pipe_is_no_reason_to_panic() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.ends_with("\n1 warning\n"), "{said}");
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
 #[test]

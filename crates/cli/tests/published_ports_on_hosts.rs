@@ -87,6 +87,7 @@ fn restarts(cluster: &Cluster) -> u64 {
 #[test]
 fn every_host_answers_on_a_published_port_and_clients_notice_neither_an_update_nor_a_killed_container() {
     let cluster = Cluster::on_engines(3);
+    share_the_image(&cluster);
     apply(&cluster, &web("one", &format!("\"{PORT}:80\"")));
     let used: Vec<usize> = cluster.nodes.iter().map(|node| node.engine.as_ref().unwrap().running().len()).collect();
     assert!(used.contains(&0) && used.iter().sum::<usize>() == 2, "one host has no replica: {used:?}");
@@ -105,7 +106,8 @@ fn every_host_answers_on_a_published_port_and_clients_notice_neither_an_update_n
 
     let mut engines = cluster.nodes.iter().filter_map(|node| node.engine.as_ref());
     let engine = engines.find(|engine| !engine.running().is_empty()).unwrap();
-    engine.docker(&["kill", "--signal", "KILL", &engine.running()[0]]);
+    let id = engine.docker(&["ps", "--quiet"]);
+    engine.docker(&["kill", "--signal", "KILL", id.lines().next().unwrap()]);
     let load = Load::start(host(number, PORT));
     eventually("restarted", || (restarts(&cluster) == 1).then_some(()));
     let killed = load.end();
@@ -114,6 +116,16 @@ fn every_host_answers_on_a_published_port_and_clients_notice_neither_an_update_n
 
     answer_datagrams(&cluster);
     take_a_port_on_one_host(&cluster);
+}
+
+/// Every engine made the image by itself; a service runs one and the same everywhere.
+fn share_the_image(cluster: &Cluster) {
+    let file = cluster.folder.path().join("image.tar");
+    let engines: Vec<_> = cluster.nodes.iter().map(|node| node.engine.as_ref().unwrap()).collect();
+    engines[0].docker(&["save", "--output", file.to_str().unwrap(), "busybox:1"]);
+    for engine in &engines[1..] {
+        engine.docker(&["load", "--input", file.to_str().unwrap()]);
+    }
 }
 
 fn answer_datagrams(cluster: &Cluster) {

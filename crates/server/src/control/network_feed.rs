@@ -85,7 +85,10 @@ impl MachineFeed {
                 Subject::Cluster => {
                     nodes_changed |= matches!(event, Event::NodeChanged(_) | Event::NodeGone(_) | Event::AccessChanged);
                 }
-                Subject::Deployment(..) => {}
+                // It may have been stopped or started.
+                Subject::Deployment(namespace, deployment) => {
+                    groups.extend(state.groups_of(namespace, deployment).map(|(group, _)| group.clone()));
+                }
             }
         }
         if nodes_changed {
@@ -145,7 +148,7 @@ fn cursor(state: &State, index: StateIndex) -> Cursor {
 
 /// The published ports of a service with their endpoints; `None` if it publishes none.
 fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedService> {
-    if is_removed(state, key) || is_stopped(group) || !is_proxied(&group.spec) {
+    if is_removed(state, key) || state.is_stopped(key) || has_no_replicas(group) || !is_proxied(&group.spec) {
         return None;
     }
     let mut ports: Vec<PublishedPort> = published(&group.spec).map(|port| listener(&group.spec, port)).collect();
@@ -173,7 +176,7 @@ fn is_removed(state: &State, key: &GroupKey) -> bool {
 }
 
 /// Whether no replica is desired. Clients of such a service are refused at once.
-fn is_stopped(group: &Group) -> bool {
+fn has_no_replicas(group: &Group) -> bool {
     !group.slots.values().any(|slot| slot.desired == DesiredState::Run)
 }
 
