@@ -19,6 +19,7 @@ mod driver_availability;
 mod engine_query;
 mod fingerprint;
 mod heartbeat;
+mod last_lines;
 mod logs_exec;
 mod orphan_gc;
 mod outbox;

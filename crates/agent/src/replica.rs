@@ -23,6 +23,7 @@ use crate::{
     control_link::ControlLink,
     created_markers::CreatedMarkers,
     driver_availability::DriverAvailability,
+    last_lines,
     outbox::Outbox,
     runtime::{Handle, Inspection, Phase, Runtime, RuntimeError},
     secret_files::SecretFiles,
@@ -144,7 +145,9 @@ async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle:
                 if matches!(inspection.phase, Phase::Exited(_)) {
                     ctx.markers.set_ended(&work.container_name());
                 }
-                ctx.outbox.push(status_report::from_inspection(work, &inspection));
+                let report = status_report::from_inspection(work, &inspection);
+                let last = ctx.outbox.last_report(&work.key);
+                ctx.outbox.push(last_lines::attach(report, last.as_ref(), runtime, handle).await);
                 INSPECT_INTERVAL
             }
             Err(RuntimeError::NotFound) => {

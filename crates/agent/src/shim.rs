@@ -31,6 +31,8 @@ use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 
 /// Time the shim reads output after the process has ended; a child it left behind may hold the pipe open.
 pub(crate) const OUTPUT_DRAIN: Duration = Duration::from_secs(2);
+/// Part of that time before the end is made known.
+const LAST_LINES_DRAIN: Duration = Duration::from_millis(250);
 
 /// Enters the shim. `run FOLDER` runs the spec in the folder; `tty PROGRAM ARGS…` becomes the program, with the
 /// terminal on its standard input as controlling terminal.
@@ -101,15 +103,21 @@ fn supervise(folder: &Path, spec: &ProcessSpec, mut child: Child, mut status: Pr
     ];
     let code = child.wait().ok().and_then(exit_code);
     kill_remaining(pid, &spec.cgroups);
+    let readers: Vec<thread::JoinHandle<()>> = readers.into_iter().flatten().collect();
+    // Who learns of the end reads the last lines next.
+    drain(&readers, LAST_LINES_DRAIN);
     status.ended = Some(ProcessExit { code });
     let _ = status.write(folder);
-    let deadline = Instant::now() + OUTPUT_DRAIN;
-    for reader in readers.into_iter().flatten() {
-        while !reader.is_finished() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
+    drain(&readers, OUTPUT_DRAIN);
     ExitCode::SUCCESS
+}
+
+/// Waits until all output is written, for so long at most: a process that escaped may hold the pipes for ever.
+fn drain(readers: &[thread::JoinHandle<()>], limit: Duration) {
+    let deadline = Instant::now() + limit;
+    while !readers.iter().all(thread::JoinHandle::is_finished) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The exit code, or 128 plus the number of the signal that ended the process, as shells and containers report it.

@@ -158,10 +158,26 @@ pub struct ClusterStatus {
     pub log_entry: u64,
     /// Every node of the cluster.
     pub members: Vec<MemberRow>,
+    /// Whether a majority of the voters answers; without one nothing can be changed, and this is the last known state.
+    #[serde(default)]
+    pub has_quorum: bool,
+    /// Number of voters.
+    #[serde(default)]
+    pub voters: u32,
+    /// Voters that the node that answers can reach, itself included.
+    #[serde(default)]
+    pub reachable_voters: u32,
+    /// How many more voters may be lost before nothing can be changed any more.
+    #[serde(default)]
+    pub survives_losses: u32,
 }
 
 /// A node's role in the control plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a column of its own on the wire, and independent of the others"
+)]
 pub struct MemberRow {
     /// The node.
     pub node: String,
@@ -179,6 +195,15 @@ pub struct MemberRow {
     pub votes: bool,
     /// Whether it is the leader.
     pub leads: bool,
+    /// Whether the node that answers reaches it; for a worker, whether its heartbeats arrive.
+    #[serde(default)]
+    pub reachable: bool,
+    /// Log entries it has yet to apply; absent if it keeps no log or did not answer.
+    #[serde(default)]
+    pub lag: Option<u64>,
+    /// The version it runs; absent if it is a worker or did not answer.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 /// A login to the dashboard.

@@ -22,7 +22,7 @@ pub struct AuditEntry {
     pub subject: String,
     /// `done`, `unchanged` or `refused`.
     pub outcome: AuditOutcome,
-    /// The error code, if it was refused.
+    /// The error code, if it was refused; or the code of the failure that led to it.
     pub code: Option<String>,
 }
 
@@ -34,8 +34,8 @@ impl From<&AuditEvent> for AuditEntry {
             Actor::Node(node) => format!("node/{node}"),
         };
         let (outcome, code) = match &event.outcome {
-            model::AuditOutcome::Done => (AuditOutcome::Done, None),
-            model::AuditOutcome::Unchanged => (AuditOutcome::Unchanged, None),
+            model::AuditOutcome::Done => (AuditOutcome::Done, event.code.clone()),
+            model::AuditOutcome::Unchanged => (AuditOutcome::Unchanged, event.code.clone()),
             model::AuditOutcome::Refused(code) => (AuditOutcome::Refused, Some(code.clone())),
         };
         Self {

@@ -23,7 +23,7 @@ use crate::{
     Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
-pub use self::logs_exec::{LogLines, SessionInput, SessionOutput};
+pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
 
 /// Where a daemon listens.
 #[derive(Clone, PartialEq, Eq)]
@@ -171,6 +171,16 @@ impl Client {
     /// Takes one of the actions `pause`, `resume` and `promote` on a rollout.
     pub async fn control_rollout(&self, namespace: &str, name: &str, word: &str) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &deployment_path(namespace, name, &format!("/{}", encoded(word))), NO_BODY).await
+    }
+
+    /// Stops every replica of a deployment; its revisions and volumes stay.
+    pub async fn stop(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/stop"), NO_BODY).await
+    }
+
+    /// Starts a stopped deployment.
+    pub async fn start(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &deployment_path(namespace, name, "/start"), NO_BODY).await
     }
 
     /// All replicas.

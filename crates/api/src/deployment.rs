@@ -3,8 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::{DeploymentStatus, Driver, PortMode, Protocol, Replica, RolloutState, StatusReason};
+use crate::{
+    Code, DeploymentStatus, Driver, PortMode, Protocol, Replica, ReplicaState, RolloutState, StatusReason,
+    replica::particulars,
+};
 
 /// A manifest to apply. Files are sent as texts, because the daemon does not read the caller's disk.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +37,9 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+    /// Whether run-once services that completed run again although nothing of them changed, as `up` asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rerun_ended: bool,
     /// What to do with volumes that Compose made for this deployment; unless given, they are asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compose_volumes: Option<ComposeVolumes>,
@@ -77,6 +84,24 @@ pub struct Status {
     pub deployments: Vec<Deployment>,
     /// Their replicas.
     pub replicas: Vec<Replica>,
+    /// Published ports of theirs that a node cannot listen on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PortCondition>,
+}
+
+/// A published port that a node cannot listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCondition {
+    /// The node.
+    pub node: String,
+    /// `port_taken_on_node`.
+    pub code: String,
+    /// Why, and what can be done.
+    pub message: String,
+    /// The published port.
+    pub port: u16,
+    /// Its transport.
+    pub protocol: Protocol,
 }
 
 /// A manifest that was accepted.
@@ -160,6 +185,9 @@ pub struct Service {
     pub wanted: u32,
     /// Slots with a running replica.
     pub running: u32,
+    /// Slots whose replica has completed: they are done, and do not run.
+    #[serde(default)]
+    pub completed: u32,
     /// Its published ports.
     #[serde(default)]
     pub ports: Vec<Port>,
@@ -176,11 +204,20 @@ pub struct Port {
     pub protocol: Protocol,
     /// `ingress`: everywhere in the cluster; `host`: on the replica's node.
     pub mode: PortMode,
+    /// The only address it listens on; absent for every address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<String>,
 }
 
 impl From<&longshore_model::service::Port> for Port {
     fn from(port: &longshore_model::service::Port) -> Self {
-        Self { target: port.target, published: port.published, protocol: port.protocol.into(), mode: port.mode.into() }
+        Self {
+            target: port.target,
+            published: port.published,
+            protocol: port.protocol.into(),
+            mode: port.mode.into(),
+            host_ip: port.host_ip.map(|ip| ip.to_string()),
+        }
     }
 }
 
@@ -198,6 +235,51 @@ pub struct Rollout {
     /// The replica it waits for; absent if it waits for an operator, or has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Awaited>,
+    /// Steps: slots added, changed and removed.
+    #[serde(default)]
+    pub total_steps: u32,
+    /// Steps that are done.
+    #[serde(default)]
+    pub current_step: u32,
+    /// Steps that failed.
+    #[serde(default)]
+    pub failed_steps: u32,
+    /// How it failed, if it was paused, aborted or rolled back because of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<Code>,
+    /// The replica that failed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_replica: Option<String>,
+    /// What was last known of that replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailedReplica>,
+}
+
+/// The last observation of the replica that failed a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedReplica {
+    /// Its generation.
+    pub generation: u32,
+    /// Its node, if it had one.
+    pub node: Option<String>,
+    /// Its last state.
+    pub state: ReplicaState,
+    /// The code of that state.
+    pub code: Option<Code>,
+    /// Details of the code, such as `exit_code`, `reason` and `last_lines`.
+    pub details: BTreeMap<String, Value>,
+}
+
+impl From<&longshore_model::rollout::FailedReplica> for FailedReplica {
+    fn from(failed: &longshore_model::rollout::FailedReplica) -> Self {
+        Self {
+            generation: failed.generation.0,
+            node: failed.node.as_ref().map(ToString::to_string),
+            state: failed.state.into(),
+            code: failed.code.map(Code::from),
+            details: particulars(&failed.details),
+        }
+    }
 }
 
 /// A replica that a rollout waits for.
@@ -217,6 +299,12 @@ impl From<&longshore_model::Rollout> for Rollout {
             to: rollout.to.0,
             state: rollout.state.into(),
             waits_for: None,
+            total_steps: 0,
+            current_step: 0,
+            failed_steps: 0,
+            failure_reason: rollout.failure.as_ref().map(|failure| Code::from(failure.code.code())),
+            failed_replica: None,
+            failure: rollout.failure.as_ref().and_then(|failure| failure.observed.as_ref()).map(FailedReplica::from),
         }
     }
 }

@@ -105,6 +105,7 @@ wire_enums! {
         Degraded = "degraded",
         Failed = "failed",
         Completed = "completed",
+        Stopped = "stopped",
     }
     /// State of a rollout.
     RolloutState {
@@ -239,7 +240,9 @@ from_model! {
     model::ReplicaState => ReplicaState {
         Pending, Pulling, Starting, Running, Degraded, Draining, Stopped, Failed, Completed, Lost,
     }
-    model::DeploymentStatus => DeploymentStatus { Pending, Progressing, Active, Degraded, Failed, Completed }
+    model::DeploymentStatus => DeploymentStatus {
+        Pending, Progressing, Active, Degraded, Failed, Completed, Stopped,
+    }
     model::RolloutState => RolloutState {
         InProgress, Paused, AwaitingPromotion, Completed, Aborted, RolledBack, Superseded,
     }
@@ -307,6 +310,8 @@ impl From<&str> for DrainBlocker {
 pub enum StatusReason {
     /// The deployment was removed and its replicas have not all stopped.
     Removing,
+    /// The deployment was stopped and its replicas have not all ended.
+    Stopping,
     /// A rollout has not ended: one of `in_progress`, `paused`, `awaiting_promotion`, `aborted`.
     RolloutInProgress,
     /// See [`Self::RolloutInProgress`].
@@ -326,6 +331,7 @@ impl StatusReason {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Removing => "removing",
+            Self::Stopping => "stopping",
             Self::RolloutInProgress => "rollout_in_progress",
             Self::RolloutPaused => "rollout_paused",
             Self::RolloutAwaitingPromotion => "rollout_awaiting_promotion",
@@ -340,6 +346,7 @@ impl From<&str> for StatusReason {
     fn from(word: &str) -> Self {
         match (word, ReplicaState::from(word)) {
             ("removing", _) => Self::Removing,
+            ("stopping", _) => Self::Stopping,
             ("rollout_in_progress", _) => Self::RolloutInProgress,
             ("rollout_paused", _) => Self::RolloutPaused,
             ("rollout_awaiting_promotion", _) => Self::RolloutAwaitingPromotion,
@@ -364,7 +371,7 @@ mod tests {
             assert!(!matches!(Code::from(code), Code::Unknown(_)), "{code}");
             assert_eq!(Code::from(code).as_str(), code);
         }
-        for word in ReplicaState::WORDS.iter().chain(["removing", "rollout_paused", "exited"].iter()) {
+        for word in ReplicaState::WORDS.iter().chain(["removing", "stopping", "rollout_paused", "exited"].iter()) {
             assert_eq!(StatusReason::from(*word).as_str(), *word);
         }
         for word in ["finishing", "moving", "stopping", "drain_blocked_stateful", "no_capacity_memory"] {

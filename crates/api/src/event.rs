@@ -130,6 +130,7 @@ impl Event {
         if let model::Event::SlotOpened { group, slot, .. }
         | model::Event::SlotStepped { group, slot, .. }
         | model::Event::SlotWaits { group, slot, .. }
+        | model::Event::SlotStartsAgain { group, slot, .. }
         | model::Event::SlotClosing { group, slot }
         | model::Event::SlotGone { group, slot }
         | model::Event::Placed { group, slot, .. }
@@ -175,6 +176,9 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::GroupRolloutChanged { .. } => "service_rolls",
         model::Event::RolloutChanged { .. } => "rollout_changed",
         model::Event::DeploymentGone { .. } => "deployment_gone",
+        model::Event::DeploymentStopped { .. } => "deployment_stopped",
+        model::Event::SlotStartsAgain { .. } => "replica_starts_again",
+        model::Event::DeploymentStarted { .. } => "deployment_started",
         model::Event::GroupRemoved(_) => "service_unwanted",
         model::Event::GroupGone(_) => "service_gone",
         model::Event::SlotOpened { .. } => "replica_opened",

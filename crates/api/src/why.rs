@@ -70,6 +70,24 @@ pub enum Why {
         /// Why.
         pending: Pending,
     },
+    /// It has no node and no filter keeps it from one: it is lost, is being stopped, or its placement is about to be
+    /// decided.
+    Observed {
+        /// The replica.
+        replica: String,
+        /// Its newest generation; 0 if it was never placed.
+        generation: u32,
+        /// The node of that generation, if there is one.
+        node: Option<String>,
+        /// Its last state.
+        state: ReplicaState,
+        /// The code of that state.
+        code: Option<Code>,
+        /// Details of the code.
+        details: BTreeMap<String, Value>,
+        /// The explanation as a sentence.
+        explain: String,
+    },
 }
 
 /// A candidate node and its ranking keys, most important first.

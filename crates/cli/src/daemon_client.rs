@@ -5,9 +5,12 @@
 //! Invariant: a refusal has exit code 1; a token that cannot be parsed is bad input and has exit code 2.
 
 mod connection;
+pub(crate) mod port_conditions;
 mod suggest;
 pub(crate) mod wait;
 pub(crate) mod wait_drained;
+pub(crate) mod wait_outcome;
+pub(crate) mod workload;
 
 use anyhow::Context as _;
 use longshore_api::{Changed, Client, ClientError, Envelope};
@@ -40,8 +43,8 @@ pub(crate) fn with_client(
             let suggestion = runtime.block_on(suggest::suggestion(&client, envelope));
             Ok(print_refusal(envelope, suggestion.as_deref().or(envelope.hint())))
         }
-        Some(ClientError::Unreachable { .. }) => {
-            print::stderr(&format!("error: {error:#}\n\nhint: {}", connection.unreachable_hint()));
+        Some(ClientError::Unreachable { cause, .. }) => {
+            print::stderr(&format!("error: {error:#}\n\nhint: {}", connection.unreachable_hint(cause)));
             Ok(Exit::Error)
         }
         Some(ClientError::Broken { .. } | ClientError::Garbled { .. }) | None => Err(error),

@@ -19,8 +19,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{
     commands::{
-        apply, audit, backup, cluster, config, dashboard, demo_server, deployment, logs_exec, namespace, node, plan,
-        pull, quota, rebalance, registry, secret, server, sim, status, token, up, volume, whatif, why,
+        apply, audit, backup, cluster, compose_words, config, dashboard, demo_server, deployment, down, events,
+        logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, secret, server, sim, status, token, up,
+        version, volume, whatif, why,
     },
     exit::Exit,
     output::print,
@@ -45,6 +46,12 @@ enum Command {
     Pull(pull::PullArgs),
     Whatif(whatif::WhatifArgs),
     Status(status::StatusArgs),
+    Down(down::DownArgs),
+    Ps(ps::PsArgs),
+    Images(ps::ImagesArgs),
+    Port(ps::PortArgs),
+    Events(events::EventsArgs),
+    Version(version::VersionArgs),
     Why(why::WhyArgs),
     Logs(logs_exec::LogsArgs),
     Exec(logs_exec::ExecArgs),
@@ -98,7 +105,16 @@ enum Command {
 }
 
 fn main() -> std::process::ExitCode {
-    let Cli { command } = Cli::parse();
+    let Cli { command } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match compose_words::instead(&error) {
+            Some(message) => {
+                print::stderr(&message);
+                return Exit::BadInput.into();
+            }
+            None => error.exit(),
+        },
+    };
     let outcome = match command {
         Command::Up(args) => up::run(args),
         Command::Config(args) => config::config(args),
@@ -109,6 +125,12 @@ fn main() -> std::process::ExitCode {
         Command::Pull(args) => pull::run(args),
         Command::Whatif(args) => whatif::run(args),
         Command::Status(args) => status::run(&args),
+        Command::Down(args) => down::run(args),
+        Command::Ps(args) => ps::ps(&args),
+        Command::Images(args) => ps::images(&args),
+        Command::Port(args) => ps::port(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Version(args) => version::run(&args),
         Command::Why(args) => why::run(args),
         Command::Logs(args) => logs_exec::logs(&args),
         Command::Exec(args) => logs_exec::exec(&args),

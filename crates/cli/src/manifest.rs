@@ -47,6 +47,19 @@ impl ManifestArgs {
         !self.files.is_empty()
     }
 
+    /// The name of the deployment that the manifest makes, as `up` finds it. Without a file, `--project-name` is enough.
+    pub(crate) fn deployment(self, namespace: &str) -> anyhow::Result<String> {
+        let given = self.name.clone();
+        let request = Request { namespace: Some(namespace.to_owned()), ..self.request()? };
+        match (longshore_compose::load(&request, &DiskAndStdin::default()), given) {
+            (Ok(loaded), _) => Ok(loaded.deployment.to_string()),
+            (Err(_), Some(name)) => Ok(name),
+            (Err(problems), None) => {
+                anyhow::bail!("the deployment is not known, as its manifest cannot be read\n\n{problems}")
+            }
+        }
+    }
+
     pub(crate) fn request(self) -> anyhow::Result<Request> {
         let here = env::current_dir().context("the current directory is gone")?;
         let named = |file: String| if file == "-" { STDIN.to_owned() } else { file };
@@ -98,6 +111,11 @@ pub(crate) fn parse(manifest: ManifestArgs, namespace: &str) -> anyhow::Result<O
     Ok(Some(ParsedManifest { request, loaded }))
 }
 
+/// The name of the deployment that the Compose file of this folder makes; `None` if there is none that can be read.
+pub(crate) fn folder_deployment(namespace: &str) -> Option<String> {
+    ManifestArgs::default().deployment(namespace).ok()
+}
+
 /// Reads the files of secrets and configs, so that they are sent along. Returns those that are not text, in base64.
 fn read_file_contents(loaded: &Loaded, files: &RecordingFiles) -> Result<BTreeMap<String, String>, String> {
     let mut others = BTreeMap::new();
@@ -132,6 +150,7 @@ fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequ
         profiles: request.profiles,
         name: request.name,
         namespace: request.namespace,
+        rerun_ended: false,
         compose_volumes: None,
         pull: None,
     }

@@ -69,6 +69,34 @@ pub(crate) fn changed(changed: &Changed) -> String {
     }
 }
 
+/// What people read after a request whose effect takes time.
+#[derive(Clone, Debug)]
+pub(crate) struct EffectWords {
+    /// After a request that was not waited for: what has begun, and how to follow it.
+    pub(crate) begun: String,
+    /// After `--wait`: what is so now.
+    pub(crate) done: String,
+}
+
+impl EffectWords {
+    /// Prints the answer to the request. After an error that was printed, people get no second verdict.
+    pub(crate) fn print(&self, output: OutputArgs, changed: Changed, waited: Option<Exit>) -> anyhow::Result<Exit> {
+        let exit = waited.unwrap_or(Exit::Success);
+        if exit == Exit::Success || output.format() != OutputFormat::Text {
+            output.print(&changed, |changed| self.text(*changed, waited))?;
+        }
+        Ok(exit)
+    }
+
+    fn text(&self, changed: Changed, waited: Option<Exit>) -> String {
+        match (changed, waited) {
+            (Changed::No, None) => "unchanged\n".to_owned(),
+            (Changed::Yes, None) => format!("{}\n", self.begun),
+            (Changed::Yes | Changed::No, Some(_)) => format!("{}\n", self.done),
+        }
+    }
+}
+
 /// A name as tables print it: outside the namespace `default`, the namespace comes first, as in replica ids.
 pub(crate) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == "default" { name.to_owned() } else { format!("{namespace}.{name}") }

@@ -97,7 +97,7 @@ fn an_operator_logs_in_watches_and_acts() {
 
     browser.click("a", "shop-web-0");
     browser.sees("nodes fit");
-    browser.sees("compared in state");
+    browser.sees("compared at log index");
     browser.sees("History");
     browser.sees("placed");
     browser.picture("replica");

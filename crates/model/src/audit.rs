@@ -37,6 +37,9 @@ pub struct AuditEvent {
     pub subject: String,
     /// How it ended.
     pub outcome: AuditOutcome,
+    /// Why it was done, where a failure led to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
 
 /// How an action ended.
@@ -116,6 +119,16 @@ pub enum AuditAction {
     TokenIssued,
     /// A token was revoked.
     TokenRevoked,
+    /// A deployment was stopped.
+    DeploymentStopped,
+    /// A stopped deployment was started.
+    DeploymentStarted,
+    /// A rollout failed and waits for an operator.
+    RolloutPaused,
+    /// A rollout failed, and its replicas are being rolled back.
+    RolloutAborted,
+    /// Every replica of a failed rollout is rolled back.
+    RolledBack,
 }
 
 impl AuditAction {
@@ -150,6 +163,11 @@ impl AuditAction {
             Self::NodeRelocated => "node_relocated",
             Self::TokenIssued => "token_issued",
             Self::TokenRevoked => "token_revoked",
+            Self::DeploymentStopped => "deployment_stopped",
+            Self::DeploymentStarted => "deployment_started",
+            Self::RolloutPaused => "rollout_paused",
+            Self::RolloutAborted => "rollout_aborted",
+            Self::RolledBack => "rolled_back",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     Time, VolumeKey,
     command::Quota,
     rebalance::Move,
-    replica::{Collected, Details, Rescheduled},
+    replica::{Collected, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
     volume::Volume,
 };
@@ -206,6 +206,9 @@ pub enum Event {
         details: Details,
         /// Failures since it last ran for the monitor time.
         failures: u32,
+        /// What its next start waits for.
+        #[serde(default, skip_serializing_if = "RestartHistory::is_empty")]
+        history: RestartHistory,
         /// Time of the change.
         at: Time,
         /// The generation that had replaced it by the time its lost node reported it again.
@@ -272,6 +275,30 @@ pub enum Event {
         /// The quota.
         quota: Quota,
     },
+    /// An operator stopped a deployment: none of its replicas shall run.
+    DeploymentStopped {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The deployment.
+        deployment: DeploymentName,
+    },
+    /// The next generation of a slot starts it again after a stop: like the first, it waits for dependencies.
+    /// [`Event::DeploymentStarted`] implies this for every slot; it is emitted only for a view that starts empty.
+    SlotStartsAgain {
+        /// The group.
+        group: GroupKey,
+        /// The slot.
+        slot: SlotKey,
+        /// That generation.
+        generation: Generation,
+    },
+    /// A stopped deployment shall run again.
+    DeploymentStarted {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The deployment.
+        deployment: DeploymentName,
+    },
 }
 
 /// What an event concerns.
@@ -305,6 +332,7 @@ impl Event {
             | Self::SlotOpened { group, .. }
             | Self::SlotStepped { group, .. }
             | Self::SlotWaits { group, .. }
+            | Self::SlotStartsAgain { group, .. }
             | Self::SlotClosing { group, .. }
             | Self::SlotGone { group, .. }
             | Self::Placed { group, .. }
@@ -317,9 +345,10 @@ impl Event {
             | Self::EvenOutRequested(group)
             | Self::EvenOutDone(group)
             | Self::FailureCounted { group, .. } => Subject::Service(group),
-            Self::RolloutChanged { namespace, deployment, .. } | Self::DeploymentGone { namespace, deployment } => {
-                Subject::Deployment(namespace, deployment)
-            }
+            Self::RolloutChanged { namespace, deployment, .. }
+            | Self::DeploymentGone { namespace, deployment }
+            | Self::DeploymentStopped { namespace, deployment }
+            | Self::DeploymentStarted { namespace, deployment } => Subject::Deployment(namespace, deployment),
             Self::Configured(_)
             | Self::NodeChanged(_)
             | Self::NodeGone(_)

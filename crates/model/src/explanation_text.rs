@@ -27,7 +27,9 @@ fn sentence(explanation: &Explanation) -> String {
     let plural = if nodes == 1 { "node" } else { "nodes" };
     match (&explanation.nearest, nodes) {
         (_, 0) => "there are no nodes".to_owned(),
-        (Some(nearest), _) => format!("{fits} of {nodes} {plural} fit: {}", near_miss_text(nearest)),
+        (Some(nearest), _) => {
+            format!("{fits} of {nodes} {plural} fit: {}{}", near_miss_text(nearest), others(explanation, nearest))
+        }
         (None, _) => format!("{fits} of {nodes} {plural} fit"),
     }
 }
@@ -57,6 +59,18 @@ fn near_miss_text(nearest: &NearMiss) -> String {
     let mut lacks = nearest.lacks.iter();
     let Some(first) = lacks.next() else { return format!("{} came closest", nearest.node) };
     lacks.fold(first.sentence_about(&nearest.node), |text, lack| format!("{text}, and {lack}"))
+}
+
+/// How many more nodes do not meet the constraints, where one that does not is named.
+fn others(explanation: &Explanation, nearest: &NearMiss) -> String {
+    let reason = Reason::ConstraintUnsatisfied;
+    let refused = explanation.refused.get(&reason).copied().unwrap_or(0);
+    let named = nearest.lacks.first().is_some_and(|lack| lack.reason() == reason);
+    match refused.saturating_sub(1) {
+        1 if named => "; 1 more does not meet the constraints either".to_owned(),
+        more if named && more > 1 => format!("; {more} more do not meet the constraints either"),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +104,17 @@ mod tests {
             sentence(&explanation(1, vec![paused, memory])),
             "0 of 1 node fit: n3 is paused, and has 512 MiB free, needs 832 MiB"
         );
+    }
+
+    #[test]
+    fn an_unmet_constraint_says_how_many_nodes_do_not_meet_it() {
+        let lacks = vec![Refusal::Constraint { constraint: "node.labels.disk == ssd".to_owned(), found: None }];
+        let refused = |count| BTreeMap::from([(Reason::ConstraintUnsatisfied, count)]);
+        let text = |count| sentence(&Explanation { refused: refused(count), ..explanation(3, lacks.clone()) });
+        let first = "0 of 3 nodes fit: n3 lacks the attribute, wanted node.labels.disk == ssd";
+        assert_eq!(text(1), first);
+        assert_eq!(text(2), format!("{first}; 1 more does not meet the constraints either"));
+        assert_eq!(text(3), format!("{first}; 2 more do not meet the constraints either"));
     }
 
     #[test]

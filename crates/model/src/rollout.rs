@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    DeploymentName, NamespaceName, RevisionNumber, RolloutNumber, RuntimeCode, ServiceName, ServiceSpec, SlotKey, Time,
+    DeploymentName, Generation, NamespaceName, NodeName, ReplicaState, RevisionNumber, RolloutNumber, RuntimeCode,
+    ServiceName, ServiceSpec, SlotKey, Time, replica::Details,
 };
 
 /// One rollout of a deployment.
@@ -111,6 +112,24 @@ pub struct RolloutFailure {
     pub slot: SlotKey,
     /// How it failed.
     pub code: StepFailure,
+    /// The last observation of what failed. The state machine fills it in when it records the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<FailedReplica>,
+}
+
+/// What was last known of the slot whose step failed; its containers and their logs are removed by the rollback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedReplica {
+    /// The generation; 0 if the slot was never placed.
+    pub generation: Generation,
+    /// Its node; `None` if it had none.
+    pub node: Option<NodeName>,
+    /// Its last state.
+    pub state: ReplicaState,
+    /// The code of that state.
+    pub code: Option<RuntimeCode>,
+    /// Details of the code, such as `exit_code`, `reason` and `last_lines`.
+    pub details: Details,
 }
 
 /// How a step fails.
@@ -121,17 +140,20 @@ pub enum StepFailure {
     StepTimeout,
     /// The new generation exhausted its restarts.
     RestartExhausted,
+    /// The new generation ended with an error, and its service is run once.
+    Exited,
 }
 
 impl StepFailure {
     /// Every code, in order.
-    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted];
+    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted, Self::Exited];
 
     /// Stable: operators alert on these strings. Add codes, never rename one.
     pub const fn code(self) -> &'static str {
         match self {
             Self::StepTimeout => "step_timeout",
             Self::RestartExhausted => RuntimeCode::RestartExhausted.code(),
+            Self::Exited => RuntimeCode::Exited.code(),
         }
     }
 }

@@ -23,13 +23,15 @@ pub(crate) mod place_batch;
 pub(crate) mod preempt;
 mod readiness;
 mod reschedule;
-mod restart;
+pub(crate) mod restart;
 mod revisit_unplaced;
 pub(crate) mod rollout;
 mod rollout_abort;
 pub(crate) mod rollout_steps;
 pub(crate) mod scale;
 pub(crate) mod slots;
+mod step_retry;
+mod stop;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -226,6 +228,9 @@ fn next_wake(view: &View) -> Option<Time> {
 /// is held back (lost node, see [`node_loss`]) are not included.
 pub(crate) fn unplaced(view: &View, group: GroupIx, now: Time) -> Vec<PendingSlot> {
     let record = view.group(group);
+    if view.is_stopped(&record.key) {
+        return Vec::new();
+    }
     let lost = record.desired_slots().filter(|slot| slots::is_without_node(view, slot));
     let is_replacement_held =
         |slot: &&Slot| slot.current().is_some_and(|it| node_loss::is_replacement_held(view, &record.spec, it, now));
@@ -271,6 +276,7 @@ impl<'a> GroupPass<'a> {
                 scale::close_all(&mut self, group);
                 self.view.set_group_progress(&request.key, group, GroupProgress::Finished);
             }
+            DesiredState::Run if self.view.is_stopped(&request.key) => stop::stop_all(&mut self, group),
             DesiredState::Run if request.spec.kind.is_per_node() => global::decide(&mut self, &mut request),
             DesiredState::Run if request.spec.kind.is_job() => jobs::decide(&mut self, group, &mut request),
             DesiredState::Run => self.decide_counted(group, &mut request),

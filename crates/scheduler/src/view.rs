@@ -84,6 +84,8 @@ pub struct View {
     pub(crate) rollouts: BTreeMap<(NamespaceName, DeploymentName), RolloutProgress>,
     /// Deployments whose rollout may have ended although none of their groups is dirty.
     pub(crate) rollouts_due: BTreeSet<(NamespaceName, DeploymentName)>,
+    /// Deployments that an operator stopped.
+    pub(crate) stopped: BTreeSet<(NamespaceName, DeploymentName)>,
     /// Whether capacity may have been freed since the last pass, so that waiting groups are tried again.
     pub(crate) capacity_freed: bool,
     /// Groups that the last plan placed while others waited.

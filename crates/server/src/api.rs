@@ -19,6 +19,7 @@ pub(crate) mod idempotency;
 pub(crate) mod image_resolution;
 pub(crate) mod listeners;
 pub(crate) mod logs;
+pub(crate) mod members;
 mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
@@ -169,6 +170,8 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
+        .route("/v1/deployments/{name}/stop", post(deployments::stop))
+        .route("/v1/deployments/{name}/start", post(deployments::start))
         .route("/v1/deployments/{name}/pull", post(deployments::pull))
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
@@ -182,7 +185,7 @@ fn cluster_view_routes() -> Router<Arc<ApiState>> {
         .route("/v1/whatif", post(dry_run::what_if))
         .route("/v1/audit", get(queries::audit))
         .route("/v1/events", get(events::follow))
-        .route("/v1/cluster", get(access::cluster))
+        .route("/v1/cluster", get(members::cluster))
         .route("/v1/cluster/settings", get(settings::get))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/namespaces", get(namespaces::list))

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! members ─▶ /peer/raft                                     Raft messages, forwarded commands
+//! daemons ─▶ /peer/network                                  published ports and their endpoints
 //! agents  ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file /peer/registry
 //!                                                           fingerprint, servers, work feed, reports, secrets, logins
 //! nodes   ─▶ /peer/vouch                                    is another node still a server
@@ -9,7 +10,8 @@
 //! servers ─▶ /peer/engine                                   images and volumes of a node's engine
 //! leader  ─▶ /peer/promote /peer/demote                     become a member, stop being one
 //! servers ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
-//! servers ─▶ /peer/loads /peer/rebalance                    what only the leader knows
+//! servers ─▶ /peer/loads /peer/conditions /peer/rebalance                 what only the leader knows
+//! servers ─▶ /peer/progress                                 is it there, how far is it, which version
 //! servers ─▶ /peer/trace                                    which request led to a state
 //! joining ─▶ /join                                          a token for a certificate
 //! ```
@@ -31,7 +33,7 @@ pub(crate) use self::{
     client::{CallError, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, PeerClient, PeerConnection},
     raft_transport::MemberTransport,
     wire::{
-        Hello, HelloAnswer, JoinAnswer, JoinRequest, Promotion, ReportAnswer, ServerAddress, TraceNotice, VouchRequest,
-        frame, pack, unframe, unpack,
+        Hello, HelloAnswer, JoinAnswer, JoinRequest, Promotion, ReportAnswer, ServerAddress, ServerProgress,
+        TraceNotice, VouchRequest, frame, pack, unframe, unpack,
     },
 };

@@ -9,4 +9,5 @@ pub(crate) mod identity;
 pub(crate) mod key_rotation;
 pub(crate) mod keyring;
 pub(crate) mod rate_limit;
+pub(crate) mod socket_group;
 pub(crate) mod tls;

@@ -32,6 +32,7 @@ mod runs_on_lost_node;
 mod shadow_state;
 mod slot_count;
 mod slot_index_unique;
+mod stopped;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,7 +232,8 @@ pub(crate) fn check_settled(state: &State, now: Time, violations: &mut Violation
     violations.extend(now, evacuated::NAME, evacuated::check(state, now));
     for (key, group) in state.groups() {
         violations.extend(now, explained::NAME, explained::check(state, key, group));
-        violations.extend(now, slot_count::NAME, slot_count::check(key, group));
+        violations.extend(now, stopped::NAME, stopped::check(state, key, group));
+        violations.extend(now, slot_count::NAME, slot_count::check(state, key, group));
     }
 }
 

@@ -154,6 +154,10 @@ pub enum EntryKind {
     RolledBack,
     /// Another rollout began before this one ended.
     RolloutSuperseded,
+    /// An operator stopped a deployment.
+    DeploymentStopped,
+    /// A stopped deployment runs again.
+    DeploymentStarted,
     /// A command was refused.
     Refused,
     /// A fault of the scenario found no process to affect.
@@ -205,6 +209,8 @@ impl EntryKind {
             Self::RolloutAborted => "rollout_aborted",
             Self::RolledBack => "rolled_back",
             Self::RolloutSuperseded => "rollout_superseded",
+            Self::DeploymentStopped => "deployment_stopped",
+            Self::DeploymentStarted => "deployment_started",
             Self::Refused => "refused",
             Self::NoEffect => "in_vain",
         }
@@ -306,6 +312,12 @@ impl TimelineLog {
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(now, namespace, deployment, rollout);
             }
+            Event::DeploymentStopped { deployment, .. } => {
+                self.push(now, EntryKind::DeploymentStopped).deployment = Some(deployment.to_string());
+            }
+            Event::DeploymentStarted { deployment, .. } => {
+                self.push(now, EntryKind::DeploymentStarted).deployment = Some(deployment.to_string());
+            }
             Event::Stopping { group, slot, generation } => {
                 self.stopping.insert(replica_key(group, slot, *generation));
             }
@@ -318,9 +330,20 @@ impl TimelineLog {
                 let key = replica_key(group, slot, *generation);
                 self.push_replica(now, EntryKind::Restarted, &key).attempt = Some(*attempt);
             }
-            Event::Observed { group, slot, generation, attempt, state: observed, code, details, failures, .. } => {
+            Event::Observed {
+                group,
+                slot,
+                generation,
+                attempt,
+                state: observed,
+                code,
+                details,
+                failures,
+                history,
+                ..
+            } => {
                 // A failed replica without failures was reset by an apply: nothing happened to it.
-                if *observed != ReplicaState::Failed || *failures > 0 {
+                if *observed != ReplicaState::Failed || *failures > 0 || history.ends > 0 {
                     let key = replica_key(group, slot, *generation);
                     self.observed(now, &key, *attempt, *observed, *code, details);
                 }
@@ -339,6 +362,7 @@ impl TimelineLog {
             | Event::GroupChanged { .. }
             | Event::GroupRolloutChanged { .. }
             | Event::DeploymentGone { .. }
+            | Event::SlotStartsAgain { .. }
             | Event::GroupRemoved(_)
             | Event::GroupGone(_)
             | Event::SlotOpened { .. }

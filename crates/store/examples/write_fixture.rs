@@ -10,6 +10,8 @@ mod first_commands;
 mod later_commands;
 #[path = "../tests/format_compat/settings_commands.rs"]
 mod settings_commands;
+#[path = "../tests/format_compat/stop_commands.rs"]
+mod stop_commands;
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -24,7 +26,7 @@ async fn main() {
     let one = Replicated::open(config, Arc::new(NoTransport)).await.unwrap();
     let me = Member { id: MemberId(1), name: NodeName::from("node-1"), address: String::new() };
     one.initialise(me).await.unwrap();
-    for proposal in settings_commands::commands() {
+    for proposal in stop_commands::commands() {
         let applied = one.propose(proposal).await.unwrap();
         println!("{:?} {:?}", applied.index, applied.outcome);
     }

@@ -20,7 +20,9 @@ impl State {
             Command::ConfirmLost { node, at } => self.confirm_lost(&node, at)?,
             Command::SetHealth { node, health, at } => self.set_health(&node, health, at)?,
             Command::SetUseDegraded { node, use_degraded } => self.set_use_degraded(&node, use_degraded)?,
-            Command::Apply { namespace, deployment, spec } => self.apply_manifest(&namespace, &deployment, *spec)?,
+            Command::Apply { namespace, deployment, spec, rerun } => {
+                self.apply_manifest(&namespace, &deployment, *spec, rerun)?
+            }
             Command::Scale { group, replicas } => self.scale(&group, replicas)?,
             Command::Rollback { namespace, deployment, to, at } => self.roll_back(&namespace, &deployment, to, at)?,
             Command::ControlRollout { namespace, deployment, control: word, at } => {
@@ -37,6 +39,8 @@ impl State {
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
             Command::Observe(observation) => self.observe(observation),
+            Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
+            Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };
         if !events.is_empty() {
             self.index = StateIndex(self.index.0 + 1);

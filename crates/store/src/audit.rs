@@ -1,13 +1,13 @@
 //! Which commands are audited, and what the audit record says.
 //!
-//! Owns: the mapping from a command to its audit action and subject.
+//! Owns: the mapping from a command to its audit action and subject, and the events that are audited by themselves.
 //! Must not touch: the time and the actor, which come with the proposal.
 //! Invariant: routine commands of the scheduler and agents are not audited. The audit log is bounded, and they would
 //! push operators' actions out of it within minutes.
 
 use std::fmt;
 
-use longshore_model::{AuditAction, Command, GroupKey, NamespaceName, access::AccessCommand};
+use longshore_model::{AuditAction, Command, Event, GroupKey, NamespaceName, RolloutState, access::AccessCommand};
 
 /// The audit action and subject of a command, or `None` if it is not audited.
 pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
@@ -31,6 +31,8 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::ControlRollout { namespace, deployment, .. } => {
             (AuditAction::RolloutControlled, scoped(namespace, deployment))
         }
+        Command::Stop { namespace, deployment, .. } => (AuditAction::DeploymentStopped, scoped(namespace, deployment)),
+        Command::Start { namespace, deployment, .. } => (AuditAction::DeploymentStarted, scoped(namespace, deployment)),
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
@@ -42,6 +44,22 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         Command::Commit(_) | Command::Observe(_) | Command::Refresh { .. } => return None,
     };
     Some((action, subject))
+}
+
+/// The audit record of an event that no command asked for: a rollout that failed, with the code of its failure.
+pub fn audited_event(event: &Event) -> Option<(AuditAction, String, String)> {
+    let Event::RolloutChanged { namespace, deployment, rollout } = event else { return None };
+    let action = match rollout.state {
+        RolloutState::Paused => AuditAction::RolloutPaused,
+        RolloutState::Aborted => AuditAction::RolloutAborted,
+        RolloutState::RolledBack => AuditAction::RolledBack,
+        RolloutState::InProgress
+        | RolloutState::AwaitingPromotion
+        | RolloutState::Completed
+        | RolloutState::Superseded => return None,
+    };
+    let code = rollout.failure.as_ref()?.code.code().to_owned();
+    Some((action, scoped(namespace, deployment), code))
 }
 
 fn access(command: &AccessCommand) -> Option<(AuditAction, String)> {

@@ -26,8 +26,10 @@ mod rollouts;
 mod state;
 mod state_events;
 mod status;
+mod stops;
 
 pub use access::Access;
+pub use ended_replicas::has_ended;
 pub use error::CommandError;
 pub use quota::{NamespaceUsage, ResourceTotals};
 pub use state::{Deployment, Group, Revision, State};

@@ -10,7 +10,7 @@ use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
     RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
     rebalance::Move,
-    replica::{DesiredState, Details, Replica},
+    replica::{DesiredState, Details, Replica, RestartHistory},
     volume::Volume,
 };
 
@@ -31,7 +31,12 @@ impl State {
 
     fn commit_group(&mut self, part: GroupPlan, at: Time, events: &mut Vec<Event>) {
         let GroupPlan { group: key, reservation, items } = part;
+        let stopped = self.is_stopped(&key);
         for item in items {
+            // The plan was made before an operator stopped the deployment: what it starts would be stopped at once.
+            if stopped && !ends_something(&item) {
+                continue;
+            }
             match item {
                 PlanItem::Open(slot) => self.open(&key, &slot, at, events),
                 PlanItem::Place(placement) => {
@@ -188,6 +193,10 @@ impl State {
         }
         replica.attempt = attempt;
         replica.restarts += 1;
+        if replica.code == Some(RuntimeCode::RestartExhausted) {
+            replica.failures = 0;
+            replica.history = replica.history.after_return();
+        }
         replica.state = ReplicaState::Pending;
         replica.code = None;
         replica.details = Details::new();
@@ -208,7 +217,8 @@ impl State {
             return;
         };
         let given_up = replica.state == ReplicaState::Failed && replica.code == Some(code);
-        if replica.desired == DesiredState::Stop || given_up {
+        // A replica that was lost meanwhile is replaced, not given up.
+        if replica.desired == DesiredState::Stop || given_up || replica.state == ReplicaState::Lost {
             return;
         }
         // `since` is the time of the decision, so a replica given up late is shown as failed for the full time.
@@ -274,6 +284,22 @@ impl State {
 }
 
 /// Each index is used once. An index below the counter without a slot comes from a stale plan.
+/// Whether an item stops or removes something, rather than starting or changing it.
+const fn ends_something(item: &PlanItem) -> bool {
+    match item {
+        PlanItem::Stop { .. } | PlanItem::Close(_) | PlanItem::Collect { .. } | PlanItem::EvenOutDone => true,
+        PlanItem::Open(_)
+        | PlanItem::Place(_)
+        | PlanItem::Wait(_)
+        | PlanItem::Restart { .. }
+        | PlanItem::Reschedule { .. }
+        | PlanItem::Step { .. }
+        | PlanItem::NoRoom { .. }
+        | PlanItem::Promote
+        | PlanItem::GiveUp { .. } => false,
+    }
+}
+
 fn may_open(group: &Group, slot: &SlotKey) -> bool {
     let fresh = match slot {
         SlotKey::Index(index) => *index >= group.next_index,
@@ -301,6 +327,7 @@ fn open_slot(key: &GroupKey, group: &mut Group, slot: &SlotKey, events: &mut Vec
             desired: DesiredState::Run,
             step: None,
             moved_at: None,
+            starts_again: None,
         },
     );
     let (group, slot) = (key.clone(), slot.clone());
@@ -319,6 +346,7 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
         details: Details::new(),
         failures: 0,
         restarts: 0,
+        history: RestartHistory::default(),
         before_loss: None,
         replaced_by: None,
     }

@@ -7,14 +7,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, Reservation, RevisionNumber, Rollout,
+    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation, RevisionNumber, Rollout,
     RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
     command::RolloutControl,
-    replica::{DesiredState, Replica, Slot},
+    replica::{DesiredState, Detail, Replica, Slot},
     restart_fingerprint::{RestartFingerprint, transitive_dependencies},
     rollout::{
-        PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, RolloutPosition, Step, StepCount, StepKind,
-        StepOutcome,
+        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, RolloutPosition, Step, StepCount,
+        StepKind, StepOutcome,
     },
 };
 
@@ -80,6 +80,10 @@ impl State {
         events: &mut Vec<Event>,
     ) {
         let key = owner.key();
+        let known = self.deployments.get(&key);
+        if known.is_some_and(|known| known.is_stopped() && known.live_rollout().is_none()) {
+            return;
+        }
         self.end_rollout(&key, events);
         let Some(known) = self.deployments.get_mut(&key) else { return };
         let number = RolloutNumber(known.rollout.as_ref().map_or(0, |last| last.number.0) + 1);
@@ -190,6 +194,20 @@ impl State {
         Ok(events)
     }
 
+    /// Pauses a rollout that has just begun again, with the failure it was paused for.
+    pub(crate) fn pause_again(
+        &mut self,
+        owner: DeploymentRef<'_>,
+        failure: Option<RolloutFailure>,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(failure) = failure {
+            self.note_failure(owner, failure);
+        }
+        self.set_rollout_state(owner, RolloutState::Paused, Some(at), events);
+    }
+
     fn promote_all(&mut self, owner: DeploymentRef<'_>, events: &mut Vec<Event>) {
         let groups: Vec<GroupKey> = self.groups_of(owner.namespace, owner.name).map(|(key, _)| key.clone()).collect();
         for key in groups {
@@ -206,6 +224,7 @@ impl State {
         group.restart_epoch += 1;
         let mut events = Vec::new();
         self.restart_rollout(DeploymentRef::new(namespace, name), at, &mut events);
+        self.clear_stop(namespace, name, &mut events);
         Ok(events)
     }
 
@@ -225,14 +244,14 @@ impl State {
     }
 
     /// Starts a rollout to the revision that is already in force.
-    fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
+    pub(crate) fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.deployment(owner.namespace, owner.name) else { return };
         let origin = known.origin();
         self.begin_rollout(owner, RolloutKind::Forward, origin, at, events);
         self.bring_in_force(owner.namespace, owner.name, events);
     }
 
-    fn desired_deployment(
+    pub(crate) fn desired_deployment(
         &self,
         namespace: &NamespaceName,
         name: &DeploymentName,
@@ -251,7 +270,8 @@ impl State {
             .and_then(Deployment::live_rollout)
             .map(|it| (it.number, it.state));
         let Some((number, state)) = state else { return };
-        if number != rollout {
+        let stopped = self.deployment(owner.namespace, owner.name).is_some_and(Deployment::is_stopped);
+        if number != rollout || stopped {
             return;
         }
         match (change, state) {
@@ -286,9 +306,35 @@ impl State {
     }
 
     fn note_failure(&mut self, owner: DeploymentRef<'_>, failure: RolloutFailure) {
+        let observed = self.failed_replica(owner, &failure);
         if let Some(rollout) = self.rollout_mut(owner) {
-            rollout.failure = Some(failure);
+            rollout.failure = Some(RolloutFailure { observed, ..failure });
         }
+    }
+
+    /// The last observation of the slot that failed a rollout. It is kept with the rollout, because the way back stops
+    /// the generation and removes it.
+    fn failed_replica(&self, owner: DeploymentRef<'_>, failure: &RolloutFailure) -> Option<FailedReplica> {
+        let to = self.deployment(owner.namespace, owner.name)?.rollout.as_ref()?.to;
+        let key = GroupKey {
+            namespace: owner.namespace.clone(),
+            deployment: owner.name.clone(),
+            service: failure.service.clone(),
+        };
+        let slot = self.group(&key)?.slots.get(&failure.slot)?;
+        let of_rollout = |replica: &&Replica| replica.assignment.reservation.revision == to;
+        if let Some(replica) = slot.replicas.iter().rev().find(of_rollout) {
+            return Some(FailedReplica {
+                generation: replica.generation,
+                node: Some(replica.assignment.node.clone()),
+                state: replica.state,
+                code: replica.code,
+                details: replica.details.clone(),
+            });
+        }
+        let mut details = slot.waiting_details.clone();
+        details.insert("reason".to_owned(), Detail::Text(slot.waiting?.code().to_owned()));
+        Some(FailedReplica { generation: slot.newest, node: None, state: ReplicaState::Pending, code: None, details })
     }
 
     /// Puts the revision the rollout started from in force again. The way back counts as a rollout with its own number.

@@ -71,12 +71,20 @@ pub struct Deployment {
     /// Next slot index of each service that left the manifest, so that no index is reused when the service returns.
     #[serde(default)]
     pub(crate) retired_counters: BTreeMap<ServiceName, SlotIndex>,
+    /// When an operator stopped it; `None` while it shall run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_since: Option<Time>,
 }
 
 impl Deployment {
     /// The revision in force.
     pub fn current(&self) -> &Revision {
         self.revision(self.in_force).expect("the revision in force is never trimmed")
+    }
+
+    /// Whether an operator stopped it.
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped_since.is_some()
     }
 
     /// A kept revision by its number.
@@ -174,6 +182,11 @@ impl State {
     /// One deployment.
     pub fn deployment(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<&Deployment> {
         self.deployments.get(&(namespace.clone(), name.clone()))
+    }
+
+    /// Whether the deployment of a group was stopped by an operator.
+    pub fn is_stopped(&self, key: &GroupKey) -> bool {
+        self.deployment(&key.namespace, &key.deployment).is_some_and(Deployment::is_stopped)
     }
 
     /// All volumes, by namespace and name.

@@ -43,6 +43,10 @@ impl State {
         }
         for ((namespace, deployment), known) in &self.deployments {
             let (namespace, deployment) = (namespace.clone(), deployment.clone());
+            if known.is_stopped() {
+                let (namespace, deployment) = (namespace.clone(), deployment.clone());
+                events.push(Event::DeploymentStopped { namespace, deployment });
+            }
             let rollout = known.rollout.iter().cloned();
             events.extend(rollout.map(|rollout| Event::RolloutChanged {
                 namespace: namespace.clone(),
@@ -103,6 +107,9 @@ fn group_events(key: &GroupKey, group: &Group, events: &mut Vec<Event>) {
 fn slot_events(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
     let (group, newest, moved_at) = (key.clone(), slot.newest, slot.moved_at);
     events.push(Event::SlotOpened { group, slot: slot.key.clone(), newest, moved_at });
+    if let Some(generation) = slot.starts_again {
+        events.push(Event::SlotStartsAgain { group: key.clone(), slot: slot.key.clone(), generation });
+    }
     if let Some(step) = slot.step {
         events.push(Event::SlotStepped { group: key.clone(), slot: slot.key.clone(), step });
     }
@@ -138,7 +145,8 @@ fn replica_events(key: &GroupKey, slot: &Slot, replica: &Replica, events: &mut V
         });
     }
     // `Stopping` covers a draining replica, and `Placed` covers a pending one without failures.
-    let untold = replica.code.is_some() || replica.failures > 0 || replica.state != ReplicaState::Pending;
+    let counted = replica.failures > 0 || !replica.history.is_empty();
+    let untold = replica.code.is_some() || counted || replica.state != ReplicaState::Pending;
     if untold && replica.state != ReplicaState::Draining {
         events.push(observed(key, &slot.key, replica));
     }
@@ -155,6 +163,7 @@ pub(crate) fn observed(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> Eve
         code: replica.code,
         details: replica.details.clone(),
         failures: replica.failures,
+        history: replica.history,
         at: replica.since,
         replaced_by: replica.replaced_by,
     }

@@ -57,16 +57,35 @@ impl State {
         if deployment.desired == DesiredState::Stop {
             return Some(StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["removing"] });
         }
+        if deployment.is_stopped() {
+            return Some(self.stopped_status(namespace, name));
+        }
         Some(StatusReport { status: counts.status(), reasons: counts.reasons.into_iter().collect() })
     }
 }
 
 impl State {
+    /// The status of a stopped deployment: `stopped` once none of its replicas is left that an agent still has to stop.
+    fn stopped_status(&self, namespace: &NamespaceName, name: &DeploymentName) -> StatusReport {
+        let slots = self.groups_of(namespace, name).flat_map(|(_, group)| group.slots.values());
+        let mut replicas = slots.flat_map(|slot| &slot.replicas);
+        let runs = |replica: &Replica| match replica.desired {
+            DesiredState::Run => replica.state != ReplicaState::Completed,
+            DesiredState::Stop => is_stopping(replica),
+        };
+        if replicas.any(runs) {
+            StatusReport { status: DeploymentStatus::Progressing, reasons: vec!["stopping"] }
+        } else {
+            StatusReport { status: DeploymentStatus::Stopped, reasons: Vec::new() }
+        }
+    }
+
     /// The replica that the live rollout waits for: the first whose step is under way, preferring one that is not
     /// running yet. `None` if no step is under way; the next step may then lack capacity, which only the scheduler
     /// knows.
     pub fn rollout_waits_for(&self, namespace: &NamespaceName, name: &DeploymentName) -> Option<AwaitedReplica> {
-        let rollout = self.deployment(namespace, name)?.rollout.as_ref().filter(|rollout| rollout.is_live())?;
+        let known = self.deployment(namespace, name).filter(|known| !known.is_stopped())?;
+        let rollout = known.rollout.as_ref().filter(|rollout| rollout.is_live())?;
         let under_way = |slot: &&Slot| {
             let step = slot.step.filter(|step| step.rollout == rollout.number);
             slot.desired == DesiredState::Run && step.is_some_and(|step| step.outcome == StepOutcome::UnderWay)
@@ -172,7 +191,13 @@ impl StatusCounts {
             ReplicaState::Running => self.running += 1,
             ReplicaState::Completed => self.completed += 1,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
-            ReplicaState::Failed if ended_replicas::terminal_outcome(spec, replica).is_some() => self.exhausted += 1,
+            // One that will return by itself has exhausted its restarts for now.
+            ReplicaState::Failed
+                if replica.code == Some(RuntimeCode::RestartExhausted)
+                    || ended_replicas::terminal_outcome(spec, replica).is_some() =>
+            {
+                self.exhausted += 1;
+            }
             ReplicaState::Failed
             | ReplicaState::Degraded
             | ReplicaState::Draining

@@ -35,6 +35,7 @@ fn apply(deployment: &str, services: &[(&str, ServiceSpec)]) -> Command {
         namespace: NamespaceName::default_namespace(),
         deployment: DeploymentName::from(deployment),
         spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+        rerun: longshore_model::command::Rerun::IfChanged,
     }
 }
 
@@ -133,6 +134,9 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::RolloutChanged { .. } => "rollout changed",
             Event::SlotStepped { .. } => "slot stepped",
             Event::DeploymentGone { .. } => "deployment gone",
+            Event::SlotStartsAgain { .. } => "slot starts again",
+            Event::DeploymentStopped { .. } => "deployment stopped",
+            Event::DeploymentStarted { .. } => "deployment started",
         })
         .collect()
 }

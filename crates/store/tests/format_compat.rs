@@ -11,6 +11,8 @@ mod first_commands;
 mod later_commands;
 #[path = "format_compat/settings_commands.rs"]
 mod settings_commands;
+#[path = "format_compat/stop_commands.rs"]
+mod stop_commands;
 
 use std::{
     collections::BTreeSet,
@@ -92,6 +94,7 @@ async fn the_later_fixtures_lead_to_the_same_state() {
     let later = [
         ("format-1-sequel", later_commands::commands as fn() -> Vec<Proposal>),
         ("format-1-settings", settings_commands::commands),
+        ("format-1-stop", stop_commands::commands),
     ];
     for (name, commands) in later {
         let (log, snapshot) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -123,7 +126,7 @@ fn kind(value: &impl serde::Serialize) -> String {
 #[test]
 fn every_kind_of_command_and_plan_item_is_in_a_fixture() {
     let (mut commands, mut access, mut items) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for Proposal { command, .. } in settings_commands::commands() {
+    for Proposal { command, .. } in stop_commands::commands() {
         commands.insert(kind(&command));
         if let Command::Access(command) = &command {
             access.insert(kind(command));

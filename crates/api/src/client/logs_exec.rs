@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{Client, ClientError, Endpoint, MAX_ANSWER, encoded};
-use crate::{ExecRequest, Frame, LogEntry, LogQuery, SESSION_PROTOCOL, connection};
+use crate::{Change, ExecRequest, Frame, LogEntry, LogQuery, SESSION_PROTOCOL, connection};
 
 /// Longest line in bytes.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -42,6 +42,40 @@ impl LogLines {
                     return serde_json::from_slice(&line).map(Some).map_err(|cause| self.client.garbled(cause));
                 }
                 continue;
+            }
+            if self.arrived.len() > MAX_LINE {
+                return Err(self.client.garbled("a line is too long"));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(cause)) => return Err(self.client.broken(cause)),
+                Some(Ok(frame)) => self.arrived.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            }
+        }
+    }
+}
+
+/// An open stream of changes.
+#[derive(Debug)]
+pub struct Changes {
+    client: Client,
+    body: Incoming,
+    arrived: BytesMut,
+}
+
+impl Changes {
+    /// The next change; `None` at the end, also when the server no longer keeps what comes next.
+    pub async fn next(&mut self) -> Result<Option<Change>, ClientError> {
+        loop {
+            if let Some(end) = self.arrived.iter().position(|byte| *byte == b'\n') {
+                let line = self.arrived.split_to(end + 1);
+                // Other fields of a server-sent event are its name and its id, which the change has, too.
+                match line.strip_prefix(b"data: ").filter(|data| data.starts_with(b"{")) {
+                    Some(data) => {
+                        return serde_json::from_slice(data).map(Some).map_err(|cause| self.client.garbled(cause));
+                    }
+                    None => continue,
+                }
             }
             if self.arrived.len() > MAX_LINE {
                 return Err(self.client.garbled("a line is too long"));
@@ -106,6 +140,18 @@ impl Client {
         match response.status() {
             StatusCode::OK => {
                 Ok(LogLines { client: self.clone(), body: response.into_body(), arrived: BytesMut::new() })
+            }
+            _ => Err(self.refusal(response).await),
+        }
+    }
+
+    /// Changes of the cluster as they happen: after an index, or from now on.
+    pub async fn events(&self, after: Option<u64>) -> Result<Changes, ClientError> {
+        let path = after.map_or_else(|| "/v1/events".to_owned(), |after| format!("/v1/events?after={after}"));
+        let response = self.begin(Method::GET, &path, Bytes::new(), None).await?;
+        match response.status() {
+            StatusCode::OK => {
+                Ok(Changes { client: self.clone(), body: response.into_body(), arrived: BytesMut::new() })
             }
             _ => Err(self.refusal(response).await),
         }

@@ -7,7 +7,7 @@ use longshore_api::{AppliedManifest, Changed};
 
 use crate::{
     daemon_client::{
-        NamespaceArgs,
+        NamespaceArgs, port_conditions,
         wait::{self, Goal, WaitArgs},
         with_client,
     },
@@ -15,6 +15,7 @@ use crate::{
     image_build,
     manifest::{self, EngineArgs, ManifestArgs, ParsedManifest},
     output::{
+        OutputFormat,
         live_region::{LiveRegion, Stream},
         print,
     },
@@ -58,6 +59,11 @@ pub(crate) fn run(args: ApplyArgs) -> anyhow::Result<Exit> {
             }
             None => Exit::Success,
         };
+        port_conditions::print_warnings(client, &applied.namespace, &applied.deployment).await;
+        // People were told how it ended; the revision would read like a success.
+        if matches!(exit, Exit::Failed | Exit::TimedOut) && connection.format() == OutputFormat::Text {
+            return Ok(exit);
+        }
         let word = match applied.changed {
             Changed::Yes => "applied",
             Changed::No => "unchanged",

@@ -81,7 +81,8 @@ impl AuditQuery {
 
 fn entries_table(entries: &[AuditEntry]) -> String {
     let rows = entries.iter().map(|entry| {
-        let outcome = entry.code.as_ref().map_or_else(|| entry.outcome.to_string(), |code| format!("refused: {code}"));
+        let outcome =
+            entry.code.as_ref().map_or_else(|| entry.outcome.to_string(), |code| format!("{}: {code}", entry.outcome));
         let (number, at) = (entry.number.to_string(), timestamp::second(entry.at_ms));
         vec![number, at, escape_control(&entry.actor), entry.action.clone(), escape_control(&entry.subject), outcome]
     });

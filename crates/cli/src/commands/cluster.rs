@@ -2,12 +2,16 @@
 //!
 //! Owns: its options and its tables. Must not touch: membership; the daemon and `longshore_server` change it.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind};
-use longshore_server::{JoinConfig, JoinError, Joined, RecoveredCluster};
+use longshore_server::{JoinConfig, JoinError, Joined, RecoveredCluster, StartError};
 use serde::Serialize;
 
 use crate::{
@@ -132,7 +136,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
         }
         Command::Init { advertise, node, output } => {
             let LocalNode { name, data_dir } = node.resolve()?;
-            let cluster = longshore_server::init(&data_dir, &name, advertise)?;
+            let cluster = match longshore_server::init(&data_dir, &name, advertise) {
+                Err(error @ StartError::Taken { .. }) => return Ok(folder_taken(&error.into(), &data_dir)),
+                created => created?,
+            };
             let created = CreatedCluster { cluster, node: name.to_string() };
             output.print(&created, |CreatedCluster { cluster, node }| {
                 format!("created cluster {cluster} with {node} as its first server\n")
@@ -171,9 +178,10 @@ fn join(args: JoinArgs) -> anyhow::Result<Exit> {
         }
     };
     let LocalNode { name: node, data_dir } = args.node.resolve()?;
-    let config = JoinConfig { data_dir, node, address: args.advertise, server: args.server, token };
+    let config = JoinConfig { data_dir: data_dir.clone(), node, address: args.advertise, server: args.server, token };
     let Joined { cluster, servers } = match runtime()?.block_on(longshore_server::join(config)) {
         Err(JoinError::Refused(envelope)) => return Ok(print_refusal(&envelope, envelope.hint())),
+        Err(error @ JoinError::Taken { .. }) => return Ok(folder_taken(&error.into(), &data_dir)),
         joined => joined?,
     };
     let joined = JoinedCluster { cluster, servers };
@@ -182,6 +190,17 @@ fn join(args: JoinArgs) -> anyhow::Result<Exit> {
     })?;
     print::stderr("hint: start `longshore server --listen ADDRESS` on this node");
     Ok(Exit::Success)
+}
+
+/// A daemon that was started before, by its unit perhaps, has made a cluster of its own in the folder.
+fn folder_taken(error: &anyhow::Error, data_dir: &Path) -> Exit {
+    let folder = data_dir.display();
+    print::stderr(&format!(
+        "error: {error:#}\n\nhint: a daemon that was started here once made a cluster of its own. If nothing of it is needed, \
+         stop the daemon (`systemctl stop longshore`), put the folder aside (`mv {folder} {folder}.old`), and try again; a join \
+         token is not used up by this"
+    ));
+    Exit::Error
 }
 
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -202,14 +221,81 @@ fn members_table(status: &ClusterStatus) -> String {
     let yes = |yes: bool| if yes { "yes" } else { "" }.to_owned();
     let rows = status.members.iter().map(|member| {
         let (log, voter, leader) = (yes(member.keeps_log), yes(member.votes), yes(member.leads));
-        vec![member.node.clone(), member.role.to_string(), member.address.clone(), log, voter, leader]
+        let reachable = if member.reachable { "yes" } else { "NO" }.to_owned();
+        let behind = member.lag.map_or_else(String::new, |lag| lag.to_string());
+        let version = member.version.clone().unwrap_or_default();
+        let (node, role, address) = (member.node.clone(), member.role.to_string(), member.address.clone());
+        vec![node, role, address, log, voter, leader, reachable, behind, version]
     });
-    let heading = ["NODE", "ROLE", "ADDRESS", "LOG", "VOTER", "LEADER"];
+    let heading = ["NODE", "ROLE", "ADDRESS", "LOG", "VOTER", "LEADER", "REACHABLE", "BEHIND", "VERSION"];
     let table = table::draw(&heading, &rows.collect::<Vec<_>>());
-    format!("cluster {}, term {}, index {}\n\n{table}", status.cluster, status.term, status.index)
+    let ClusterStatus { cluster, term, index, .. } = status;
+    format!("cluster {cluster}, term {term}, index {index}\n{}\n\n{table}", quorum(status))
+}
+
+/// How many more voters may be lost.
+fn quorum(status: &ClusterStatus) -> String {
+    let ClusterStatus { voters, reachable_voters, survives_losses, has_quorum, .. } = status;
+    let seen = match voters {
+        1 => "the only voter is reachable".to_owned(),
+        _ => format!("{reachable_voters} of {voters} voters are reachable"),
+    };
+    match (has_quorum, survives_losses) {
+        (false, _) => format!(
+            "NO QUORUM: {reachable_voters} of {voters} voters are reachable, {} are needed; nothing can be changed, what runs keeps \
+             running",
+            voters / 2 + 1
+        ),
+        (true, 0) if *voters == 1 => format!("{seen}; if it is lost, the cluster is"),
+        (true, 0) => format!("{seen}; the loss of ONE MORE ends the quorum, bring the others back first"),
+        (true, 1) => format!("{seen}; the quorum survives the loss of 1 more"),
+        (true, losses) => format!("{seen}; the quorum survives the loss of {losses} more"),
+    }
 }
 
 fn settings_table(settings: &BTreeMap<String, String>) -> String {
     let rows = settings.iter().map(|(name, value)| vec![name.clone(), value.clone()]);
     table::draw(&["SETTING", "VALUE"], &rows.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(reachable: [bool; 3]) -> ClusterStatus {
+        let row = |(at, reachable): (usize, bool)| {
+            serde_json::json!({
+                "node": format!("n{at}"), "member": at, "address": format!("10.0.0.{at}:7474"), "role": "server",
+                "part": "server", "keeps_log": true, "votes": true, "leads": at == 0, "reachable": reachable,
+                "lag": reachable.then_some(at * 3), "version": reachable.then_some("0.1.0"),
+            })
+        };
+        let rows: Vec<serde_json::Value> = reachable.into_iter().enumerate().map(row).collect();
+        let seen = u32::try_from(reachable.iter().filter(|it| **it).count()).unwrap();
+        serde_json::from_value(serde_json::json!({
+            "cluster": "c1", "this_node": "n0", "leading_here": true, "term": 4, "index": 17, "log_entry": 20,
+            "members": rows, "has_quorum": seen >= 2, "voters": 3, "reachable_voters": seen,
+            "survives_losses": seen.saturating_sub(2),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_voter_that_was_cut_off_is_seen_and_so_is_what_its_loss_costs() {
+        insta::assert_snapshot!(members_table(&members([true, true, false])), @r"
+        cluster c1, term 4, index 17
+        2 of 3 voters are reachable; the loss of ONE MORE ends the quorum, bring the others back first
+
+        NODE  ROLE    ADDRESS        LOG  VOTER  LEADER  REACHABLE  BEHIND  VERSION
+        n0    server  10.0.0.0:7474  yes  yes    yes     yes        0       0.1.0
+        n1    server  10.0.0.1:7474  yes  yes            yes        3       0.1.0
+        n2    server  10.0.0.2:7474  yes  yes            NO
+        ");
+    }
+
+    #[test]
+    fn the_quorum_is_told_in_a_sentence() {
+        insta::assert_snapshot!(quorum(&members([true; 3])), @"3 of 3 voters are reachable; the quorum survives the loss of 1 more");
+        insta::assert_snapshot!(quorum(&members([true, false, false])), @"NO QUORUM: 1 of 3 voters are reachable, 2 are needed; nothing can be changed, what runs keeps running");
+    }
 }

@@ -10,6 +10,13 @@ use crate::{
     output::print,
 };
 
+/// What to do about a daemon that listens at its socket only.
+const NO_LISTENER_HINT: &str = "start it with `--http 127.0.0.1:7475`, for the systemd unit in `LONGSHORE_OPTIONS`; from another \
+                                machine, `ssh -L 7475:127.0.0.1:7475 HOST` reaches it";
+/// What a browser says about the TLS listener.
+const TLS_HINT: &str = "hint: the certificate is the cluster's own, which a browser does not know; `--http 127.0.0.1:7475` makes a \
+                        listener for browsers of the daemon's machine";
+
 /// Print a link that opens the dashboard. It is valid once, for one minute.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  longshore dashboard")]
@@ -21,9 +28,15 @@ pub(crate) struct DashboardArgs {
 pub(crate) fn run(args: &DashboardArgs) -> anyhow::Result<Exit> {
     with_client(&args.connection, async |client| {
         let link = client.login_link().await?;
-        if link.url.is_none() {
-            print::stderr("hint: the daemon has no HTTP listener for browsers; start it with `--http 127.0.0.1:7475`");
+        let Some(url) = link.url.clone() else {
+            print::stderr(&format!(
+                "error: the daemon has no address that a browser can open\n\nhint: {NO_LISTENER_HINT}"
+            ));
+            return Ok(Exit::Error);
+        };
+        if url.starts_with("https://") {
+            print::stderr(TLS_HINT);
         }
-        args.connection.print(&link, |link| format!("{}\n", link.url.as_ref().unwrap_or(&link.path)))
+        args.connection.print(&link, |_| format!("{url}\n"))
     })
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use crate::{
-    daemon_client::{NamespaceArgs, with_client},
+    daemon_client::{NamespaceArgs, with_client, workload},
     exit::Exit,
     input,
     output::{
@@ -31,6 +31,7 @@ use crate::{
 
 const LOGS_EXAMPLES: &str = "Examples:
   longshore logs shop-web-0
+  longshore logs web
   longshore logs shop/web -f --tail 20
   longshore logs shop --since 10m";
 
@@ -41,8 +42,8 @@ const LOGS_EXAMPLES: &str = "Examples:
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     scope: NamespaceArgs,
-    /// A replica, a service as `DEPLOYMENT/SERVICE`, or a deployment.
-    name: String,
+    /// A replica, a service (`web` or `shop/web`) or a deployment; that of this folder unless given.
+    name: Option<String>,
     /// Keep printing until Ctrl-C, including replicas that start later.
     #[arg(short, long)]
     follow: bool,
@@ -61,9 +62,11 @@ pub(crate) fn logs(args: &LogsArgs) -> anyhow::Result<Exit> {
     let LogsArgs { scope, name, follow, since, tail, timestamps: _ } = args;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since_ms = since.map(|age| u64::try_from(now.saturating_sub(age).as_millis()).unwrap_or_default());
-    let query =
-        LogQuery { of: name.clone(), namespace: scope.namespace().to_owned(), follow: *follow, since_ms, tail: *tail };
     with_client(&scope.connection, async |client| {
+        let found = workload::find(client, scope, name.as_deref()).await?;
+        // A name that nothing has is refused by the daemon, with a suggestion.
+        let of = found.map_or_else(|| name.clone().unwrap_or_default(), |(found, _)| found.name());
+        let query = LogQuery { of, namespace: scope.namespace().to_owned(), follow: *follow, since_ms, tail: *tail };
         let mut lines = client.logs(&query).await?;
         let mut width = 0;
         loop {
@@ -99,6 +102,7 @@ fn print_entry(args: &LogsArgs, entry: &LogEntry, width: usize) -> anyhow::Resul
 }
 
 const EXEC_EXAMPLES: &str = "Examples:
+  longshore exec web cat /etc/hostname
   longshore exec shop-web-0 cat /etc/hostname
   longshore exec -it shop-web-0 sh
   longshore exec -e LEVEL=debug shop-web-0 env";
@@ -130,7 +134,7 @@ pub(crate) struct ExecArgs {
     /// Run in this directory.
     #[arg(short, long, value_name = "PATH")]
     workdir: Option<String>,
-    /// The replica id as `status` prints it.
+    /// A replica, or a service or deployment of which a running replica is picked.
     replica: String,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -153,7 +157,11 @@ async fn run_session(client: &Client, args: &ExecArgs) -> anyhow::Result<Exit> {
         working_dir: args.workdir.clone(),
         terminal: args.tty.then(size),
     };
-    let (input, mut output) = client.exec(&args.scope.replica_id(&args.replica), &request).await?;
+    let replica = match workload::find(client, &args.scope, Some(&args.replica)).await? {
+        Some((found, status)) => workload::running_replica(&found, &status)?,
+        None => args.scope.replica_id(&args.replica),
+    };
+    let (input, mut output) = client.exec(&replica, &request).await?;
     let _raw = args.tty.then(RawMode::enter).transpose().context("the terminal cannot be set to raw mode")?;
     let (to, frames) = mpsc::channel(16);
     if args.interactive {

@@ -11,7 +11,7 @@ use crate::{
     exit::Exit,
     input::pair,
     output::{
-        self,
+        EffectWords,
         style::{Colour, Tone, escape_control},
         table,
     },
@@ -114,7 +114,11 @@ pub(crate) fn run(args: NodeCommandArgs) -> anyhow::Result<Exit> {
         Command::Inspect { node } => query(connection, async |client| client.node(&node).await, node_table),
         Command::Drain { wait, node, deadline } => {
             let request = DrainRequest { deadline_secs: deadline };
-            drain(connection, wait, &node, async |client| client.drain(&node, request).await)
+            let words = EffectWords {
+                begun: format!("draining node {node}; `longshore node inspect {node}` shows what is left"),
+                done: format!("node {node} is drained"),
+            };
+            drain(connection, wait, &node, &words, async |client| client.drain(&node, request).await)
         }
         Command::Activate { node } => act(node, "activate"),
         Command::Pause { node } => act(node, "pause"),
@@ -127,8 +131,15 @@ pub(crate) fn run(args: NodeCommandArgs) -> anyhow::Result<Exit> {
             change(connection, async |client| client.label(&node, &request).await)
         }
         Command::Rm { wait, node, force } => {
-            let how = if force { RemoveNode::AtOnce } else { RemoveNode::Drained };
-            drain(connection, wait, &node, async |client| client.remove_node(&node, how).await)
+            let removed = format!("node {node} is removed");
+            let (how, begun) = if force {
+                (RemoveNode::AtOnce, removed.clone())
+            } else {
+                let inspect = format!("`longshore node inspect {node}` shows what is left");
+                (RemoveNode::Drained, format!("draining node {node}, which is then removed; {inspect}"))
+            };
+            let words = EffectWords { begun, done: removed };
+            drain(connection, wait, &node, &words, async |client| client.remove_node(&node, how).await)
         }
     }
 }
@@ -138,19 +149,19 @@ fn drain(
     connection: &ConnectionArgs,
     wait: WaitArgs,
     node: &str,
+    words: &EffectWords,
     request: impl AsyncFnOnce(&Client) -> Result<Changed, ClientError>,
 ) -> anyhow::Result<Exit> {
     with_client(connection, async |client| {
         let changed = request(client).await?;
-        let exit = match wait.limit() {
+        let waited = match wait.limit() {
             Some(limit) => {
                 let hint = format!("`longshore node inspect {node}` shows which replicas are left, and why");
-                wait_drained::until_drained(client, node, limit).await?.report_as(node, &hint)
+                Some(wait_drained::until_drained(client, node, limit).await?.report_as(node, &hint))
             }
-            None => Exit::Success,
+            None => None,
         };
-        connection.print(&changed, output::changed)?;
-        Ok(exit)
+        words.print(connection.output(), changed, waited)
     })
 }
 
@@ -202,6 +213,9 @@ fn node_table(node: &Node) -> String {
         rows.push(("drain", drain.outcome.to_string()));
         rows.push(("left", left.join(", ")));
     }
+    rows.extend(
+        node.conditions.iter().map(|it| ("condition", escape_control(&format!("{}: {}", it.code, it.message)))),
+    );
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table::draw(&["NODE", &node.name], &rows)
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use longshore_api::EvenOutMove;
 
 use crate::{
-    daemon_client::{ConnectionArgs, change, query},
+    daemon_client::{ConnectionArgs, query, with_client},
     exit::Exit,
-    output::table,
+    output::{EffectWords, table},
 };
 
 /// Show which replicas would move to spread services more evenly, or move them.
@@ -31,9 +31,23 @@ pub(crate) struct RebalanceArgs {
 pub(crate) fn run(args: &RebalanceArgs) -> anyhow::Result<Exit> {
     let connection = &args.connection;
     if args.apply {
-        return change(connection, async |client| client.even_out().await);
+        return with_client(connection, async |client| {
+            let moves = client.even_out_plan().await?.len();
+            let changed = client.even_out().await?;
+            let words = EffectWords { begun: begun(moves), done: String::new() };
+            words.print(connection.output(), changed, None)
+        });
     }
     query(connection, async |client| client.even_out_plan().await, |moves| moves_table(moves))
+}
+
+/// Replicas move one after another, which takes a while.
+fn begun(moves: usize) -> String {
+    match moves {
+        0 => "nothing would move".to_owned(),
+        1 => "moving 1 replica; `longshore rebalance --plan` shows what is left".to_owned(),
+        _ => format!("moving {moves} replicas, one after another; `longshore rebalance --plan` shows what is left"),
+    }
 }
 
 fn moves_table(moves: &[EvenOutMove]) -> String {

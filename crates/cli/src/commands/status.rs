@@ -1,9 +1,13 @@
 //! `longshore status`: deployments and their replicas.
 //!
-//! Owns: its options and its tables.
+//! Owns: its options, and when it prints again.
+
+mod tables;
 
 use clap::Args;
-use longshore_api::{Client, ClientError, Code, Status, StatusReason};
+use longshore_api::{Client, ClientError, Status};
+
+use self::tables::tables;
 
 use crate::{
     daemon_client::{NamespaceArgs, with_client},
@@ -12,9 +16,6 @@ use crate::{
         OutputFormat,
         live_region::{LiveRegion, Stream},
         print::{self, Pipe},
-        qualified,
-        style::{Colour, Tone},
-        table,
     },
 };
 
@@ -51,49 +52,23 @@ async fn status(client: &Client, args: &StatusArgs) -> Result<Status, ClientErro
 /// Redraws the tables in place on a terminal; elsewhere, and for programs, prints each status that differs as a whole.
 async fn watch(client: &Client, args: &StatusArgs) -> anyhow::Result<Exit> {
     let format = args.scope.connection.format();
-    let (mut region, mut last) = (LiveRegion::new(Stream::Stdout), String::new());
+    let (mut region, mut last) = (LiveRegion::new(Stream::Stdout), None);
     loop {
-        let mut text = format.render(&status(client, args).await?, tables)?;
+        let status = status(client, args).await?;
+        let mut text = format.render(&status, tables)?;
         if format == OutputFormat::Yaml {
             // Marks where one document ends and the next begins.
             text.insert_str(0, "---\n");
         }
         if format == OutputFormat::Text && region.redraws() {
             region.draw(&text);
-        } else if text != last && print::stream(text.as_bytes())? == Pipe::Closed {
+        } else if last.as_ref() != Some(&status) && print::stream(text.as_bytes())? == Pipe::Closed {
+            // Ages are no change: the answer is compared, not its text.
             return Ok(Exit::Success);
         }
-        last = text;
+        last = Some(status);
         if super::next_poll().await.is_break() {
             return Ok(Exit::Success);
         }
     }
-}
-
-fn tables(status: &Status) -> String {
-    if status.deployments.is_empty() {
-        return "nothing is deployed\n".to_owned();
-    }
-    let colour = Colour::of_stdout();
-    let deployments = status.deployments.iter().map(|it| {
-        let (running, desired) =
-            it.services.iter().fold((0, 0), |sum, service| (sum.0 + service.running, sum.1 + service.desired));
-        let (revision, running) = (it.revision.to_string(), format!("{running}/{desired}"));
-        let word = colour.paint(Tone::of_deployment(&it.status), it.status.as_str());
-        let reasons: Vec<&str> = it.reasons.iter().map(StatusReason::as_str).collect();
-        vec![qualified(&it.namespace, &it.name), word, revision, running, reasons.join(", ")]
-    });
-    let heading = ["DEPLOYMENT", "STATUS", "REVISION", "RUNNING", "REASONS"];
-    let mut out = table::draw(&heading, &deployments.collect::<Vec<_>>());
-    let replicas = status.replicas.iter().map(|it| {
-        let state = colour.paint(Tone::of_replica(&it.state), it.state.as_str());
-        let code = it.code.as_ref().map_or("", Code::as_str).to_owned();
-        vec![it.id.clone(), state, it.node.clone().unwrap_or_default(), it.restarts.to_string(), code]
-    });
-    let replicas: Vec<Vec<String>> = replicas.collect();
-    if !replicas.is_empty() {
-        out.push('\n');
-        out.push_str(&table::draw(&["REPLICA", "STATE", "NODE", "RESTARTS", "CODE"], &replicas));
-    }
-    out
 }

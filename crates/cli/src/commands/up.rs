@@ -10,6 +10,7 @@
 //! Invariant: it stops only the deployment of its manifest, and only on Ctrl-C.
 
 mod addresses;
+mod http_port;
 mod signals;
 
 use std::{
@@ -21,7 +22,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, Client, ClientError, Endpoint, PullChoice};
+use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -31,8 +32,8 @@ use super::server;
 use crate::{
     container_engine::{self, Engine},
     daemon_client::{
-        print_refusal,
-        wait::{self, Goal, WaitOutcome},
+        port_conditions, print_refusal,
+        wait::{self, Goal, WaitLimit, WaitOutcome},
     },
     exit::Exit,
     image_build::{self, Rebuild},
@@ -81,16 +82,17 @@ pub(crate) struct UpArgs {
     /// Leave replicas running on Ctrl-C.
     #[arg(long)]
     keep: bool,
-    /// How long to wait until the deployment is active, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
+    /// How long to wait until the deployment is active, in seconds; 300 unless given. Where it is given, replicas that
+    /// fit on no node are waited for, too.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     #[command(flatten)]
     node: NodeArgs,
     /// Unix socket of the daemon; `longshore.sock` in the data directory unless given.
     #[arg(long, env = "LONGSHORE_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// HTTP address for browsers of this machine, a loopback address; `longshore dashboard` prints the link. A free
-    /// port unless given.
+    /// HTTP address for browsers of this machine, a loopback address; `longshore dashboard` prints the link. Unless
+    /// given, a free port, and the same one again at the next start.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     http: SocketAddr,
     /// Disk that replicas on this machine may use, such as 100GiB; the scheduler counts `default_ephemeral_disk` for each
@@ -143,9 +145,12 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
                 print::stderr(&message);
                 return Ok(Exit::Error);
             }
-            let config = config(&args, node, socket.clone(), engine)?;
+            let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
+            let config = config(&args, node, socket.clone(), engine, http)?;
             server::say_surplus(&config);
-            Some(Daemon::start(config).await?)
+            let daemon = Daemon::start(config).await?;
+            http_port::remember(http, &data_dir);
+            Some(daemon)
         }
         Err(error) => return Err(error.into()),
     };
@@ -169,7 +174,9 @@ struct Foreground<'a> {
 impl Foreground<'_> {
     /// Applies the manifest, waits until it is active, and with a daemon of its own runs until a signal.
     async fn run(&self, parsed: &ParsedManifest, mut signals: Signals) -> anyhow::Result<Exit> {
-        let applied = match self.client.apply(&parsed.request).await {
+        // As `docker compose up`, which starts what has ended again.
+        let request = ApplyRequest { rerun_ended: true, ..parsed.request.clone() };
+        let applied = match self.client.apply(&request).await {
             Ok(applied) => applied,
             Err(ClientError::Refused(envelope)) => return Ok(print_refusal(&envelope, envelope.hint())),
             Err(error) => return Err(error.into()),
@@ -178,7 +185,7 @@ impl Foreground<'_> {
         let AppliedManifest { namespace, deployment, revision, .. } = applied;
         let goal = Goal { namespace, deployment, revision };
         let mut region = LiveRegion::new(Stream::Stderr);
-        let limit = Duration::from_secs(self.args.timeout);
+        let limit = WaitLimit::of(self.args.timeout);
         let outcome = tokio::select! {
             outcome = wait::until_active(self.client, &goal, limit, &mut region) => outcome?,
             request = signals.next() => {
@@ -211,6 +218,7 @@ impl Foreground<'_> {
     async fn print_addresses(&self, goal: &Goal) -> anyhow::Result<()> {
         let deployment = self.client.deployment(&goal.namespace, &goal.deployment).await?;
         let replicas = self.client.replicas().await?;
+        port_conditions::print_warnings(self.client, &goal.namespace, &goal.deployment).await;
         let colour = Colour::of_stdout();
         let mut out = format!("{} is {}, revision {}\n", goal.deployment, deployment.status, deployment.revision);
         for (service, address) in addresses::of_deployment(&deployment, &replicas) {
@@ -233,7 +241,7 @@ impl Foreground<'_> {
         if let Some(last) = nodes.last().filter(|_| nodes.len() > 1) {
             let _ = writeln!(out, "  longshore node drain {0}\n  longshore node isolate {0}", last.name);
         }
-        if self.client.login_link().await?.url.is_some() {
+        if self.client.login_link().await?.url.is_some_and(|url| url.starts_with("http://")) {
             out.push_str("  longshore dashboard\n");
         }
         print::stdout(&out)
@@ -241,7 +249,7 @@ impl Foreground<'_> {
 
     /// Prints changes of replicas until a request fails.
     async fn watch(&self, goal: &Goal, region: &mut LiveRegion) -> ClientError {
-        let (mut reporter, colour, mut first) = (ChangeReporter::default(), Colour::of_stderr(), true);
+        let (mut reporter, colour, mut first) = (ChangeReporter::with_last_lines(), Colour::of_stderr(), true);
         loop {
             let replicas = match self.client.replicas().await {
                 Ok(replicas) => replicas,
@@ -293,7 +301,13 @@ impl Foreground<'_> {
     }
 }
 
-fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> anyhow::Result<ServerConfig> {
+fn config(
+    args: &UpArgs,
+    node: LocalNode,
+    socket: PathBuf,
+    engine: Engine,
+    http: SocketAddr,
+) -> anyhow::Result<ServerConfig> {
     let LocalNode { name, data_dir } = node;
     Ok(ServerConfig {
         extra_nodes: paths::extra_nodes(&name, args.nodes),
@@ -302,7 +316,7 @@ fn config(args: &UpArgs, node: LocalNode, socket: PathBuf, engine: Engine) -> an
         data_dir,
         listen: None,
         advertise: None,
-        http: Some(args.http),
+        http: Some(http),
         disk_bytes: args.disk,
         docker: match engine {
             Engine::Found(path) => vec![path],

@@ -13,6 +13,7 @@ use crate::{
     output::{
         candidates::{self, RankedNode},
         moves::waiting_line,
+        progress,
         style::escape_control,
         timestamp,
     },
@@ -37,6 +38,10 @@ pub(crate) fn run(args: WhyArgs) -> anyhow::Result<Exit> {
 fn explanation(why: &Why) -> String {
     match why {
         Why::Waits { replica, pending } => format!("{replica} waits: {}\n{}\n", pending.reason, pending.explain),
+        Why::Observed { replica, node, state, code, details, explain, .. } => {
+            let seen = progress::observed(state.as_str(), node.as_deref(), code.as_ref(), details);
+            format!("{replica} is {seen}\n{explain}\n{}", progress::last_lines(replica, details))
+        }
         Why::Service { service, desired, placed, pending, .. } if pending.is_empty() => {
             format!("{service}: {placed} of {desired} replicas have a node, none waits\n")
         }
@@ -48,6 +53,9 @@ fn explanation(why: &Why) -> String {
         Why::Placed { replica, node, strategy, nodes, candidates, refused, best, placed_at_ms, index, .. } => {
             let mut out = format!("{replica} is on {node}: {strategy}, {candidates} of {nodes} nodes fit\n");
             out.push_str(&failure(why));
+            if let Why::Placed { details, .. } = why {
+                out.push_str(&progress::last_lines(replica, details));
+            }
             let placed = timestamp::second(*placed_at_ms);
             let _ = writeln!(out, "placed {placed}, compared at log index {index}");
             if !refused.is_empty() {
@@ -62,13 +70,16 @@ fn explanation(why: &Why) -> String {
     }
 }
 
+/// Details that are no part of the line about a failure.
+const SHOWN_ELSEWHERE: [&str; 3] = ["address", "ports", "last_lines"];
+
 /// The state and code of a placed replica, with details; empty if it has no code.
 fn failure(why: &Why) -> String {
     let Why::Placed { state: Some(state), code: Some(code), details, attempt, restarts, .. } = why else {
         return String::new();
     };
     let mut out = format!("it is {state}: {code}");
-    for (name, value) in details.iter().filter(|(name, _)| *name != "address" && *name != "ports") {
+    for (name, value) in details.iter().filter(|(name, _)| !SHOWN_ELSEWHERE.contains(&name.as_str())) {
         match value.as_str() {
             Some(text) => _ = write!(out, ", {name} `{}`", escape_control(text.lines().next().unwrap_or_default())),
             None => _ = write!(out, ", {name} {value}"),

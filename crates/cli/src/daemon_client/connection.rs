@@ -2,7 +2,7 @@
 //!
 //! Owns: `--socket`, `--address`, `--token` and `--namespace`.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use clap::Args;
 use longshore_api::{Endpoint, Token, TokenError, TokenKind};
@@ -16,6 +16,11 @@ use crate::{
 
 /// The namespace used when none is given.
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// What a user may do who may not open the socket of root's daemon.
+const PERMISSION_HINT: &str = "the socket belongs to root's daemon: use `sudo`, or let the group `longshore` use it, once: `sudo \
+                               groupadd --system longshore`, `sudo usermod -aG longshore $USER`, `sudo systemctl restart \
+                               longshore`, and log in again. Who is in that group is root on this machine";
 
 /// Where the daemon is, and the output format.
 #[derive(Debug, Args)]
@@ -48,6 +53,10 @@ impl ConnectionArgs {
         self.output.format()
     }
 
+    pub(crate) const fn output(&self) -> OutputArgs {
+        self.output
+    }
+
     /// Prints an answer in the chosen format; `table` renders it for people.
     pub(crate) fn print<T: Serialize>(&self, answer: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<Exit> {
         self.output.print(answer, table)
@@ -61,9 +70,11 @@ impl ConnectionArgs {
         Ok(Endpoint::Unix(self.socket.clone().unwrap_or_else(paths::default_socket)))
     }
 
-    pub(super) const fn unreachable_hint(&self) -> &'static str {
+    /// What to do about a daemon that cannot be reached.
+    pub(super) fn unreachable_hint(&self, cause: &io::Error) -> &'static str {
         match self.address {
             Some(_) => "check the address; a daemon listens there if it was started with `--listen`",
+            None if cause.kind() == io::ErrorKind::PermissionDenied => PERMISSION_HINT,
             None => "start it with `longshore server` or `longshore up`, or name its socket with `--socket`",
         }
     }

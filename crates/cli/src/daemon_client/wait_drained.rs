@@ -3,18 +3,20 @@
 //! Owns: when a drain is complete, when it has failed, and the list of replicas left. Must not touch: the node.
 //! Invariant: a request that fails ends the waiting with an error, never as complete.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use longshore_api::{AfterDrain, Client, ClientError, Code, Drain, DrainBlocker, DrainOutcome, Intent, Node};
+use longshore_api::{
+    AfterDrain, Client, ClientError, Code, Drain, DrainBlocker, DrainOutcome, Intent, Node, UndrainedReplica,
+};
 
-use super::wait::{Blocker, POLL_INTERVAL, WaitOutcome};
+use super::wait::{Blocker, POLL_INTERVAL, UNPLACEABLE_AFTER, WaitLimit, WaitOutcome};
 use crate::output::live_region::{LiveRegion, Stream};
 
 /// Waits until the node is drained, and shows the replicas left. A node that is removed once drained no longer exists
 /// then.
-pub(crate) async fn until_drained(client: &Client, name: &str, limit: Duration) -> Result<WaitOutcome, ClientError> {
-    let (deadline, mut region) = (Instant::now() + limit, LiveRegion::new(Stream::Stderr));
-    let mut last = String::new();
+pub(crate) async fn until_drained(client: &Client, name: &str, limit: WaitLimit) -> Result<WaitOutcome, ClientError> {
+    let (deadline, mut region) = (Instant::now() + limit.time, LiveRegion::new(Stream::Stderr));
+    let (mut last, mut blocked_since) = (String::new(), None);
     loop {
         let node = match client.node(name).await {
             Err(ClientError::Refused(envelope)) if matches!(envelope.code.as_str(), "not_found" | "unknown_node") => {
@@ -33,6 +35,14 @@ pub(crate) async fn until_drained(client: &Client, name: &str, limit: Duration) 
         if let Some(outcome) = outcome(&node) {
             region.clear();
             return Ok(outcome);
+        }
+        match no_other_node(&node).filter(|_| limit.ends_if_unplaceable) {
+            Some(blocker) if blocked_since.get_or_insert_with(Instant::now).elapsed() >= UNPLACEABLE_AFTER => {
+                region.clear();
+                return Ok(WaitOutcome::OperatorNeeded(blocker));
+            }
+            Some(_) => {}
+            None => blocked_since = None,
         }
         if Instant::now() > deadline {
             region.keep();
@@ -66,6 +76,14 @@ fn outcome(node: &Node) -> Option<WaitOutcome> {
     }
 }
 
+/// The replicas that nothing under way will move, because no other node takes them. Only those are left.
+fn no_other_node(node: &Node) -> Option<Blocker> {
+    let drain =
+        node.drain.as_ref().filter(|drain| drain.outcome == DrainOutcome::UnderWay && !drain.left.is_empty())?;
+    let blocked = |it: &UndrainedReplica| matches!(it.why, DrainBlocker::Blocked(_));
+    drain.left.iter().all(blocked).then(|| Blocker::NoOtherNode(left(drain)))
+}
+
 fn left(drain: &Drain) -> String {
     let left: Vec<String> = drain.left.iter().map(|it| format!("{} ({})", it.replica, it.why)).collect();
     left.join(", ")
@@ -85,13 +103,17 @@ mod tests {
 
     use super::*;
 
-    fn outcome_of(intent: &str, drain: &Value) -> Option<WaitOutcome> {
+    fn node(intent: &str, drain: &Value) -> Node {
         let node = json!({
             "name": "n1", "number": 1, "intent": intent, "health": "ready", "health_since_ms": 0, "use_degraded": false,
             "role": "manager", "pool": "default", "labels": {}, "os": "linux", "arch": "x86_64", "drivers": ["exec"],
             "cpu_millis": 1000, "memory_bytes": 1, "memory_used_bytes": 0, "replicas": 1, "drain": drain,
         });
-        outcome(&serde_json::from_value(node).unwrap())
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn outcome_of(intent: &str, drain: &Value) -> Option<WaitOutcome> {
+        outcome(&node(intent, drain))
     }
 
     fn drain(outcome: &str, then: &str, left: &[(&str, &str)]) -> Value {
@@ -123,5 +145,14 @@ mod tests {
         assert_eq!(outcome_of("draining", &drain("under_way", "keep", &[data])), Some(blocked));
         let moving = ("shop-web-0", "moving");
         assert_eq!(outcome_of("draining", &drain("under_way", "keep", &[data, moving])), None);
+    }
+
+    #[test]
+    fn a_replica_that_fits_on_no_other_node_is_named_once_nothing_else_moves() {
+        let stuck = ("shop-web-0", "host_port_in_use");
+        let blocker = |left: &[(&str, &str)]| no_other_node(&node("draining", &drain("under_way", "keep", left)));
+        insta::assert_snapshot!(blocker(&[stuck]).unwrap(), @"has replicas that fit on no other node: shop-web-0 (host_port_in_use)");
+        assert_eq!(blocker(&[stuck, ("shop-web-1", "moving")]), None, "the other one may make room");
+        assert_eq!(blocker(&[]), None);
     }
 }

@@ -77,6 +77,7 @@ impl Tone {
         match status {
             DeploymentStatus::Active | DeploymentStatus::Completed => Self::Good,
             DeploymentStatus::Failed | DeploymentStatus::Degraded => Self::Bad,
+            DeploymentStatus::Stopped => Self::Quiet,
             DeploymentStatus::Pending | DeploymentStatus::Progressing | DeploymentStatus::Unknown(_) => Self::Busy,
         }
     }

@@ -18,7 +18,7 @@ use crate::terminal::{TIMEOUT, Terminal};
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
     pub(crate) port: u16,
-    daemon: Option<Child>,
+    pub(crate) daemon: Option<Child>,
 }
 
 impl Machine {
@@ -78,6 +78,13 @@ impl Machine {
             let known: Option<Value> = serde_json::from_slice(&self.ask(&["node", "ls", "-o", "json"]).stdout).ok();
             known.and_then(|known| Some(known.as_array()?.len())) == Some(usize::from(nodes))
         });
+    }
+
+    /// Kills the daemon; replicas keep running.
+    pub(crate) fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
     }
 
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
@@ -163,6 +170,10 @@ fn steady_word(word: &str) -> &str {
     }
     if bare.starts_with("longshore-operator-") || bare.starts_with("longshore-join-") {
         return "[TOKEN]";
+    }
+    let is_age = |unit: char| bare.strip_suffix(unit).is_some_and(|number| number.parse::<u16>().is_ok());
+    if ['s', 'm', 'h', 'd'].into_iter().any(is_age) && bare == word {
+        return "[AGE]";
     }
     let is_id = bare.len() >= 16 && bare.chars().all(|letter| letter.is_ascii_hexdigit());
     if is_id { "[ID]" } else { word }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
 
+mod compose_habits;
 mod dry_run;
 mod every_command;
 mod logs_exec;
@@ -10,3 +11,4 @@ mod pipes;
 mod readme_console;
 mod terminal;
 mod up;
+mod words;

@@ -43,7 +43,7 @@ fn the_console_blocks_of_the_readme_show_the_real_output() {
     assert!(said.contains(&first.output), "the README shows\n{}\nand it says\n{said}", first.output);
     for Shown { command, output } in rest {
         let answer = machine.ask(&command.split(' ').collect::<Vec<_>>());
-        let said = String::from_utf8(answer.stdout).unwrap();
+        let said = String::from_utf8(answer.stdout).unwrap().replace(&machine.port.to_string(), "8080");
         assert_eq!(steady(&said), steady(output), "longshore {command}");
         // The next block shows a converged cluster.
         machine.wait_for("convergence", || {

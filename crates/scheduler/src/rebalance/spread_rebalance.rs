@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupPlan, NodeName, Placement, PlanItem, ReplicaKey, ReplicaState, Time,
     rebalance::{MoveCause, PlannedMove, Pressure, RebalanceScore, SpreadRebalance},
-    replica::{DesiredState, Details},
+    replica::{DesiredState, Details, RestartHistory},
 };
 
 use super::{
@@ -21,7 +21,10 @@ use super::{
 use crate::{
     reconcile::slots,
     request::{Counts, PlacementRequest},
-    view::{GroupIx, NodeIx, View, groups::Slot},
+    view::{
+        GroupIx, NodeIx, View,
+        groups::{Group, Slot},
+    },
 };
 
 /// The next action of a spread rebalance.
@@ -46,7 +49,9 @@ pub(super) fn rebalance(
     for group in requested {
         let mut request = PlacementRequest::new(view, group, now, Counts::default());
         let search = SpreadSearch { rebalancer, fresh, now, cooldown: Cooldown::Enforced };
-        let outcome = search.next_move(view, &mut request);
+        // Nothing of a stopped deployment runs; it is spread anew when it is started.
+        let stopped = view.is_stopped(&request.key);
+        let outcome = if stopped { Outcome::Even } else { search.next_move(view, &mut request) };
         let (reservation, key) = (Arc::clone(&request.reservation), request.key);
         let item = match outcome {
             Outcome::NotYet => continue,
@@ -74,7 +79,8 @@ pub(super) fn preview(
     fresh: &BTreeMap<NodeName, Pressure>,
     now: Time,
 ) -> Vec<PlannedMove> {
-    let wanted = view.group_ids.values().copied().filter(|group| view.group(*group).desired == DesiredState::Run);
+    let runs = |group: &Group| group.desired == DesiredState::Run && !view.is_stopped(&group.key);
+    let wanted = view.group_ids.values().copied().filter(|group| runs(view.group(*group)));
     let mut groups: Vec<GroupIx> = wanted.collect();
     groups.sort_by(|a, b| view.order(*a, *b));
     let search = SpreadSearch { rebalancer, fresh, now, cooldown: Cooldown::Ignored };
@@ -112,6 +118,7 @@ fn apply_move(view: &mut View, request: &PlacementRequest, placement: Placement,
         code: None,
         details: Details::new(),
         failures: 0,
+        history: RestartHistory::default(),
         at: now,
         replaced_by: None,
     };

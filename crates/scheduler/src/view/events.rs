@@ -7,10 +7,10 @@ use std::{net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
-    ServiceSpec, SlotIndex, SlotKey, Time,
+    RuntimeCode, ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
-    replica::{Collected, DesiredState, Details, Rescheduled},
+    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 
@@ -47,19 +47,16 @@ impl View {
             Event::RolloutChanged { namespace, deployment, rollout } => {
                 self.rollout_changed(namespace, deployment, rollout);
             }
-            Event::DeploymentGone { namespace, deployment } => {
-                self.rollouts.remove(&(namespace.clone(), deployment.clone()));
-            }
+            Event::DeploymentGone { namespace, deployment } => self.deployment_gone(namespace, deployment),
+            Event::DeploymentStopped { namespace, deployment } => self.deployment_stopped(namespace, deployment),
+            Event::SlotStartsAgain { group, slot, generation } => self.slot_starts_again(group, slot, *generation),
+            Event::DeploymentStarted { namespace, deployment } => self.deployment_started(namespace, deployment),
             Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
             Event::GroupRemoved(group) => self.group_unwanted(group),
             Event::GroupGone(group) => self.group_gone(group),
             Event::SlotOpened { group, slot, newest, moved_at } => self.slot_opened(group, slot, *newest, *moved_at),
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
-            Event::SlotClosing { group, slot } => self.in_group(group, |record| {
-                if let Some(slot) = record.slot_mut(slot) {
-                    slot.desired = DesiredState::Stop;
-                }
-            }),
+            Event::SlotClosing { group, slot } => self.slot_closing(group, slot),
             Event::SlotGone { group, slot } => self.slot_gone(group, slot),
             Event::Placed { group, slot, generation, assignment } => {
                 self.placed(group, slot, *generation, assignment);
@@ -326,6 +323,22 @@ impl View {
         });
     }
 
+    fn slot_closing(&mut self, key: &GroupKey, slot: &SlotKey) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.desired = DesiredState::Stop;
+            }
+        });
+    }
+
+    fn slot_starts_again(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
+        self.in_group(key, |group| {
+            if let Some(slot) = group.slot_mut(slot) {
+                slot.starts_again = Some(generation);
+            }
+        });
+    }
+
     fn slot_waits(&mut self, key: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
         if let Some(&ix) = self.group_ids.get(key) {
             let slot = self.group_mut(ix).slot_or_open(slot);
@@ -352,6 +365,7 @@ impl View {
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
+            history: RestartHistory::default(),
             replaced_by: None,
         };
         let record = self.group_mut(ix).slot_or_open(slot);
@@ -412,6 +426,10 @@ impl View {
         self.in_group(key, |group| {
             if let Some(replica) = group.slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) {
                 replica.attempt = attempt;
+                if replica.code == Some(RuntimeCode::RestartExhausted) {
+                    replica.failures = 0;
+                    replica.history = replica.history.after_return();
+                }
                 replica.state = ReplicaState::Pending;
                 replica.code = None;
             }
@@ -419,7 +437,9 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { group: key, slot, generation, state, code, failures, at, replaced_by, .. } = event else {
+        let Event::Observed { group: key, slot, generation, state, code, failures, history, at, replaced_by, .. } =
+            event
+        else {
             return;
         };
         let Some(&ix) = self.group_ids.get(key) else { return };
@@ -431,6 +451,7 @@ impl View {
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
+        replica.history = *history;
         replica.replaced_by = *replaced_by;
         let after = (occupancy::counts(replica), occupancy::occupies(replica.reservation.kind, replica.state));
         let replica = replica.clone();

@@ -9,7 +9,7 @@ use longshore_model::{
     SlotKey, Time,
     device::TakenDevices,
     rebalance::SpreadRebalance,
-    replica::{Collected, DesiredState, Details, Rescheduled},
+    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 use smallvec::SmallVec;
@@ -62,6 +62,8 @@ pub(crate) struct Slot {
     pub(crate) step: Option<Step>,
     /// When the rebalancer last moved it.
     pub(crate) moved_at: Option<Time>,
+    /// The generation that starts it again after its deployment was stopped.
+    pub(crate) starts_again: Option<Generation>,
 }
 
 /// One generation on its node.
@@ -80,6 +82,7 @@ pub(crate) struct Replica {
     pub(crate) since: Time,
     pub(crate) placed_at: Time,
     pub(crate) failures: u32,
+    pub(crate) history: RestartHistory,
     /// The generation that had replaced it when it reconnected after its node was lost.
     pub(crate) replaced_by: Option<Generation>,
 }
@@ -100,6 +103,7 @@ impl Slot {
             desired: DesiredState::Run,
             step: None,
             moved_at: None,
+            starts_again: None,
         }
     }
 

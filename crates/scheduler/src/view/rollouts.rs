@@ -10,7 +10,8 @@ use std::{
 };
 
 use longshore_model::{
-    DeploymentName, GroupKey, NamespaceName, Rollout, ServiceName, rollout::RolloutFailure, service::FailureAction,
+    DeploymentName, Generation, GroupKey, NamespaceName, Rollout, ServiceName, replica::Details,
+    rollout::RolloutFailure, service::FailureAction,
 };
 
 use super::{GroupIx, View};
@@ -53,6 +54,43 @@ impl View {
         let (namespace, deployment) = (namespace.clone(), deployment.clone());
         let of_it = move |key: &GroupKey| key.namespace == namespace && key.deployment == deployment;
         self.group_ids.range(first..).take_while(move |(key, _)| of_it(key)).map(|(_, ix)| *ix)
+    }
+
+    /// Whether the deployment of a group was stopped.
+    pub(crate) fn is_stopped(&self, key: &GroupKey) -> bool {
+        !self.stopped.is_empty() && self.stopped.contains(&(key.namespace.clone(), key.deployment.clone()))
+    }
+
+    /// Forgets a removed deployment.
+    pub(super) fn deployment_gone(&mut self, namespace: &NamespaceName, deployment: &DeploymentName) {
+        let owner = (namespace.clone(), deployment.clone());
+        self.rollouts.remove(&owner);
+        self.stopped.remove(&owner);
+    }
+
+    /// Records that a deployment was stopped: its slots wait for nothing but the operator.
+    pub(super) fn deployment_stopped(&mut self, namespace: &NamespaceName, deployment: &DeploymentName) {
+        self.stopped.insert((namespace.clone(), deployment.clone()));
+        for group in self.groups_of(namespace, deployment).collect::<Vec<_>>() {
+            for slot in &mut self.group_mut(group).slots {
+                slot.waiting = None;
+                slot.waiting_details = Details::new();
+            }
+            self.waiting.remove(&group);
+            self.dirty.insert(group);
+        }
+    }
+
+    /// Records that a deployment shall run again.
+    pub(super) fn deployment_started(&mut self, namespace: &NamespaceName, deployment: &DeploymentName) {
+        self.stopped.remove(&(namespace.clone(), deployment.clone()));
+        for group in self.groups_of(namespace, deployment).collect::<Vec<_>>() {
+            for slot in &mut self.group_mut(group).slots {
+                slot.starts_again = Some(Generation(slot.newest.0 + 1));
+            }
+            self.dirty.insert(group);
+        }
+        self.rollouts_due.insert((namespace.clone(), deployment.clone()));
     }
 
     /// Records a changed rollout. Every group of the deployment becomes dirty.

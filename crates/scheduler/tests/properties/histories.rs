@@ -40,6 +40,8 @@ pub(super) enum Step {
     Rollback(usize, Option<u64>),
     ControlRollout(usize, RolloutControl),
     Restart(usize, usize),
+    Stop(usize),
+    Start(usize),
     EvenOut,
     Secret(usize, u64),
     Quota(Quota),
@@ -159,6 +161,8 @@ fn of_rollouts() -> impl Strategy<Value = Step> {
         2 => (0..DEPLOYMENTS.len(), option::of(1_u64..5)).prop_map(|(d, to)| Step::Rollback(d, to)),
         3 => (0..DEPLOYMENTS.len(), select(words)).prop_map(|(d, word)| Step::ControlRollout(d, word)),
         2 => (0..DEPLOYMENTS.len(), 0..SERVICES.len()).prop_map(|(d, s)| Step::Restart(d, s)),
+        1 => (0..DEPLOYMENTS.len()).prop_map(Step::Stop),
+        1 => (0..DEPLOYMENTS.len()).prop_map(Step::Start),
     ]
 }
 

@@ -54,6 +54,12 @@ fn check_group(state: &State, key: &GroupKey, group: &Group) {
         assert!(open.is_empty(), "{key} shall stop and has open slots");
         return;
     }
+    if state.is_stopped(key) {
+        let runs = |replica: &Replica| replica.desired == DesiredState::Run && replica.state != ReplicaState::Completed;
+        let running = open.iter().any(|slot| slot.replicas.iter().any(runs));
+        assert!(!running, "{key} is stopped, and a replica of it shall run");
+        return;
+    }
     // Slots named for the previous mode stay open while a rollout changes the mode, and only then.
     let rollout = state.deployment(&key.namespace, &key.deployment).and_then(|owner| owner.rollout.as_ref());
     let renames = rollout.is_some_and(|rollout| rollout.is_live());

@@ -198,6 +198,12 @@ impl World {
                 let group = group_key(DEPLOYMENTS[*deployment], SERVICES[*service]);
                 Command::Restart { group, at: self.now }
             }
+            Step::Stop(deployment) => {
+                Command::Stop { namespace, deployment: DEPLOYMENTS[*deployment].into(), at: self.now }
+            }
+            Step::Start(deployment) => {
+                Command::Start { namespace, deployment: DEPLOYMENTS[*deployment].into(), at: self.now }
+            }
             Step::EvenOut => Command::EvenOut,
             Step::Secret(name, version) => {
                 Command::PutSecret { namespace, name: SECRETS[*name].into(), version: *version }
@@ -250,6 +256,7 @@ fn apply(deployment: &str, manifest: &Manifest) -> Command {
         namespace: NamespaceName::default_namespace(),
         deployment: deployment.into(),
         spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+        rerun: longshore_model::command::Rerun::IfChanged,
     }
 }
 

@@ -1,17 +1,16 @@
-//! Tokens, whoami, key rotation and the status of the control plane.
+//! Tokens, whoami and key rotation.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::{Extension, Json, extract::State, http::StatusCode};
 use longshore_api::{
-    Changed, ClusterStatus, JoinTokenRequest, KeyRotated, MemberRow, NewToken, Pin, Token, TokenKind, TokenRequest,
-    TokenRow, WhoAmI,
+    Changed, JoinTokenRequest, KeyRotated, NewToken, Pin, Token, TokenKind, TokenRequest, TokenRow, WhoAmI,
 };
 use longshore_model::{
     ApiErrorCode, Command, NamespaceName,
     access::{AccessCommand, AccessToken, NodeRole, TokenId, TokenScope},
 };
-use longshore_store::replicated::{Dedup, LeadershipRole};
+use longshore_store::replicated::Dedup;
 
 use crate::{
     api::{
@@ -130,33 +129,6 @@ pub(crate) async fn rotate_key(State(api): State<Arc<ApiState>>, caller: Caller)
         Dedup::New => Ok(Json(KeyRotated { key })),
         Dedup::Repeated => Ok(Json(KeyRotated { key: api.read_after(&done).await?.access().sealing_key() })),
     }
-}
-
-pub(crate) async fn cluster(State(api): State<Arc<ApiState>>) -> ApiResult<ClusterStatus> {
-    let store = api.store()?;
-    let state = store.read().await?.state;
-    let (members, leadership) = (store.members(), store.leadership().borrow().clone());
-    let row =
-        |(node, membership): (&longshore_model::NodeName, &Arc<longshore_model::access::NodeMembership>)| MemberRow {
-            node: node.to_string(),
-            member: membership.member.0,
-            address: membership.address.clone(),
-            role: membership.role.into(),
-            part: membership.role.into(),
-            keeps_log: members.members.contains_key(&membership.member),
-            votes: members.voters.contains(&membership.member),
-            leads: leadership.leader.as_ref().is_some_and(|leader| leader.id == membership.member),
-        };
-    let status = store.status();
-    Ok(Json(ClusterStatus {
-        cluster: api.ctx.record().cluster,
-        this_node: api.ctx.node().to_string(),
-        leading_here: leadership.role == LeadershipRole::Leading,
-        term: status.term,
-        index: state.index().0,
-        log_entry: status.last_entry,
-        members: state.access().memberships().map(row).collect(),
-    }))
 }
 
 impl From<KeyRotationError> for ApiError {

@@ -248,6 +248,8 @@ pub(crate) async fn make_link(
 ) -> ApiResult<LoginLink> {
     let code = api.sessions.link(who)?;
     let path = format!("/ui/login?code={code}");
-    let url = api.browsers.map(|address| format!("http://{address}{path}"));
+    // The TLS listener serves the dashboard, too; a browser has to be told to trust the cluster's own certificate.
+    let over_tls = || api.ctx.record().address.map(|address| format!("https://{address}{path}"));
+    let url = api.browsers.map(|address| format!("http://{address}{path}")).or_else(over_tls);
     Ok(Json(LoginLink { path, url }))
 }

@@ -31,7 +31,7 @@ use crate::{
     node_rpc::{NODE_HEADER, PROTOCOL_HEADER, PeerConnection, ServerAddress, handlers::check_protocol},
     observability::telemetry::Telemetry,
     security::{
-        auth::{Credential, bearer_token, socket_forbidden, unauthenticated},
+        auth::{Credential, bearer_token, may_use_socket, socket_forbidden, unauthenticated},
         rate_limit::ConcurrencyPermit,
     },
 };
@@ -126,7 +126,7 @@ fn identify(api: &ApiState, peer: &Peer, request: &Request) -> Result<Option<OnB
         _ => {}
     }
     let credential = match peer {
-        Peer::Local(Some(uid)) if *uid == 0 || *uid == api.own_uid => Credential::User(*uid),
+        Peer::Local(Some(uid)) if may_use_socket(*uid, api.own_uid) => Credential::User(*uid),
         Peer::Local(_) => return Err(socket_forbidden()),
         Peer::Loopback | Peer::Remote(_) if headers.contains_key(header::AUTHORIZATION) => {
             Credential::Token(bearer_token(headers).ok_or_else(unauthenticated)?)

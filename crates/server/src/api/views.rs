@@ -11,9 +11,10 @@ use longshore_model::{
     DeploymentName, Evacuation, GroupKey, NamespaceName, NodeName, ReplicaState, RolloutState, RuntimeCode, Slot,
     SlotKey, Time,
     replica::{self, DesiredState, occupies},
+    rollout::StepCount,
 };
 use longshore_scheduler::{View, explain, explain_placed};
-use longshore_store::{Group, State, is_live};
+use longshore_store::{Group, State, has_ended, is_live};
 
 use crate::control::leader::view_of;
 
@@ -49,9 +50,9 @@ fn deployment_row(state: &State, about: &DeploymentRef<'_>, view: &mut Option<Vi
     let known = state.deployment(namespace, name)?;
     let report = state.status(namespace, name)?;
     let mut reasons: Vec<StatusReason> = report.reasons.into_iter().map(StatusReason::from).collect();
-    let rollout = known.rollout.as_deref().map(|rollout| {
-        let waits_for = awaited(state, about, rollout.state, view, now);
-        Rollout { waits_for, ..Rollout::from(rollout) }
+    let rollout = known.rollout.as_deref().map(|rollout| Rollout {
+        waits_for: awaited(state, about, rollout.state, view, now),
+        ..rollout_row(state, about, rollout)
     });
     let code = rollout.as_ref().and_then(|rollout| Some(rollout.waits_for.as_ref()?.code.clone()));
     let running = StatusReason::State(longshore_api::ReplicaState::Running);
@@ -68,6 +69,24 @@ fn deployment_row(state: &State, about: &DeploymentRef<'_>, view: &mut Option<Vi
     })
 }
 
+/// A rollout with its steps, and the replica that failed it.
+fn rollout_row(state: &State, about: &DeploymentRef<'_>, rollout: &longshore_model::Rollout) -> Rollout {
+    let DeploymentRef { namespace, deployment } = *about;
+    let steps = state.rollout_steps(namespace, deployment).unwrap_or_default();
+    let sum = |part: fn(&StepCount) -> u32| steps.values().map(part).sum();
+    let failed_replica = rollout.failure.as_ref().map(|failure| {
+        let (namespace, deployment) = (namespace.clone(), deployment.clone());
+        failure.slot.replica_id(&GroupKey { namespace, deployment, service: failure.service.clone() })
+    });
+    Rollout {
+        total_steps: sum(|count| count.total),
+        current_step: sum(|count| count.done),
+        failed_steps: sum(|count| count.failed),
+        failed_replica,
+        ..Rollout::from(rollout)
+    }
+}
+
 /// What a rollout waits for: a step in progress, or one that cannot start.
 fn awaited(
     state: &State,
@@ -77,7 +96,8 @@ fn awaited(
     now: Time,
 ) -> Option<Awaited> {
     let DeploymentRef { namespace, deployment: name } = *about;
-    if !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
+    let stopped = state.deployment(namespace, name).is_some_and(longshore_store::Deployment::is_stopped);
+    if stopped || !matches!(rollout, RolloutState::InProgress | RolloutState::Aborted) {
         return None;
     }
     if let Some(awaited) = state.rollout_waits_for(namespace, name) {
@@ -95,6 +115,10 @@ fn service(key: &GroupKey, group: &Group) -> Service {
     let slots = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
     let runs =
         |slot: &&Slot| slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running);
+    let completed = |slot: &&Slot| {
+        let newest = slot.replicas.iter().rev().find(|replica| replica.desired == DesiredState::Run);
+        newest.is_some_and(|replica| replica.state == ReplicaState::Completed)
+    };
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let desired = count(slots.clone().count());
     Service {
@@ -104,7 +128,8 @@ fn service(key: &GroupKey, group: &Group) -> Service {
         driver: group.spec.driver.into(),
         desired,
         wanted: desired,
-        running: count(slots.filter(runs).count()),
+        running: count(slots.clone().filter(runs).count()),
+        completed: count(slots.filter(completed).count()),
         ports: group.spec.ports.iter().map(Port::from).collect(),
     }
 }
@@ -135,13 +160,20 @@ pub(crate) fn replicas(state: &State) -> Vec<Replica> {
         let waits =
             slot.desired == DesiredState::Run && !slot.replicas.iter().any(is_live) && lost_node(slot).is_none();
         let placed = slot.replicas.iter().map(move |replica| placed(state, key, slot, replica));
-        placed.chain(waits.then(|| Replica::waiting(key, slot)))
+        let unplaced = if state.is_stopped(key) { Replica::stopped } else { Replica::waiting };
+        placed.chain(waits.then(|| unplaced(key, slot)))
     });
     rows.collect()
 }
 
 fn placed(state: &State, key: &GroupKey, slot: &Slot, replica: &replica::Replica) -> Replica {
-    let deployment_row = Replica::placed(key, slot, replica);
+    let mut deployment_row = Replica::placed(key, slot, replica);
+    if let Some(group) = state.group(key) {
+        let exhausted = replica.state == ReplicaState::Failed && replica.code == Some(RuntimeCode::RestartExhausted);
+        let returns_at = longshore_scheduler::returns_at(&group.spec, replica.since, replica.history);
+        deployment_row.returns_at_ms = returns_at.filter(|_| exhausted).map(|at| at.0);
+        deployment_row.ended = has_ended(&group.spec, replica);
+    }
     match state.drain_blocker(key, slot, replica) {
         Some((code, details)) => deployment_row.kept_by(code, &details),
         None => deployment_row,
@@ -209,9 +241,11 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
         return Some(Why::Waits { replica, pending: pending_on_lost_node(state, &key, node, 1) });
     }
     let mut view = view_of(state);
-    if let Some(decision) = explain_placed(&mut view, &key, &slot, now) {
+    // A lost generation is no answer: the slot waits for its replacement.
+    if let Some(deployment_row) = newest(state, &key, &slot)
+        && let Some(decision) = explain_placed(&mut view, &key, &slot, now)
+    {
         let best = decision.best.into_iter();
-        let deployment_row = newest(state, &key, &slot)?;
         return Some(Why::Placed {
             replica,
             state: Some(deployment_row.state),
@@ -230,8 +264,48 @@ pub(crate) fn why(state: &State, printed: &str, now: Time) -> Option<Why> {
         });
     }
     let pending_slots = explain(&mut view, &key, now);
-    let (_, explanation) = pending_slots.iter().find(|(slots, _)| slots.contains(&slot))?;
-    Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) })
+    match pending_slots.iter().find(|(slots, _)| slots.contains(&slot)) {
+        Some((_, explanation)) => Some(Why::Waits { replica, pending: Pending::new(&key, 1, explanation) }),
+        None => observed(state, &key, &slot),
+    }
+}
+
+/// The last observation of a slot that has no live generation and that the next plan can place.
+fn observed(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Why> {
+    let slot = state.group(key)?.slots.get(slot)?;
+    let last = slot.replicas.last();
+    let row = last.map_or_else(|| Replica::waiting(key, slot), |last| placed(state, key, slot, last));
+    let explain = match (slot.desired, last.map(|last| (last.state, &last.assignment.node)), slot.waiting) {
+        (DesiredState::Stop, _, _) => {
+            "its slot was removed, because the service was scaled down or removed; it is being stopped".to_owned()
+        }
+        (DesiredState::Run, Some((ReplicaState::Lost, node)), _) => {
+            format!(
+                "it is lost with `{node}`, which is down; a node has room for its replacement, which is about to be placed"
+            )
+        }
+        (DesiredState::Run, Some(_), Some(reason)) => {
+            format!(
+                "its old generation is being stopped, and the next one waited for a node ({reason}); one has room now"
+            )
+        }
+        (DesiredState::Run, Some(_), None) => {
+            "its old generation is being stopped, and the next one is about to be placed".to_owned()
+        }
+        (DesiredState::Run, None, Some(reason)) => {
+            format!("it waited for a node ({reason}); one has room now, and it is about to be placed")
+        }
+        (DesiredState::Run, None, None) => "it is new, and is about to be placed".to_owned(),
+    };
+    Some(Why::Observed {
+        replica: row.id,
+        generation: row.generation,
+        node: row.node,
+        state: row.state,
+        code: row.code,
+        details: row.details,
+        explain,
+    })
 }
 
 /// The newest live generation of a slot.

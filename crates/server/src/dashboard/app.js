@@ -98,7 +98,7 @@ function replicaTable(replicas) {
 }
 
 const running = (deployment) => deployment.services.reduce(
-  (sum, service) => [sum[0] + service.running, sum[1] + service.desired], [0, 0]);
+  (sum, service) => [sum[0] + service.running, sum[1] + service.desired - service.completed], [0, 0]);
 
 const pages = {
   async overview() {
@@ -161,7 +161,7 @@ const pages = {
         rollout.state === STATE.COMPLETED ? null : steps(it, all.filter(mine))] : null,
       h("h2", {}, "Services"),
       table(["Service", "Image", "Running", "Strategy", ""], it.services.map((service) => [
-        service.name, service.image, `${service.running} of ${service.desired}`, service.strategy,
+        service.name, service.image, `${service.running} of ${service.desired - service.completed}${service.completed ? `, ${service.completed} completed` : ""}`, service.strategy,
         service.strategy === "global" || !may(ROLE.DEPLOY) ? "" : scaled(path, scope, service),
       ]), "no services"),
       h("h2", {}, "Replicas"), replicaTable(all.filter(mine)),
@@ -180,7 +180,7 @@ const pages = {
         String(it.generation), word(it.state), moment(it.since_ms), it.node ? link(`nodes/${part(it.node)}`, it.node) : "",
         String(it.revision), String(it.restarts), it.address ?? "", it.code ?? ""]), "the replica is gone"),
       rows.map(particulars),
-      h("h2", {}, "Why"), Array.isArray(why.best) ? decision(why) : waiting([why.pending]),
+      h("h2", {}, "Why"), explained(why),
       h("h2", {}, "History"),
       table(["When", "Event", "Generation", "Attempt", "Code"], past(history), "this server remembers no events"),
     ];
@@ -201,7 +201,13 @@ const pages = {
 // Details of a code: an exit code, the output of a health check, the engine's answer.
 function particulars(replica) {
   const said = Object.entries(replica.details ?? {}).filter(([name]) => name !== "address" && name !== "ports");
-  return said.length ? h("pre", {}, said.map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join("\n")) : null;
+  return said.length ? h("pre", {}, said.map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : name === "last_lines" ? value.map((line) => `\n  ${line}`).join("") : JSON.stringify(value)}`).join("\n")) : null;
+}
+
+// Why a replica is where it is, whatever its state: placed, waiting for a node, or neither.
+function explained(why) {
+  if (Array.isArray(why.best)) return decision(why);
+  return why.pending ? waiting([why.pending]) : h("p", {}, why.explain ?? "");
 }
 
 // Why a replica is on its node: how many nodes each filter refused, and the ranking of the best candidates.
@@ -211,7 +217,7 @@ function decision(why) {
   const refused = Object.entries(why.refused);
   return [
     h("p", {}, `On ${why.node}: ${why.strategy}, ${why.candidates} of ${why.nodes} nodes fit. `,
-      h("span", { class: "quiet" }, `Placed ${moment(why.placed_at_ms)}, compared in state ${why.index}.`)),
+      h("span", { class: "quiet" }, `Placed ${moment(why.placed_at_ms)}, compared at log index ${why.index}.`)),
     refused.length ? h("p", {}, "Refused: ", refused.map(([code, nodes]) => `${many(nodes, "node")} by ${code}`).join(", ")) : null,
     table(["Node", ...keys.map((key) => key.replaceAll("_", " "))], why.best.map((it) => [
       h("span", {}, link(`nodes/${part(it.node)}`, it.node), it.node === why.node ? " (chosen)" : ""), ...keys.map((key) => value(it, key))]), "no node fits now"),

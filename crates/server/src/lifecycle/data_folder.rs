@@ -5,6 +5,7 @@
 //! DATA/place.json     node record                   DATA/agent/      state of the agent
 //! DATA/authority.der  the cluster's authority       DATA/vault.json  keyring, on a server
 //! DATA/node.{der,key} certificate and key           DATA/longshore.sock
+//! DATA/network.json   last network state
 //! ```
 //!
 //! Owns: these files and how they are written. Invariant: two daemons never use one folder; a file is written
@@ -27,6 +28,7 @@ use crate::{
     security::{
         identity::{Identity, NodeKey},
         keyring::Keyring,
+        socket_group,
     },
 };
 
@@ -61,6 +63,11 @@ impl DataFolder {
         fs::create_dir_all(path).map_err(failed)?;
         // It holds tokens and keys.
         fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed)?;
+        // The group may pass through to the socket, and list nothing.
+        if let Some(gid) = socket_group::gid().filter(|_| rustix::process::geteuid().is_root()) {
+            std::os::unix::fs::chown(path, None, Some(gid)).map_err(failed)?;
+            fs::set_permissions(path, Permissions::from_mode(0o710)).map_err(failed)?;
+        }
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock"));
         let lock = lock.map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -56,6 +56,15 @@ pub(crate) enum ReportAnswer {
     NotLeading(Option<ServerAddress>),
 }
 
+/// How far a server is, and which version it runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ServerProgress {
+    pub(crate) version: String,
+    /// Last applied log entry; 0 if it keeps no log.
+    pub(crate) applied_entry: u64,
+}
+
 /// Makes a node a member of the Raft group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Promotion {

@@ -30,7 +30,10 @@ use crate::{
     },
     clock,
     node_rpc::handlers::{self, PeerNode},
-    security::keyring::{constant_time_eq, digest_of},
+    security::{
+        keyring::{constant_time_eq, digest_of},
+        socket_group,
+    },
 };
 
 /// An authenticated caller: name, role and scope.
@@ -152,7 +155,7 @@ async fn authenticate(
     by: Freshness,
 ) -> Result<Principal, ApiError> {
     let admission = match peer {
-        Peer::Local(Some(uid)) if *uid == 0 || *uid == api.own_uid => user_principal(*uid),
+        Peer::Local(Some(uid)) if may_use_socket(*uid, api.own_uid) => user_principal(*uid),
         Peer::Local(_) => return Err(socket_forbidden()),
         Peer::Remote(Some(_)) if headers.contains_key(BEHALF_HEADER) => {
             authenticate_forwarded(api, peer, headers, by).await?
@@ -172,9 +175,15 @@ async fn authenticate(
     Ok(admission)
 }
 
+/// Root, the user the daemon runs as, and for root's daemon the members of the group `longshore`.
+pub(crate) fn may_use_socket(uid: u32, own_uid: u32) -> bool {
+    uid == 0 || uid == own_uid || own_uid == 0 && socket_group::has_member(uid)
+}
+
 pub(crate) fn socket_forbidden() -> ApiError {
-    let message = "only root and the user the daemon runs as may use this socket";
-    ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::Forbidden, message)
+    let message = "only root, the user the daemon runs as and members of the group `longshore` may use this socket";
+    let hint = "use `sudo`, or let an administrator add you: `sudo usermod -aG longshore $USER`";
+    ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::Forbidden, message).with("hint", hint)
 }
 
 /// A local user of a server has the same rights there whether it is a member just now or not. The server could become a

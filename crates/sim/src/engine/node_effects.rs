@@ -47,6 +47,9 @@ impl Engine<'_> {
             | Event::GroupRolloutChanged { .. }
             | Event::RolloutChanged { .. }
             | Event::DeploymentGone { .. }
+            | Event::DeploymentStopped { .. }
+            | Event::SlotStartsAgain { .. }
+            | Event::DeploymentStarted { .. }
             | Event::SlotStepped { .. }
             | Event::GroupRemoved(_)
             | Event::GroupGone(_)

@@ -23,6 +23,8 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
         parts.flat_map(|part| &part.items).any(|item| is_step(item, slot))
     };
     let stops = stops.filter(|(group, slot, _)| !is_stepped(group, slot) && !super::may_be_preempted(state, group));
+    // An operator who stops a deployment asks for that.
+    let stops = stops.filter(|(group, ..)| !state.is_stopped(group));
     let short = stops.filter(|(group, slot, generation)| leaves_a_gap(state, group, slot, *generation));
     short
         .map(|(group, slot, generation)| {

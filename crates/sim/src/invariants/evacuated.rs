@@ -18,7 +18,9 @@ pub(super) fn check(state: &State, now: Time) -> Vec<String> {
         return Vec::new();
     }
     let mut messages = Vec::new();
-    for (key, group) in state.groups().filter(|(_, group)| group.desired == DesiredState::Run) {
+    for (key, group) in
+        state.groups().filter(|(key, group)| group.desired == DesiredState::Run && !state.is_stopped(key))
+    {
         let slots = group.slots.values().filter(|slot| slot.desired == DesiredState::Run && slot.waiting.is_none());
         for slot in slots.filter(|slot| relies_on_lost_node(state, key, group, slot, now)) {
             if is_within_concurrency(state, group, slot) {

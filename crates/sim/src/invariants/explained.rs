@@ -11,6 +11,10 @@ use longshore_store::{Group, State};
 pub(super) const NAME: &str = "explained";
 
 pub(super) fn check(state: &State, key: &GroupKey, group: &Group) -> Vec<String> {
+    // A slot of a stopped deployment waits for the operator alone.
+    if state.is_stopped(key) {
+        return Vec::new();
+    }
     let open = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
     open.filter(|slot| !has_answer(state, slot))
         .map(|slot| format!("{} has neither a node nor a reason", slot.key.replica_id(key)))

@@ -118,6 +118,9 @@ impl ShadowState {
             | Event::GroupChanged { .. }
             | Event::GroupRolloutChanged { .. }
             | Event::DeploymentGone { .. }
+            | Event::DeploymentStopped { .. }
+            | Event::SlotStartsAgain { .. }
+            | Event::DeploymentStarted { .. }
             | Event::GroupRemoved(_)
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }

@@ -151,7 +151,9 @@ fn slot_rows(state: &State, key: &GroupKey, group: &Group, slot: &Slot, rows: &m
     let others = slot.replicas.iter().filter(|replica| held != Some(*replica));
     rows.extend(others.map(|replica| row_of(state, key, slot, replica)));
     if waits {
-        rows.push(waiting_row(key, group, slot, held));
+        let row = waiting_row(key, group, slot, held);
+        let state = if state.is_stopped(key) { ReplicaState::Stopped.as_str() } else { row.state };
+        rows.push(ReplicaRow { state, ..row });
     }
 }
 
@@ -226,7 +228,8 @@ fn awaited(
     name: &DeploymentName,
     now: Time,
 ) -> Option<AwaitedRow> {
-    let rollout = state.deployment(namespace, name)?.rollout.as_deref()?;
+    let known = state.deployment(namespace, name).filter(|known| !known.is_stopped())?;
+    let rollout = known.rollout.as_deref()?;
     if !matches!(rollout.state, RolloutState::InProgress | RolloutState::Aborted) {
         return None;
     }

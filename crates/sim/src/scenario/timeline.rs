@@ -29,6 +29,8 @@ const VERBS: &[&str] = &[
     "pause",
     "resume",
     "restart",
+    "stop",
+    "start",
     "join",
     "node",
     "replica",
@@ -38,6 +40,7 @@ const VERBS: &[&str] = &[
     "leader",
     "pressure",
     "rebalance",
+    "up",
 ];
 const NODE_VERBS: &[&str] =
     &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
@@ -73,12 +76,15 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     problems.known_keys(mapping, format_args!("an entry with `{verb}`"), companions, Extensions::Refused);
     let actions = match verb {
         "apply" => return Some(manifest::read_applied(value, at?, problems)),
+        "up" => return Some(manifest::read_up(value, at?, problems)),
         "scale" => read_scale(value, problems),
         "rollback" => rollouts::read_rollback(value, at.unwrap_or_default(), problems),
         "promote" => rollouts::read_rollout_control(value, RolloutControl::Promote, at.unwrap_or_default(), problems),
         "pause" => rollouts::read_rollout_control(value, RolloutControl::Pause, at.unwrap_or_default(), problems),
         "resume" => rollouts::read_rollout_control(value, RolloutControl::Resume, at.unwrap_or_default(), problems),
         "restart" => rollouts::read_restart(value, at.unwrap_or_default(), problems),
+        "stop" => rollouts::read_stop(value, at.unwrap_or_default(), problems),
+        "start" => rollouts::read_start(value, at.unwrap_or_default(), problems),
         "join" => read_join(value, problems),
         "node" => read_node(entry, value, at.unwrap_or_default(), problems),
         "replica" => read_replica(entry, value, problems),

@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     Applied, Change, Dedup, Fingerprint, IdempotencyKey, Outcome, Proposal, encoding::EncodingError, record::Payload,
 };
-use crate::{State, audit::audited};
+use crate::{
+    State,
+    audit::{audited, audited_event},
+};
 
 /// Audit records kept.
 const AUDIT_KEPT: usize = 10_000;
@@ -96,26 +99,45 @@ impl StateMachine {
 
     fn apply_command(&mut self, proposal: Proposal, changes: &mut Vec<Change>) -> Applied {
         let Proposal { command, actor, at, key: _, request: _ } = proposal;
-        let audited = audited(&command);
+        let (audited, is_decision) = (audited(&command), matches!(command, Command::Commit(_)));
+        let mut failures = Vec::new();
         let outcome = match self.state.apply(command) {
             Ok(events) if events.is_empty() => Outcome::Unchanged,
             Ok(events) => {
+                // Others are consequences of a command that is audited itself.
+                if is_decision {
+                    failures.extend(events.iter().filter_map(audited_event));
+                }
                 changes.push(Change { index: self.state.index(), events });
                 Outcome::Changed
             }
             Err(refusal) => Outcome::Refused(refusal),
         };
+        let index = self.state.index();
+        let event = |action, subject, outcome, code| AuditEvent {
+            number: 0,
+            index,
+            at,
+            actor: actor.clone(),
+            action,
+            subject,
+            outcome,
+            code,
+        };
         if let Some((action, subject)) = audited {
             let outcome = audit_outcome(action, &outcome);
-            let index = self.state.index();
-            self.audited += 1;
-            self.record(AuditEvent { number: self.audited, index, at, actor, action, subject, outcome });
+            self.record(event(action, subject, outcome, None));
+        }
+        for (action, subject, code) in failures {
+            self.record(event(action, subject, AuditOutcome::Done, Some(code)));
         }
         Applied { index: self.state.index(), outcome, dedup: Dedup::New, dropped: Vec::new() }
     }
 
+    /// Appends a record under the next number.
     fn record(&mut self, event: AuditEvent) {
-        self.audit.push_back(Arc::new(event));
+        self.audited += 1;
+        self.audit.push_back(Arc::new(AuditEvent { number: self.audited, ..event }));
         while self.audit.len() > AUDIT_KEPT {
             self.audit.pop_front();
         }

@@ -93,7 +93,8 @@ fn plans() -> Vec<Command> {
         left,
     };
     let paused = Evacuation::Paused { since: Time(106_000), gone: vec!["b".into()], nodes: 3 };
-    let failure = RolloutFailure { service: "web".into(), slot: slot(0), code: StepFailure::StepTimeout };
+    let failure =
+        RolloutFailure { service: "web".into(), slot: slot(0), code: StepFailure::StepTimeout, observed: None };
     let about = |change| DeploymentPlan {
         namespace: NamespaceName::default_namespace(),
         deployment: "shop".into(),

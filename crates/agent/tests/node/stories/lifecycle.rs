@@ -21,6 +21,7 @@ pub(crate) fn stories() -> Vec<Story> {
     both![
         a_replica_starts_runs_and_stops_and_leaves_nothing,
         a_crash_is_reported_with_its_code_and_the_next_attempt_is_a_new_start,
+        a_crash_is_reported_with_the_last_lines_it_wrote,
         a_job_that_ends_well_is_completed_and_stays_so,
         a_command_that_does_not_exist_is_a_failed_start,
         running_is_reported_when_the_check_passes_and_degraded_when_it_fails,
@@ -72,6 +73,21 @@ async fn a_crash_is_reported_with_its_code_and_the_next_attempt_is_a_new_start(e
     if driver == Driver::Docker {
         assert_eq!(env.containers().len(), 2, "only the last two attempts are kept");
     }
+}
+
+async fn a_crash_is_reported_with_the_last_lines_it_wrote(env: TestEnv, driver: Driver) {
+    let node = env.node();
+    let script = "i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); done; sleep 0.2; echo no database >&2; exit 7";
+    let work = env.work(driver, "web", script, |_| {});
+    node.control.put(&work);
+    let report = node.control.wait_for_state(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+    let Detail::List(lines) = &report.details["last_lines"] else { panic!("{report:?} has no lines") };
+    assert_eq!(lines.len(), 10, "{lines:?}");
+    assert!(lines.contains(&"no database".to_owned()) && lines.contains(&"line 29".to_owned()), "{lines:?}");
+    let silent = env.work(driver, "silent", "exit 7", |_| {});
+    node.control.put(&silent);
+    let report = node.control.wait_for_state(&silent, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
+    assert!(!report.details.contains_key("last_lines"), "{report:?}");
 }
 
 async fn a_job_that_ends_well_is_completed_and_stays_so(env: TestEnv, driver: Driver) {

@@ -144,6 +144,7 @@ fn deployments(out: &mut String, report: &Report, colour: Colour) {
         let tone = match DeploymentStatus::from(row.status) {
             DeploymentStatus::Active | DeploymentStatus::Completed => Tone::Good,
             DeploymentStatus::Failed => Tone::Bad,
+            DeploymentStatus::Stopped => Tone::Quiet,
             DeploymentStatus::Pending
             | DeploymentStatus::Progressing
             | DeploymentStatus::Degraded

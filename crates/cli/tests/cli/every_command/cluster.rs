@@ -36,11 +36,13 @@ pub(super) fn membership(tour: &mut Tour) {
     let status = tour.says("cluster status");
     let status = status.lines().filter(|line| !line.starts_with("cluster ")).collect::<Vec<_>>().join("\n");
     let address = format!("127.0.0.1:{}", tour.machine.port);
-    insta::assert_snapshot!(status.replace(&address, "ADDRESS"), @r"
+    let status = status.replace(&address, "ADDRESS").replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    insta::assert_snapshot!(status, @r"
     exit 0
+    the only voter is reachable; if it is lost, the cluster is
 
-    NODE ROLE ADDRESS LOG VOTER LEADER
-    n1 server ADDRESS yes yes yes
+    NODE ROLE ADDRESS LOG VOTER LEADER REACHABLE BEHIND VERSION
+    n1 server ADDRESS yes yes yes yes 0 VERSION
     ");
     insta::assert_snapshot!(tour.says("cluster token --worker"), @r"
     exit 0
@@ -54,6 +56,8 @@ pub(super) fn membership(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says("cluster init --data-dir made --node m1"), @r"
     exit 1
     error: the folder belongs to node `m1` of cluster [ID] already
+
+    hint: a daemon that was started here once made a cluster of its own. If nothing of it is needed, stop the daemon (`systemctl stop longshore`), put the folder aside (`mv HERE/made HERE/made.old`), and try again; a join token is not used up by this
     ");
     insta::assert_snapshot!(tour.says("cluster join 127.0.0.1:1 --advertise 127.0.0.1:2 --token-file none"), @r"
     exit 1
@@ -165,13 +169,13 @@ pub(super) fn tokens(tour: &mut Tour) {
     tour.shape_in_yaml::<NewToken>("token create another --role view");
     let rows = tour.shape::<Vec<TokenRow>>("token ls");
     tour.shape_in_yaml::<Changed>(&format!("token rm {}", rows[0]["id"].as_str().unwrap()));
-    let link = tour.says("dashboard");
+    let link = tour.says("dashboard").replace(&tour.machine.port.to_string(), "PORT");
     let steady =
         |line: &str| line.split_once("code=").map_or(line.to_owned(), |(before, _)| format!("{before}code=[CODE]"));
     insta::assert_snapshot!(link.lines().map(steady).collect::<Vec<_>>().join("\n"), @r"
     exit 0
-    /ui/login?code=[CODE]
-    hint: the daemon has no HTTP listener for browsers; start it with `--http 127.0.0.1:7475`
+    https://127.0.0.1:PORT/ui/login?code=[CODE]
+    hint: the certificate is the cluster's own, which a browser does not know; `--http 127.0.0.1:7475` makes a listener for browsers of the daemon's machine
     ");
     tour.shape::<LoginLink>("dashboard");
     tour.shape_in_yaml::<LoginLink>("dashboard");

@@ -1,13 +1,13 @@
 //! Commands that change deployments: apply, rollouts, scaling, quotas, logs and exec.
 
 use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry};
+use serde_json::Value;
 
 use super::{SHOP, Tour, output_formats::assert_shape};
 
 pub(super) fn a_service_that_fits_no_node(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says_without_progress("apply -f report.yaml --wait --timeout 3"), @r"
     exit 5
-    shop applied, revision 2
     error: `shop` timed out: degraded: no_capacity_memory, rollout_in_progress
 
     hint: `longshore status shop` shows the replicas, `longshore why REPLICA` explains one
@@ -20,7 +20,7 @@ pub(super) fn a_service_that_fits_no_node(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_without_progress("rollback shop --wait"), @r"
     exit 0
-    done
+    shop is rolled back to revision 1
     ");
     insta::assert_snapshot!(tour.says_without_progress("apply -f compose.yaml --wait"), @r"
     exit 0
@@ -44,18 +44,17 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says("pause shop"), @r"
     exit 0
-    done
+    the rollout of shop is paused; `longshore resume shop` continues it
     ");
     insta::assert_snapshot!(tour.says_without_progress("resume shop --wait"), @r"
     exit 6
-    done
     `shop` waits for promotion
 
     hint: `longshore promote shop` continues it, `longshore rollback shop` rolls it back
     ");
     insta::assert_snapshot!(tour.says_without_progress("promote shop --wait"), @r"
     exit 0
-    done
+    revision 3 of shop is active
     ");
     insta::assert_snapshot!(tour.says("promote shop"), @r"
     exit 1
@@ -65,7 +64,11 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says_without_progress("restart shop web --wait"), @r"
     exit 0
-    done
+    shop/web was restarted
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("pull shop --wait"), @r"
+    exit 0
+    shop has the newest images, revision 3
     ");
     insta::assert_snapshot!(tour.says_without_progress("up -f compose.yaml"), @r"
     exit 0
@@ -113,11 +116,11 @@ pub(super) fn counts_and_quotas(tour: &mut Tour) {
     }
     insta::assert_snapshot!(tour.says_without_progress("scale shop web=3 --wait"), @r"
     exit 0
-    done
+    shop/web runs 3 replicas
     ");
     insta::assert_snapshot!(tour.says_without_progress("scale shop web=2 --wait"), @r"
     exit 0
-    done
+    shop/web runs 2 replicas
     ");
     insta::assert_snapshot!(tour.says("rebalance --plan"), @r"
     exit 0
@@ -132,7 +135,7 @@ pub(super) fn counts_and_quotas(tour: &mut Tour) {
     ");
     insta::assert_snapshot!(tour.says("rebalance --apply"), @r"
     exit 0
-    done
+    moving 1 replica; `longshore rebalance --plan` shows what is left
     ");
 }
 
@@ -155,7 +158,7 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     tour.shape::<LogEntry>("logs talk-web-0");
     insta::assert_snapshot!(tour.says("rm talk --wait"), @r"
     exit 0
-    done
+    talk is removed
     ");
     insta::assert_snapshot!(tour.says("status talk"), @r"
     exit 1
@@ -163,8 +166,49 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     ");
 }
 
+/// The verbs of Compose; what they do is told in `compose_habits`.
+pub(super) fn compose_habits(tour: &mut Tour) {
+    // Which of the two nodes has which replica depends on what went before.
+    insta::assert_snapshot!(tour.says("ps shop -q"), @r"
+    exit 0
+    shop-web-0
+    shop-web-1
+    ");
+    assert!(tour.says("images").starts_with("exit 0\nIMAGE SERVICE NODES\nnone shop/web n1"));
+    insta::assert_snapshot!(tour.says("port web"), @r"
+    exit 0
+    no published ports
+    ");
+    assert!(tour.says("version").starts_with("exit 0\nlongshore "));
+    insta::assert_snapshot!(tour.says_without_progress("stop shop"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("start shop --wait"), @r"
+    exit 0
+    done
+    ");
+    insta::assert_snapshot!(tour.says_without_progress("down -p nothing-of-ours"), @r"
+    exit 0
+    unchanged
+    `nothing-of-ours` is not deployed
+    ");
+    tour.shape::<Vec<Value>>("ps");
+    tour.shape::<Vec<Value>>("images");
+    tour.shape::<Vec<String>>("port web");
+    tour.shape::<Value>("version");
+    tour.shape::<Changed>("stop shop");
+    tour.shape::<Changed>("start shop --wait");
+    tour.shape::<Changed>("down -p nothing-of-ours");
+    tour.shape_in_yaml::<Changed>("stop shop");
+    tour.shape_in_yaml::<Changed>("start shop --wait");
+    tour.shape_in_yaml::<Changed>("down -p nothing-of-ours");
+    tour.endless("events");
+}
+
 pub(super) fn shapes(tour: &mut Tour) {
     tour.shape::<AppliedManifest>("apply -f compose.yaml");
+    tour.shape::<AppliedManifest>("pull shop");
     tour.shape::<Changed>("scale shop web=3");
     tour.shape::<Changed>("restart shop web");
     tour.shape::<Changed>("pause shop");
@@ -183,6 +227,7 @@ pub(super) fn shapes(tour: &mut Tour) {
 /// Each command again with `-o yaml`, on a new deployment.
 fn in_yaml(tour: &mut Tour) {
     tour.shape_in_yaml::<AppliedManifest>("apply -f compose.yaml --wait");
+    tour.shape_in_yaml::<AppliedManifest>("pull shop");
     tour.shape_in_yaml::<Changed>("restart shop web");
     tour.shape_in_yaml::<Changed>("pause shop");
     tour.shape_in_yaml::<Changed>("resume shop --wait");

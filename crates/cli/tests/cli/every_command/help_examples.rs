@@ -15,6 +15,9 @@ const EXPECTED_FAILURES: &[(&str, i32, &str)] = &[
     ("longshore cluster join 10.0.0.1:7474 --advertise 10.0.0.2:7474 --token-file token", 1, "there is no token"),
     ("longshore cluster recover", 1, "the data directory is empty"),
     ("longshore exec -it shop-web-0 sh", 1, "there is no terminal"),
+    ("longshore port front", 1, "there is no such service"),
+    ("longshore port front 80", 1, "there is no such service"),
+    ("longshore port shop/front 80/tcp", 1, "there is no such service"),
     ("longshore node lost n9", 1, "there is no such node"),
     ("longshore node rm n1 --force", 1, "the last server cannot be removed"),
     ("longshore node rm n1 --wait", 1, "the last server cannot be removed"),
@@ -28,6 +31,8 @@ const EXPECTED_FAILURES: &[(&str, i32, &str)] = &[
 /// Examples that run until they are killed.
 const ENDLESS: &[&str] = &[
     "longshore audit --type node_intent_set -f",
+    "longshore events",
+    "longshore events --deployment shop -o json",
     "longshore logs shop/web -f --tail 20",
     "longshore server --node n1",
     "longshore status shop -w",

@@ -70,7 +70,7 @@ pub(super) fn intents(tour: &mut Tour) {
 pub(super) fn a_node_is_drained(tour: &mut Tour) {
     insta::assert_snapshot!(tour.says_without_progress("node drain n1-2 --wait"), @r"
     exit 0
-    done
+    node n1-2 is drained
     ");
     insta::assert_snapshot!(tour.says("node ls"), @r"
     exit 0

@@ -11,9 +11,12 @@ pub(super) fn queries(tour: &mut Tour) {
     DEPLOYMENT STATUS REVISION RUNNING REASONS
     shop active 1 2/2
 
-    REPLICA STATE NODE RESTARTS CODE
-    shop-web-0 running n1 0
-    shop-web-1 running n1-2 0
+    SERVICE IMAGE RUNNING PORTS
+    shop/web none 2/2
+
+    REPLICA STATE NODE GENERATION REVISION AGE RESTARTS CODE
+    shop-web-0 running n1 1 1 [AGE] 0
+    shop-web-1 running n1-2 1 1 [AGE] 0
     ");
     insta::assert_snapshot!(tour.says("status -n team"), @r"
     exit 0

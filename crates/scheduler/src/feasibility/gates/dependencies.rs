@@ -47,7 +47,8 @@ pub(crate) fn blocking(view: &View, request: &PlacementRequest, pending: &Pendin
     if is_first_start(view, request, pending) { unmet(view, &request.key, &request.spec) } else { None }
 }
 
-/// Whether a pending slot waits for dependencies: it is the first start of its slot, or of a job whose spec changed.
+/// Whether a pending slot waits for dependencies: it is the first start of its slot, the first after a stop of
+/// the deployment, or that of a job whose spec changed.
 pub(crate) fn is_first_start(view: &View, request: &PlacementRequest, pending: &PendingSlot) -> bool {
     if request.spec.depends_on.is_empty() {
         return false;
@@ -56,7 +57,8 @@ pub(crate) fn is_first_start(view: &View, request: &PlacementRequest, pending: &
     let slot = known.slot_at(&pending.slot).ok().map(|at| &known.slots[at]);
     let same = |replica: &Replica| replica.reservation.has_same_code(&request.reservation);
     let ran = slot.is_some_and(|slot| slot.replicas.iter().any(same));
-    pending.generation.0 == 1 || (request.spec.kind.is_job() && !ran)
+    let starts = pending.generation.0 == 1 || slot.is_some_and(|slot| slot.starts_again == Some(pending.generation));
+    starts || (request.spec.kind.is_job() && !ran)
 }
 
 fn is_met(view: &View, key: &GroupKey, dependency: Dependency) -> bool {

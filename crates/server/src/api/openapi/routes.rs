@@ -83,6 +83,9 @@ pub(crate) const ROUTES: &[Route] = &[
     change("POST", "/v1/deployments/{name}/rollback", DEPLOY, "Rolls back to an older revision")
         .query(NAMESPACE)
         .takes("RollbackRequest"),
+    change("POST", "/v1/deployments/{name}/stop", DEPLOY, "Stops every replica; revisions and volumes stay")
+        .query(NAMESPACE),
+    change("POST", "/v1/deployments/{name}/start", DEPLOY, "Starts a stopped deployment").query(NAMESPACE),
     change(
         "POST",
         "/v1/deployments/{name}/{word}",

@@ -10,20 +10,27 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "namespace: string, name: string, status: string, reasons: [string], revision: integer, revisions: [integer], \
          rollout: Rollout?, services: [Service]",
     ),
-    ("Status", "deployments: [Deployment], replicas: [Replica]"),
-    ("Port", "target: integer, published: integer?, protocol: string, mode: string"),
-    ("Rollout", "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?"),
+    ("Status", "deployments: [Deployment], replicas: [Replica], conditions: [PortCondition]?"),
+    ("PortCondition", "node: string, code: string, message: string, port: integer, protocol: string"),
+    ("Port", "target: integer, published: integer?, protocol: string, mode: string, host_ip: string?"),
+    (
+        "Rollout",
+        "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?, total_steps: integer, \
+         current_step: integer, failed_steps: integer, failure_reason: string?, failed_replica: string?, \
+         failure: FailedReplica?",
+    ),
+    ("FailedReplica", "generation: integer, node: string?, state: string, code: string?, details: {anything}"),
     ("Awaited", "replica: string, code: string"),
     (
         "Service",
         "name: string, image: string, strategy: string, driver: string, desired: integer, wanted: integer, \
-         running: integer, ports: [Port]",
+         running: integer, completed: integer, ports: [Port]",
     ),
     (
         "ApplyRequest",
         "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
          project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?, \
-         compose_volumes: string?, pull: string?",
+         compose_volumes: string?, pull: string?, rerun_ended: boolean?",
     ),
     (
         "AppliedManifest",
@@ -35,7 +42,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Replica",
         "id: string, namespace: string, deployment: string, service: string, node: string?, state: string, code: string?, \
          details: {anything}, generation: integer, attempt: integer, revision: integer, restarts: integer, \
-         since_ms: integer?, address: string?",
+         since_ms: integer?, address: string?, returns_at_ms: integer?, ended: boolean?",
     ),
     (
         "HistoryEntry",
@@ -57,7 +64,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Why",
         "answer: string, replica: string, index: integer?, placed_at_ms: integer?, node: string?, strategy: string?, nodes: integer?, candidates: integer?, \
          refused: {integer}?, best: [Candidate]?, pending: Pending?, state: string?, code: string?, details: {anything}?, \
-         attempt: integer?, restarts: integer?",
+         attempt: integer?, restarts: integer?, generation: integer?, explain: string?",
     ),
     ("Candidate", "node: string, keys: [[anything]]"),
     (
@@ -88,8 +95,9 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "name: string, number: integer, intent: string, health: string, health_since_ms: integer, use_degraded: boolean, \
          role: string, pool: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
          memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, replicas: integer, load: Load?, \
-         drain: Drain?",
+         drain: Drain?, conditions: [NodeCondition]",
     ),
+    ("NodeCondition", "code: string, message: string, port: integer?, protocol: string?"),
     ("Load", "cpu_millionths: integer, memory_millionths: integer, disk: Disk?, at_ms: integer"),
     ("Disk", "total_bytes: integer, free_bytes: integer, short: boolean"),
     ("Drain", "outcome: string, then: string, left: [UndrainedReplica]"),
@@ -110,11 +118,12 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ClusterStatus",
         "cluster: string, this_node: string, leading_here: boolean, term: integer, index: integer, log_entry: integer, \
-         members: [MemberRow]",
+         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer",
     ),
     (
         "MemberRow",
-        "node: string, member: integer, address: string, role: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean",
+        "node: string, member: integer, address: string, role: string, part: string, keeps_log: boolean, votes: boolean, leads: boolean, \
+         reachable: boolean, lag: integer?, version: string?",
     ),
     ("SecretRequest", "contents: string?, contents_base64: string?, deployment: string?"),
     ("SecretStored", "version: integer"),

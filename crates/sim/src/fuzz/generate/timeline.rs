@@ -88,7 +88,8 @@ impl Progress {
     fn apply(&mut self, rng: &mut Rng) -> Keys {
         let deployment = self.deployment(rng);
         deployment.change(rng);
-        vec![("apply", map([(deployment.name.as_str(), deployment.manifest())]))]
+        let verb = if rng.percent(20) { "up" } else { "apply" };
+        vec![(verb, map([(deployment.name.as_str(), deployment.manifest())]))]
     }
 
     fn scale(&mut self, rng: &mut Rng) -> Keys {
@@ -123,7 +124,7 @@ impl Progress {
     fn deployment_step(&mut self, rng: &mut Rng) -> Keys {
         let deployment = self.deployment(rng);
         let name = scalar(&deployment.name);
-        match rng.between(1, 12) {
+        match rng.between(1, 16) {
             1..=3 => vec![("rollback", name)],
             4 | 5 => vec![("promote", name)],
             6 | 7 => vec![("pause", name)],
@@ -132,6 +133,8 @@ impl Progress {
                 let service = rng.pick(&deployment.services);
                 vec![("restart", scalar(format!("{}/{}", deployment.name, service.name)))]
             }
+            12 | 13 => vec![("stop", name)],
+            14 | 15 => vec![("start", name)],
             _ => vec![("remove", name)],
         }
     }

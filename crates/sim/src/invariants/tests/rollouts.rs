@@ -128,7 +128,12 @@ fn stop(index: u32, generation: u32) -> PlanItem {
 }
 
 fn failed() -> RolloutChange {
-    RolloutChange::Abort(RolloutFailure { service: "web".into(), slot: slot(0), code: StepFailure::StepTimeout })
+    RolloutChange::Abort(RolloutFailure {
+        service: "web".into(),
+        slot: slot(0),
+        code: StepFailure::StepTimeout,
+        observed: None,
+    })
 }
 
 #[test]

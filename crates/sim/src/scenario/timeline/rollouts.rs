@@ -1,4 +1,4 @@
-//! The verbs of rollouts: rollback, promote, pause, resume, restart.
+//! The verbs of deployments and their rollouts: rollback, promote, pause, resume, restart, stop, start.
 //!
 //! Owns: their syntax. Whether there is a rollout to control shows when the scenario runs.
 
@@ -34,6 +34,20 @@ pub(super) fn read_rollout_control(
     let name = problems.text(value, "the deployment")?;
     let (namespace, deployment) = (NamespaceName::default_namespace(), name.into());
     Some(vec![command_at(&value.location, Command::ControlRollout { namespace, deployment, control: word, at })])
+}
+
+/// `stop: shop`
+pub(super) fn read_stop(value: &Yaml, at: Time, problems: &mut Diagnostics) -> Actions {
+    let name = problems.text(value, "`stop`")?;
+    let (namespace, deployment) = (NamespaceName::default_namespace(), name.into());
+    Some(vec![command_at(&value.location, Command::Stop { namespace, deployment, at })])
+}
+
+/// `start: shop`
+pub(super) fn read_start(value: &Yaml, at: Time, problems: &mut Diagnostics) -> Actions {
+    let name = problems.text(value, "`start`")?;
+    let (namespace, deployment) = (NamespaceName::default_namespace(), name.into());
+    Some(vec![command_at(&value.location, Command::Start { namespace, deployment, at })])
 }
 
 pub(super) fn read_restart(value: &Yaml, at: Time, problems: &mut Diagnostics) -> Actions {
