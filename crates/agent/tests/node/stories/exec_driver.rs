@@ -27,7 +27,7 @@ pub(crate) fn stories() -> Vec<Story> {
         a_health_check_can_use_http_or_tcp,
         a_process_whose_shim_is_killed_keeps_running_and_its_exit_has_no_code,
         after_a_reboot_every_process_is_reported_as_failed,
-        a_pid_reused_after_a_reboot_is_not_killed,
+        a_process_runs_again_after_a_reboot_and_a_reused_pid_is_not_killed,
         children_of_a_process_are_killed_with_it,
         output_is_rotated_and_read_across_the_files,
         a_process_runs_as_the_user_it_asks_for,
@@ -137,7 +137,7 @@ async fn after_a_reboot_every_process_is_reported_as_failed(env: TestEnv) {
     }
 }
 
-async fn a_pid_reused_after_a_reboot_is_not_killed(env: TestEnv) {
+async fn a_process_runs_again_after_a_reboot_and_a_reused_pid_is_not_killed(env: TestEnv) {
     let mut node = env.node();
     let work = env.work(Driver::Exec, "web", "exec sleep 1000", |_| {});
     node.control.put(&work);
@@ -150,15 +150,22 @@ async fn a_pid_reused_after_a_reboot_is_not_killed(env: TestEnv) {
         status[who]["boot"] = (status[who]["boot"].as_u64().unwrap() ^ 1).into();
     }
     std::fs::write(&file, status.to_string()).unwrap();
+    // A lock ends with its boot, too.
+    std::fs::remove_file(folder(&env, &work).join("lock")).unwrap();
     let reused = ["shim", "child"].map(|who| pid(&env, &work, who));
+    node.control.clear_history();
     node.start_agent();
-    node.control.wait_for_state(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
-    node.control.stop(&work);
-    node.control.wait_stopped(&work).await;
+    node.control.wait_running(&work).await;
+    assert!(!reused.contains(&pid(&env, &work, "child")), "another process was taken for the replica");
+    let history = node.control.history(&work.key);
+    assert!(history.iter().all(|report| report.state != ReplicaState::Failed), "a reboot is no failure: {history:#?}");
     for process in reused {
         assert!(test_kill_process(process).is_ok(), "a foreign process was killed");
+        // No boot leaves another process in the replica's cgroup, which is killed as a whole.
         kill_process(process, Signal::KILL).unwrap();
     }
+    node.control.stop(&work);
+    node.control.wait_stopped(&work).await;
 }
 
 async fn children_of_a_process_are_killed_with_it(env: TestEnv) {
