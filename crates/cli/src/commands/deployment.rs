@@ -235,10 +235,8 @@ fn start(scope: &NamespaceArgs, wait: WaitArgs, word: Option<&str>) -> anyhow::R
     with_client(&scope.connection, async |client| {
         let deployment = whole_deployment(client, scope, word, "start").await?;
         let changed = client.start(scope.namespace(), &deployment).await?;
-        let words = |revision: u64| EffectWords {
-            begun: format!("starting {deployment}, revision {revision}"),
-            done: format!("{deployment} is started, revision {revision}"),
-        };
+        let words =
+            |_: u64| EffectWords { begun: format!("starting {deployment}"), done: format!("{deployment} is started") };
         let change = Change { scope, wait: Some(wait), deployment: &deployment, scaled: None };
         change.conclude(client, changed, words).await
     })

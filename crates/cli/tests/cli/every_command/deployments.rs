@@ -182,11 +182,11 @@ pub(super) fn compose_habits(tour: &mut Tour) {
     assert!(tour.says("version").starts_with("exit 0\nlongshore "));
     insta::assert_snapshot!(tour.says_without_progress("stop shop"), @r"
     exit 0
-    done
+    shop is stopped
     ");
     insta::assert_snapshot!(tour.says_without_progress("start shop --wait"), @r"
     exit 0
-    done
+    shop is started
     ");
     insta::assert_snapshot!(tour.says_without_progress("down -p nothing-of-ours"), @r"
     exit 0
