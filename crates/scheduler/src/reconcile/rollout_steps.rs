@@ -226,7 +226,7 @@ fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, retries: &Retr
         return retries.is_under_way(slot);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
-    under_way || !is_settled(pass, pass.view.group(request.group), slot)
+    under_way || !is_settled(pass, retries.group(), slot)
 }
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.

@@ -24,7 +24,7 @@ use crate::{
     request::PlacementRequest,
     view::{
         View,
-        groups::{Replica, Slot},
+        groups::{Group, Replica, Slot},
     },
 };
 
@@ -41,6 +41,11 @@ pub(super) struct Retries<'a> {
 impl<'a> Retries<'a> {
     pub(super) fn new(pass: &'a GroupPass<'_>, request: &'a PlacementRequest, part: &'a GroupRollout) -> Self {
         Self { view: pass.view, request, part, now: pass.now, has_room: OnceCell::new() }
+    }
+
+    /// The group whose slots are looked at.
+    pub(super) fn group(&self) -> &'a Group {
+        self.view.group(self.request.group)
     }
 
     /// Whether a slot is short for another attempt of its failed step.
