@@ -86,6 +86,7 @@ setup-test: setup
 	$(call need,docker,docker.io)
 	$(call need,docker-registry,docker-registry)
 	$(call need,busybox,busybox-static)
+	$(call need,socat,socat)
 	$(call need,iptables,iptables)
 	$(call need,ip,iproute2)
 	$(call need,nsenter,util-linux)

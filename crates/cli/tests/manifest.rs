@@ -151,10 +151,7 @@ fn validate_reports_every_problem_with_its_position() {
     let (code, out, err) = shop.run(&["validate"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     insta::assert_snapshot!(err, @r"
-    compose.yaml:4:5: warning: `container_name` in service `web` has no effect: containers are named after their replica, since there can be several
-      |
-    4 |     container_name: web
-      |     ^^^^^^^^^^^^^^
+    compose.yaml:4:5: warning: `container_name` in service `web` names no container; use `longshore exec web` and `longshore logs web`
 
     compose.yaml:5:5: error: unknown key `enviroment` in service `web`
       |
@@ -210,10 +207,7 @@ fn warnings_do_not_fail() {
     let (code, out, err) = shop.run(&["validate"]);
     assert_eq!((code, out.as_str()), (Some(0), "deployment `shop` is valid: 1 service\n"));
     insta::assert_snapshot!(err, @r"
-    compose.yaml:1:51: warning: `container_name` in service `web` has no effect: containers are named after their replica, since there can be several
-      |
-    1 | services: { web: { image: nginx, restart: always, container_name: web } }
-      |                                                   ^^^^^^^^^^^^^^
+    compose.yaml:1:51: warning: `container_name` in service `web` names no container; use `longshore exec web` and `longshore logs web`
 
     1 warning
     ");

@@ -90,6 +90,8 @@ pub struct Declarations {
     pub secrets: BTreeMap<String, FileDeclaration>,
     /// `configs`.
     pub configs: BTreeMap<String, FileDeclaration>,
+    /// Further names that `links` give to services, by service.
+    pub link_aliases: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Default for Declarations {
@@ -105,6 +107,7 @@ impl Default for Declarations {
             networks: BTreeMap::new(),
             secrets: BTreeMap::new(),
             configs: BTreeMap::new(),
+            link_aliases: BTreeMap::new(),
         }
     }
 }
@@ -352,10 +355,13 @@ pub(crate) static NETWORK_KEYS: &[Rule<NetworkRead>] = &[
         "set on the network",
     ),
     Rule::honoured("internal", |r, k, n| r.internal(k, n), "no external access from the network"),
-    Rule::warned("attachable", "every network of a deployment is the deployment's own"),
-    Rule::warned("enable_ipv4", "replicas get the addresses the cluster gives out"),
-    Rule::warned("enable_ipv6", "replicas always have an IPv6 address of the cluster"),
-    Rule::warned("ipam", "addresses come from the cluster's own ranges"),
+    Rule::warned(
+        "attachable",
+        "the network is the deployment's own; to share one, create it and declare it `external`",
+    ),
+    Rule::warned("enable_ipv4", "the cluster decides which addresses replicas get; remove the key"),
+    Rule::warned("enable_ipv6", "the cluster decides which addresses replicas get; remove the key"),
+    Rule::warned("ipam", "subnets are chosen for you; reach services by their names"),
 ];
 
 impl NetworkReader<'_> {
@@ -402,7 +408,7 @@ pub(crate) static FILE_KEYS: &[Rule<FileRead>] = &[
         "content from a variable at apply",
     ),
     Rule::honoured("content", |r, k, n| r.content(k, n), "content in the manifest; configs only"),
-    Rule::warned("labels", "secrets and configs of the cluster carry none"),
+    Rule::warned("labels", "secrets and configs of the cluster carry none; remove the key"),
     Rule::refused("driver", "the cluster keeps secrets itself; use `external: true`"),
     Rule::refused("driver_opts", "the cluster keeps secrets itself; use `external: true`"),
     Rule::refused(

@@ -3,7 +3,10 @@
 //! Owns: the top-level keys, names, and the order in which sections are read.
 //! Must not touch: files and variables; `include` and `${}` are already resolved.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use longshore_model::{DeploymentSpec, ServiceName, ServiceSpec};
 
@@ -92,7 +95,7 @@ pub(crate) fn decode(
 ) -> Option<Decoded> {
     let mapping = problems.mapping(root, "a Compose file")?;
     keys::dispatch(TOP_KEYS, mapping, "the file", problems);
-    let declarations = declarations.read(mapping, problems);
+    let mut declarations = declarations.read(mapping, problems);
     let mut spec = DeploymentSpec::default();
     let (mut notes_by_service, mut builds) = (NotesByService::new(), BTreeMap::new());
     let mut totals = Totals::default();
@@ -101,6 +104,7 @@ pub(crate) fn decode(
         problems.error(&key.location, format!("a deployment has at most {MAX_SERVICES} services"));
         return None;
     }
+    declarations.link_aliases = link_aliases(&services, problems);
     for (key, node) in services {
         check_name(key, problems);
         let over = overrides.remove(&*key.name).unwrap_or_default();
@@ -134,6 +138,24 @@ fn services<'n>(root: &'n Mapping, location: &Location, problems: &mut Diagnosti
         return Vec::new();
     };
     problems.mapping(node, "`services`").map(|mapping| mapping.iter().collect()).unwrap_or_default()
+}
+
+/// Names that `links` give to services, for instance `mysql` in `links: ["db:mysql"]`.
+fn link_aliases(services: &[(&Key, &Node)], problems: &mut Diagnostics) -> BTreeMap<String, BTreeSet<String>> {
+    let names: BTreeSet<&str> = services.iter().map(|(key, _)| &*key.name).collect();
+    let lists = services.iter().filter_map(|(_, node)| node.get("links")?.as_sequence());
+    let mut aliases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for item in lists.flatten() {
+        let Some((service, alias)) = item.as_text().and_then(|text| text.split_once(':')) else { continue };
+        if names.contains(alias) && service != alias {
+            problems
+                .error(&item.location, format!("a link cannot give `{service}` the name `{alias}`, which is a service"))
+                .hint("choose another name, or remove the part after the colon");
+        } else if service != alias {
+            aliases.entry(service.to_owned()).or_default().insert(alias.to_owned());
+        }
+    }
+    aliases
 }
 
 fn check_name(key: &Key, problems: &mut Diagnostics) {

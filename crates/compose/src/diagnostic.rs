@@ -2,7 +2,7 @@
 //!
 //! Owns: locations, severities, and the text and JSON form of a problem.
 //! Must not touch: what counts as a problem; the readers decide that.
-//! Invariant: a rendered diagnostic starts with `file:line:column:`, so that editors can jump to it.
+//! Invariant: a rendered diagnostic starts with `file:line:column:`, so that editors can jump to it; a warning is one line.
 
 use std::{collections::BTreeMap, fmt, fmt::Write as _, sync::Arc};
 
@@ -85,6 +85,10 @@ impl Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.location, self.severity.as_str(), self.message)?;
+        // What still works takes one line, so that the warnings of a long file can be read at a glance.
+        if self.severity == Severity::Warning {
+            return self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"));
+        }
         if let Some(excerpt) = &self.excerpt {
             let number = self.location.line.to_string();
             let margin = " ".repeat(number.len());
@@ -240,8 +244,11 @@ impl Diagnostics {
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, found) in self.list.iter().enumerate() {
-            if at > 0 {
-                f.write_str("\n\n")?;
+            let one_line = |at: usize| self.list.get(at).is_some_and(|found| found.severity == Severity::Warning);
+            match at {
+                0 => {}
+                _ if one_line(at - 1) && one_line(at) => f.write_str("\n")?,
+                _ => f.write_str("\n\n")?,
             }
             found.fmt(f)?;
         }

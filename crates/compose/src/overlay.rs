@@ -58,7 +58,7 @@ type OverlayRead = fn(&mut OverlayReader<'_>, &Key, &Node);
 /// Keys of an overlay.
 pub(crate) static OVERLAY_KEYS: &[Rule<OverlayRead>] = &[
     Rule::honoured("acme", |r, _, n| r.acme(n), "`on` or `off`: whether routes get certificates unless they say so"),
-    Rule::warned("acme_email", "the certificate account is the cluster's"),
+    Rule::warned("acme_email", "the certificate account is the cluster's; remove the key"),
     Rule::honoured("deployment", |r, k, n| r.overlay.deployment = r.text(k, n), "name of the deployment; required"),
     Rule::honoured(
         "environment",
@@ -85,7 +85,7 @@ type RouteRead = fn(&mut RawRoute, &mut OverlayReader<'_>, &Key, &Node);
 
 /// Keys of a route.
 pub(crate) static ROUTE_KEYS: &[Rule<RouteRead>] = &[
-    Rule::honoured("domain", |o, r, k, n| o.domain = r.text(k, n), "host name raw for; required"),
+    Rule::honoured("domain", |o, r, k, n| o.domain = r.text(k, n), "host name of the requests; required"),
     Rule::honoured("path", |o, r, k, n| o.path = r.text(k, n), "prefix; the longest wins, none is all"),
     Rule::honoured("port", |o, r, k, n| o.port = r.port(k, n), "port of the service; required"),
     Rule::honoured("service", |o, r, k, n| o.service = r.text(k, n), "service that answers; required"),

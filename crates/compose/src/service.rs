@@ -221,7 +221,11 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     ),
     Rule::honoured("command", |r, k, n| r.spec.container.command = r.command(k, n), "replaces the image's"),
     Rule::honoured("configs", |r, k, n| r.configs(k, n), "mounted as files; short and long syntax"),
-    Rule::warned("container_name", "containers are named after their replica, since there can be several"),
+    Rule::honoured(
+        "container_name",
+        |r, k, n| r.container_name(k, n),
+        "a further name on the service's networks; containers are named after their replica, and a warning says so",
+    ),
     Rule::refused("cpu_count", "write `cpus` or `deploy.resources.limits.cpus`"),
     Rule::refused("cpu_percent", "write `cpus` or `deploy.resources.limits.cpus`"),
     Rule::refused("cpu_period", "write `cpus`: quota divided by period, so 50000 of 100000 is `0.5`"),
@@ -242,7 +246,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
         "list and mapping; a first start waits with `dependency_not_ready`; `restart` is acted on when the other is updated or restarted",
     ),
     Rule::honoured("deploy", |r, k, n| r.deploy(k, n), "see the tables below"),
-    Rule::warned("develop", "it concerns development on one machine"),
+    Rule::warned("develop", "files are not watched; run `longshore up --build` after a change"),
     Rule::honoured(
         "device_cgroup_rules",
         |r, k, n| r.spec.container.security.device_cgroup_rules = r.texts(k, n),
@@ -252,7 +256,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "dns",
         |r, k, n| r.spec.container.resolver.dns = r.texts(k, n),
-        "servers raw after the cluster's own",
+        "servers asked after the cluster's own",
     ),
     Rule::honoured("dns_opt", |r, k, n| r.spec.container.resolver.dns_opt = r.texts(k, n), "passed to the engine"),
     Rule::honoured(
@@ -302,7 +306,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "links",
         |r, k, n| r.links(k, n),
-        "services already reach each other by name; a link with another alias is refused",
+        "the other service starts first and also has the name after the colon, for all of its networks",
     ),
     Rule::refused("log_driver", "write `logging: {driver: …}`"),
     Rule::refused("log_opt", "write `logging: {options: …}`"),
@@ -353,7 +357,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("post_start", |r, k, n| r.spec.container.post_start = r.hooks(k, n), "run inside after each start"),
     Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),
     Rule::honoured("privileged", |r, k, n| r.switch(k, n, Switch::Privileged), "passed to the engine"),
-    Rule::accepted("profiles", "a service with profiles takes part only when one of them is raw for"),
+    Rule::accepted("profiles", "a service with profiles takes part only when one of them is asked for"),
     Rule::refused("placement", "write `deploy: {placement: …}`"),
     Rule::refused("provider", "what a provider would make must exist before; remove the service"),
     Rule::honoured(

@@ -189,17 +189,18 @@ fn check_volumes(spec: &DeploymentSpec, notes_by_service: &NotesByService, probl
         let Some((location, _)) = names.first().and_then(|name| notes_by_service.get(*name)) else { continue };
         let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let list = list.join(", ");
-        match sharing {
-            Sharing::Deployment => problems.warn(
-                location,
+        let (message, hint) = match sharing {
+            Sharing::Deployment => (
                 format!("services {list} share the volume `{key}` and will all run on the node that has it"),
+                "give each a volume of its own where they are to run apart",
             ),
-            Sharing::Exclusive => problems.warn(
-                location,
+            Sharing::Exclusive => (
                 format!(
                     "services {list} mount the exclusive volume `{key}`; only one of them can run (`volume_in_use`)"
                 ),
+                "remove `exclusive`, or mount it in one service",
             ),
         };
+        problems.warn(location, message).hint(hint);
     }
 }

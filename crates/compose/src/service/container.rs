@@ -81,12 +81,7 @@ impl ServiceReader<'_> {
         let Some(items) = self.problems.sequence(node, &what) else { return };
         for item in items {
             let Some(text) = self.problems.text(item, format_args!("an entry of {what}")) else { continue };
-            let (service, alias) = text.split_once(':').unwrap_or((text, text));
-            if service != alias {
-                self.problems
-                    .error(&item.location, format!("{what}: a link cannot give `{service}` the name `{alias}`"))
-                    .hint(format!("add `networks: {{default: {{aliases: [{alias}]}}}}` to service `{service}`"));
-            }
+            let service = text.split_once(':').map_or(text, |(service, _)| service);
             self.depends_on_link(service, item);
         }
     }
@@ -135,7 +130,9 @@ impl ServiceReader<'_> {
         let named = text.strip_prefix("service:").is_some_and(|service| !service.is_empty());
         if text != "none" && text != "host" && !named {
             let message = format!("{} must be `none`, `host` or `service:<name>`, not `{text}`", self.of(key));
-            self.problems.error(&node.location, message).hint("name networks under `networks` instead");
+            self.problems
+                .error(&node.location, message)
+                .hint("remove it, and the service is on the network `default`; or name others under `networks`");
             return;
         }
         self.raw.network_mode = Some(Located { value: text, location: key.location.clone() });

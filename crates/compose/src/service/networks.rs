@@ -25,11 +25,11 @@ pub(crate) static ATTACHMENT_KEYS: &[Rule<AttachmentRead>] = &[
         "further names it answers to there",
     ),
     Rule::honoured("driver_opts", |r, k, n| r.attachment.options = r.service.options(k, n), "passed to the driver"),
-    Rule::warned("gw_priority", "the cluster decides the way out"),
-    Rule::warned("interface_name", "interfaces are named by the engine"),
+    Rule::warned("gw_priority", "the cluster decides the way out; remove the key"),
+    Rule::warned("interface_name", "interfaces are named by the engine; remove the key"),
     Rule::refused("ipv4_address", "addresses are the cluster's; use the service's name"),
     Rule::refused("ipv6_address", "addresses are the cluster's; use the service's name"),
-    Rule::warned("link_local_ips", "addresses are the cluster's"),
+    Rule::warned("link_local_ips", "addresses are the cluster's; use the service's name"),
     Rule::refused("mac_address", "addresses are the cluster's; remove the key"),
     Rule::honoured(
         "priority",
@@ -39,6 +39,17 @@ pub(crate) static ATTACHMENT_KEYS: &[Rule<AttachmentRead>] = &[
 ];
 
 impl ServiceReader<'_> {
+    /// Other services may use the name of the container as a host name, which keeps working; `docker exec` does not.
+    pub(super) fn container_name(&mut self, key: &Key, node: &Node) {
+        let Some(name) = self.text(key, node) else { return };
+        let message = format!(
+            "`container_name` in {} names no container; use `longshore exec {1}` and `longshore logs {1}`",
+            self.what, self.name
+        );
+        self.problems.warn(&key.location, message);
+        self.raw.container_name = Some(name);
+    }
+
     pub(super) fn networks(&mut self, key: &Key, node: &Node) {
         self.raw.networks = Some(key.location.clone());
         let what = self.of(key);

@@ -53,6 +53,8 @@ pub(crate) struct RawKeys {
     pub(crate) pids: Option<i64>,
     /// `network_mode`.
     pub(crate) network_mode: Option<Located<String>>,
+    /// `container_name`.
+    pub(crate) container_name: Option<String>,
     /// Location of `networks`.
     pub(crate) networks: Option<Location>,
     /// Mount targets in use.
@@ -188,7 +190,7 @@ impl ServiceReader<'_> {
             }
             Some(given) => {
                 let message = format!("`hosts` of {} has no effect without `placement: hosts`", self.what);
-                self.problems.warn(&given.location, message);
+                self.problems.warn(&given.location, message).hint("set `placement: hosts`, or remove `hosts`");
             }
             None if pinned => self.hosts_missing(&self.location.clone()),
             None => {}
@@ -238,6 +240,13 @@ impl ServiceReader<'_> {
         }
         if self.spec.networks.is_empty() {
             self.spec.networks.insert("default".to_owned(), Attachment::default());
+        }
+        let names = self.declarations.link_aliases.get(self.name).cloned().unwrap_or_default();
+        let names = names.into_iter().chain(self.raw.container_name.take().filter(|name| name != self.name));
+        for name in names {
+            for attachment in self.spec.networks.values_mut() {
+                attachment.aliases.insert(name.clone());
+            }
         }
     }
 

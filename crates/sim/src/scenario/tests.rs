@@ -378,12 +378,7 @@ deployments:
 timeline: [ { at: 1m, join: { name: b, cpu: 1, memory: 1GiB } } ]
 "#;
     insta::assert_snapshot!(warnings(&format!("{NODE}{shop}")), @r"
-    s.yaml:4:3: warning: service `web` is pinned to `aa`, and no node of that name ever joins
-      |
-    4 |   shop: |
-      |   ^^^^
-
-    hint: did you mean `a`?
+    s.yaml:4:3: warning: service `web` is pinned to `aa`, and no node of that name ever joins; did you mean `a`?
     ");
 }
 
