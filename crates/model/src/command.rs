@@ -28,6 +28,7 @@ pub enum Rerun {
 }
 
 impl Rerun {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field in by reference")]
     const fn is_default(&self) -> bool {
         matches!(self, Self::IfChanged)
     }

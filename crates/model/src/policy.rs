@@ -99,6 +99,7 @@ pub enum AfterExhaustion {
 }
 
 impl AfterExhaustion {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field in by reference")]
     const fn is_give_up(&self) -> bool {
         matches!(self, Self::GiveUp)
     }
