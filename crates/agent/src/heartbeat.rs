@@ -62,7 +62,7 @@ impl HeartbeatState {
         let mut inner = self.lock();
         let Sample { pressure, usage, disk } = inner.unsent_sample.take().unwrap_or_default();
         let (cursor, cleanup, answering) = (inner.cursor, inner.cleanup, inner.answering.clone());
-        Heartbeat { cursor, cleanup, answering, pressure, usage, disk }
+        Heartbeat { cursor, cleanup, answering, pressure, usage, disk, conditions: Vec::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -33,6 +33,9 @@ pub struct ApplyRequest {
     pub name: Option<String>,
     /// Its namespace.
     pub namespace: Option<String>,
+    /// Whether run-once services that completed run again although nothing of them changed, as `up` asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub rerun_ended: bool,
     /// What to do with volumes that Compose made for this deployment; unless given, they are asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compose_volumes: Option<ComposeVolumes>,
@@ -77,6 +80,24 @@ pub struct Status {
     pub deployments: Vec<Deployment>,
     /// Their replicas.
     pub replicas: Vec<Replica>,
+    /// Published ports of theirs that a node cannot listen on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<PortCondition>,
+}
+
+/// A published port that a node cannot listen on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCondition {
+    /// The node.
+    pub node: String,
+    /// `port_taken_on_node`.
+    pub code: String,
+    /// Why, and what can be done.
+    pub message: String,
+    /// The published port.
+    pub port: u16,
+    /// Its transport.
+    pub protocol: Protocol,
 }
 
 /// A manifest that was accepted.
@@ -160,6 +181,9 @@ pub struct Service {
     pub wanted: u32,
     /// Slots with a running replica.
     pub running: u32,
+    /// Slots whose replica has completed.
+    #[serde(default)]
+    pub completed: u32,
     /// Its published ports.
     #[serde(default)]
     pub ports: Vec<Port>,
@@ -176,11 +200,20 @@ pub struct Port {
     pub protocol: Protocol,
     /// `ingress`: everywhere in the cluster; `host`: on the replica's node.
     pub mode: PortMode,
+    /// The only address it listens on; absent for every address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_ip: Option<String>,
 }
 
 impl From<&longshore_model::service::Port> for Port {
     fn from(port: &longshore_model::service::Port) -> Self {
-        Self { target: port.target, published: port.published, protocol: port.protocol.into(), mode: port.mode.into() }
+        Self {
+            target: port.target,
+            published: port.published,
+            protocol: port.protocol.into(),
+            mode: port.mode.into(),
+            host_ip: port.host_ip.map(|ip| ip.to_string()),
+        }
     }
 }
 

@@ -30,8 +30,8 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Changes, Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, Port, PullChoice, RollbackRequest,
-    Rollout, ScaleRequest, Service, Status,
+    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, Port, PortCondition, PullChoice,
+    RollbackRequest, Rollout, ScaleRequest, Service, Status,
 };
 pub use dry_run::{
     Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
@@ -44,7 +44,7 @@ pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};
 pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
-pub use node::{Disk, Drain, DrainRequest, LabelRequest, Load, Node, RemoveNode, UndrainedReplica};
+pub use node::{Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeCondition, RemoveNode, UndrainedReplica};
 pub use replica::Replica;
 pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore_model::node::UseDegraded;
 use serde::{Deserialize, Serialize};
 
-use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent};
+use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent, Protocol};
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,31 @@ pub struct Node {
     pub load: Option<Load>,
     /// Its drain, if there is one.
     pub drain: Option<Drain>,
+    /// What is wrong with it, as of its last heartbeat; empty while the leader does not answer.
+    #[serde(default)]
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// Something an operator should know about a node. It ends by itself once its cause does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCondition {
+    /// What it is, for example `port_taken_on_node`.
+    pub code: String,
+    /// What it is about, and what can be done.
+    pub message: String,
+    /// The port it is about.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The transport of that port.
+    #[serde(default)]
+    pub protocol: Option<Protocol>,
+}
+
+impl From<longshore_model::node::NodeCondition> for NodeCondition {
+    fn from(condition: longshore_model::node::NodeCondition) -> Self {
+        let longshore_model::node::NodeCondition { code, message, port, protocol } = condition;
+        Self { code: code.code().to_owned(), message, port, protocol: protocol.map(Protocol::from) }
+    }
 }
 
 /// Measured load of a machine, everything on it included.
@@ -157,6 +182,7 @@ impl From<&longshore_model::Node> for Node {
             replicas: 0,
             load: None,
             drain: node.drain.as_ref().map(Drain::from),
+            conditions: Vec::new(),
         }
     }
 }

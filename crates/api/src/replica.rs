@@ -42,6 +42,12 @@ pub struct Replica {
     pub since_ms: Option<u64>,
     /// Its overlay address.
     pub address: Option<String>,
+    /// When it starts again by itself although its restarts are exhausted, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns_at_ms: Option<u64>,
+    /// Whether it ended and is not started again with the same spec: it completed, or failed for good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 impl Replica {
@@ -88,6 +94,8 @@ impl Replica {
             restarts: 0,
             since_ms: None,
             address: None,
+            returns_at_ms: None,
+            ended: false,
         }
     }
 
@@ -135,7 +143,10 @@ pub(crate) fn particulars(details: &Details) -> BTreeMap<String, Value> {
 mod tests {
     use std::{net::Ipv6Addr, sync::Arc};
 
-    use longshore_model::{Assignment, Attempt, Generation, Time, replica::Reservation};
+    use longshore_model::{
+        Assignment, Attempt, Generation, Time,
+        replica::{Reservation, RestartHistory},
+    };
 
     use super::*;
 
@@ -157,6 +168,7 @@ mod tests {
             since: Time(0),
             failures: 0,
             restarts: 0,
+            history: RestartHistory::default(),
             before_loss: None,
             replaced_by: None,
         }

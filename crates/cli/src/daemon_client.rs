@@ -5,6 +5,7 @@
 //! Invariant: a refusal has exit code 1; a token that cannot be parsed is bad input and has exit code 2.
 
 mod connection;
+pub(crate) mod port_conditions;
 mod suggest;
 pub(crate) mod wait;
 pub(crate) mod wait_drained;

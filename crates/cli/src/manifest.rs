@@ -150,6 +150,7 @@ fn apply_request(request: Request, texts: BTreeMap<String, String>) -> ApplyRequ
         profiles: request.profiles,
         name: request.name,
         namespace: request.namespace,
+        rerun_ended: false,
         compose_volumes: None,
         pull: None,
     }

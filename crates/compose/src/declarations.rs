@@ -155,11 +155,13 @@ impl Declarations {
                 read(&mut reader, key, node);
             }
         }
-        reader.spec.engine_name.clone_from(&reader.name);
+        let generated = format!("{}_{}", self.deployment, key.name);
+        // `config` prints the generated name, and Compose's `config` does, too: it says nothing new.
+        reader.spec.engine_name = reader.name.clone().filter(|name| *name != generated && !reader.external);
         let name = match (reader.name, reader.external) {
             (Some(name), _) => name,
             (None, true) => key.name.to_string(),
-            (None, false) => format!("{}_{}", self.deployment, key.name),
+            (None, false) => generated,
         };
         reader.spec.external = reader.external;
         VolumeDeclaration {
@@ -272,7 +274,7 @@ pub(crate) static VOLUME_KEYS: &[Rule<VolumeRead>] = &[
     Rule::honoured(
         "name",
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
-        "name in the engine, used unchanged; else `longshore_<deployment>_<key>`, with `<namespace>.` in front of the deployment outside `default`",
+        "name in the engine, used unchanged; unset, or `<deployment>_<key>` itself, it is `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment outside `default`",
     ),
     Rule::honoured(
         "external",

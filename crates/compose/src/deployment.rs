@@ -117,6 +117,7 @@ pub(crate) fn decode(
         notes_by_service.insert(name.clone(), (key.location.clone(), notes));
         spec.services.insert(name, read);
     }
+    service::run_awaited_once(&mut spec, &notes_by_service);
     declare(&mut spec, &declarations);
     validate::check(&spec, &notes_by_service, &declarations.inactive, problems);
     Some(Decoded { spec, declarations, builds })

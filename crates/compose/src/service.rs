@@ -37,11 +37,13 @@ pub(crate) mod mounts;
 pub(crate) mod networks;
 pub(crate) mod ports;
 mod resolve;
+mod restart;
 
 pub use build::BuildSpec;
 
 pub(crate) use devices::counted;
 pub(crate) use resolve::{Located, RawKeys};
+pub(crate) use restart::{EndNotes, run_awaited_once};
 
 /// State while a service is read.
 pub(crate) struct ServiceReader<'a> {
@@ -88,6 +90,8 @@ pub(crate) struct Notes {
     pub(crate) ports: Vec<(Port, Location)>,
     /// How its image is built.
     pub(crate) build: Option<BuildSpec>,
+    /// What is said about its end.
+    pub(crate) ends: EndNotes,
 }
 
 /// A reference from one service to another.
@@ -344,7 +348,7 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured(
         "ports",
         |r, k, n| r.ports(k, n),
-        "`mode: host` listens on the replica's node; short syntax and `mode: ingress` have the engine choose a port of that node, until there is a router",
+        "short syntax and `mode: ingress` listen on every node, at the host address where one is named; `mode: host` listens on the replica's node",
     ),
     Rule::honoured("post_start", |r, k, n| r.spec.container.post_start = r.hooks(k, n), "run inside after each start"),
     Rule::honoured("pre_stop", |r, k, n| r.spec.container.pre_stop = r.hooks(k, n), "run inside before each stop"),
@@ -361,7 +365,11 @@ pub(crate) static SERVICE_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("read_only", |r, k, n| r.switch(k, n, Switch::ReadOnly), "the root file system cannot be written"),
     Rule::refused("replicas", "write `deploy: {replicas: …}`"),
     Rule::refused("resources", "write `deploy: {resources: …}`"),
-    Rule::warned("restart", "the cluster always restarts; `deploy.restart_policy` refines it"),
+    Rule::honoured(
+        "restart",
+        |r, k, n| r.restart(k, n),
+        "`always` and `unless-stopped` start again after exhausted restarts, in 30 s to 5 min; `no` runs once; `on-failure[:n]`; `deploy.restart_policy` wins",
+    ),
     Rule::honoured("runtime", |r, k, n| r.spec.container.runtime = r.text(k, n), "runtime of the engine"),
     Rule::honoured(
         "scale",

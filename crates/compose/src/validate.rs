@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    DeploymentSpec, Driver, ServiceKind, ServiceName, ServiceSpec, VolumeKey,
+    DeploymentSpec, ServiceName, ServiceSpec, VolumeKey,
     service::{DependencyCondition, Port, PortMode, Protocol},
     volume::Sharing,
 };
@@ -35,7 +35,7 @@ pub(crate) fn check(
     }
     check_completion(spec, notes_by_service, problems);
     check_cycles(spec, notes_by_service, problems);
-    check_ports(spec, notes_by_service, problems);
+    check_ports(notes_by_service, problems);
     check_volumes(spec, notes_by_service, problems);
 }
 
@@ -92,8 +92,8 @@ fn check_collision(
 fn check_completion(spec: &DeploymentSpec, notes_by_service: &NotesByService, problems: &mut Diagnostics) {
     for (name, service) in &spec.services {
         for (other, dependency) in &service.depends_on {
-            let ends = |kind| matches!(kind, ServiceKind::Batch | ServiceKind::Sysbatch);
-            let never = spec.services.get(other).is_some_and(|other| !ends(other.kind));
+            let never = |other: &ServiceSpec| !other.kind.is_job() && !other.restart.may_complete();
+            let never = spec.services.get(other).is_some_and(|other| never(other));
             if dependency.condition != DependencyCondition::ServiceCompletedSuccessfully || !never {
                 continue;
             }
@@ -101,9 +101,10 @@ fn check_completion(spec: &DeploymentSpec, notes_by_service: &NotesByService, pr
             let Some(reference) = notes.references.iter().find(|reference| reference.service == *other) else {
                 continue;
             };
-            let message = format!("service `{name}` waits for service `{other}` to complete, which is not a job");
-            let hint =
-                format!("give `{other}` the `deploy.mode` `replicated-job`; a service that ends is started again");
+            let message = format!(
+                "service `{name}` waits for service `{other}` to complete, which is started again when it ends"
+            );
+            let hint = format!("write `restart: \"no\"` or `restart: on-failure` for `{other}`");
             problems.warn(&reference.location, message).hint(hint);
         }
     }
@@ -145,12 +146,10 @@ fn report_cycle(cycle: &[&ServiceName], notes_by_service: &NotesByService, probl
         .hint("remove one `depends_on` of the circle");
 }
 
-fn check_ports(spec: &DeploymentSpec, notes_by_service: &NotesByService, problems: &mut Diagnostics) {
+fn check_ports(notes_by_service: &NotesByService, problems: &mut Diagnostics) {
     let mut taken: BTreeMap<(u16, Protocol), &ServiceName> = BTreeMap::new();
     for (name, (_, notes)) in notes_by_service {
-        if spec.services.get(name).is_some_and(|service| service.driver == Driver::Docker) {
-            warn_of_ingress(name, &notes.ports, problems);
-        }
+        warn_of_sctp(name, &notes.ports, problems);
         for (port, location) in notes.ports.iter().filter(|(port, _)| port.mode == PortMode::Ingress) {
             let Some(published) = port.published else { continue };
             let first = *taken.entry((published, port.protocol)).or_insert(name);
@@ -164,22 +163,16 @@ fn check_ports(spec: &DeploymentSpec, notes_by_service: &NotesByService, problem
     }
 }
 
-/// Warns that ingress ports have no listener until there is a router.
-fn warn_of_ingress(name: &ServiceName, ports: &[(Port, Location)], problems: &mut Diagnostics) {
-    let ingress = ports.iter().filter(|(port, _)| port.mode == PortMode::Ingress);
-    let mut published = ingress.filter_map(|(port, location)| Some((port.published?, port.target, location)));
-    let Some((first, target, location)) = published.next() else { return };
-    let others = match published.count() {
-        0 => String::new(),
-        others => format!(" and {others} more"),
-    };
-    let message = format!(
-        "service `{name}` publishes port {first}{others} for the whole cluster, where nothing listens until there is a router"
-    );
-    let hint = format!(
-        "write `{{target: {target}, published: {first}, mode: host}}` to listen on the replica's node; as it is, the engine there chooses a port, which `longshore status -o json` shows"
-    );
-    problems.warn(location, message).hint(hint);
+/// Warns of cluster-wide SCTP ports, on which nodes do not listen.
+fn warn_of_sctp(name: &ServiceName, ports: &[(Port, Location)], problems: &mut Diagnostics) {
+    let is_sctp = |port: &Port| port.mode == PortMode::Ingress && port.protocol == Protocol::Sctp;
+    for (port, location) in ports.iter().filter(|(port, _)| is_sctp(port) && port.published.is_some()) {
+        let published = port.published.unwrap_or(port.target);
+        let message = format!(
+            "service `{name}` publishes port {published}/sctp, and only TCP and UDP ports are published on every node"
+        );
+        problems.warn(location, message).hint("add `mode: host` to listen on the replica's node");
+    }
 }
 
 fn check_volumes(spec: &DeploymentSpec, notes_by_service: &NotesByService, problems: &mut Diagnostics) {

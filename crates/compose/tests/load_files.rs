@@ -103,7 +103,7 @@ fn problems_are_also_printed_as_json() {
 fn waiting_for_completion_of_a_service_that_never_ends_gives_a_warning() {
     let memory = files(&[(
         "compose.yaml",
-        "services:\n  app: {image: a, depends_on: {init: {condition: service_completed_successfully}}}\n  init: {image: b}\n",
+        "services:\n  app: {image: a, depends_on: {init: {condition: service_completed_successfully}}}\n  init: {image: b, restart: always}\n",
     )]);
     let problems = problems_of(&request(), &memory);
     assert!(!problems.has_errors());
@@ -112,7 +112,7 @@ fn waiting_for_completion_of_a_service_that_never_ends_gives_a_warning() {
 
 #[test]
 fn many_warnings_hide_neither_an_error_nor_a_service() {
-    let restarted = |name: &str, key: &str| format!("  {name}: {{image: a, restart: always, {key}: x}}\n");
+    let restarted = |name: &str, key: &str| format!("  {name}: {{image: a, container_name: b, {key}: x}}\n");
     let many =
         |letter: &str| -> String { (0..600).map(|at| restarted(&format!("{letter}{at}"), "hostname")).collect() };
     let good = files(&[("compose.yaml", &format!("services:\n{}", many("s")))]);

@@ -18,6 +18,7 @@ use crate::{
     Assignment, Attempt, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber, RuntimeCode,
     SecretName, ServiceSpec, SlotKey, StateIndex, Time,
     container::FileKind,
+    node::NodeCondition,
     rebalance::Pressure,
     replica::Details,
     service::{NetworkSpec, VolumeSpec},
@@ -173,6 +174,9 @@ pub struct Heartbeat {
     pub pressure: Option<Pressure>,
     /// Usage of the replicas, in the same heartbeats; one that could not be measured is not listed.
     pub usage: Vec<Usage>,
+    /// What is wrong with the node, as of now; older agents send none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<NodeCondition>,
     /// The disk with the least free space, in the same heartbeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSpace>,

@@ -16,6 +16,23 @@ use crate::{
     units,
 };
 
+/// Whether an apply runs services again that run once and have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rerun {
+    /// Only those whose spec changed.
+    #[default]
+    IfChanged,
+    /// All of them, as `up` asks for.
+    Always,
+}
+
+impl Rerun {
+    const fn is_default(&self) -> bool {
+        matches!(self, Self::IfChanged)
+    }
+}
+
 /// One proposed change of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +107,9 @@ pub enum Command {
         deployment: DeploymentName,
         /// The resolved manifest.
         spec: Box<DeploymentSpec>,
+        /// Whether services that ended run again.
+        #[serde(default, skip_serializing_if = "Rerun::is_default")]
+        rerun: Rerun,
     },
     /// Changes a service's replica count: a new revision that differs only there.
     Scale {

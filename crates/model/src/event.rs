@@ -13,7 +13,7 @@ use crate::{
     Time, VolumeKey,
     command::Quota,
     rebalance::Move,
-    replica::{Collected, Details, Rescheduled},
+    replica::{Collected, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
     volume::Volume,
 };
@@ -206,6 +206,9 @@ pub enum Event {
         details: Details,
         /// Failures since it last ran for the monitor time.
         failures: u32,
+        /// What its next start waits for.
+        #[serde(default, skip_serializing_if = "RestartHistory::is_empty")]
+        history: RestartHistory,
         /// Time of the change.
         at: Time,
         /// The generation that had replaced it by the time its lost node reported it again.

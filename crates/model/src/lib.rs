@@ -56,7 +56,7 @@ pub use ids::{
 pub use image::ResolvedImage;
 pub use node::{Capacity, ConstraintRole, Driver, Health, Intent, Node, Platform};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
-pub use reason::{Reason, RuntimeCode, SkipReason};
+pub use reason::{NodeConditionCode, Reason, RuntimeCode, SkipReason};
 pub use refusal::Refusal;
 pub use replica::{Assignment, DeploymentStatus, ReplicaState, Reservation, Slot};
 pub use rollout::{DeploymentPlan, Rollout, RolloutState};

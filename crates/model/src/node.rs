@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::device::DeviceGroup;
 
-use crate::{NodeName, NodeNumber, PoolName, Time, drain::Drain};
+use crate::{NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, service::Protocol};
 
 /// A machine that can run replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +134,21 @@ pub struct NodeFingerprint {
     pub engine_labels: BTreeMap<String, String>,
     /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
     pub plugins: BTreeSet<String>,
+}
+
+/// Something an operator should know about a node. It ends by itself once its cause does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCondition {
+    /// What it is.
+    pub code: NodeConditionCode,
+    /// What it is about, and what can be done.
+    pub message: String,
+    /// The port it is about.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The transport of that port.
+    #[serde(default)]
+    pub protocol: Option<Protocol>,
 }
 
 /// Amounts of resources a node has or reserves.

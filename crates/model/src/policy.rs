@@ -75,6 +75,33 @@ pub struct RestartPolicy {
     pub max_attempts: Option<u32>,
     /// How long it must run for the count to be reset; `None` is the monitor time.
     pub window: Option<Duration>,
+    /// What follows once its restarts are exhausted, where the service has no `reschedule`.
+    #[serde(default, skip_serializing_if = "AfterExhaustion::is_give_up")]
+    pub after_exhaustion: AfterExhaustion,
+}
+
+impl RestartPolicy {
+    /// Whether an exit with code 0 is the replica's end.
+    pub const fn may_complete(&self) -> bool {
+        !matches!(self.condition, RestartCondition::Any)
+    }
+}
+
+/// What follows once a replica's restarts are exhausted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterExhaustion {
+    /// It stays failed until the next apply or restart.
+    #[default]
+    GiveUp,
+    /// It stays failed for 30 s, then 60 s … at most 5 min, and each time gets its restarts anew.
+    Return,
+}
+
+impl AfterExhaustion {
+    const fn is_give_up(&self) -> bool {
+        matches!(self, Self::GiveUp)
+    }
 }
 
 /// Which exits lead to a restart.

@@ -1,4 +1,4 @@
-//! Reason codes: why a replica is not placed, not running, or not moved. Operators alert on them.
+//! Reason codes: why a replica is not placed, not running, or not moved; conditions of nodes. Operators alert on them.
 //!
 //! Owns: the closed lists and their order.
 //! Invariant: a code is added, never renamed; each has a page `docs/errors/<code>.md`.
@@ -120,6 +120,34 @@ codes! {
         DrainTimeout = "drain_timeout",
         /// Its node is draining and holds its data.
         DrainBlockedStateful = "drain_blocked_stateful",
+    }
+}
+
+impl RuntimeCode {
+    /// Whether an end with this code is the replica's own doing and counts against its restarts. What the node, its engine
+    /// or a registry lacks does not.
+    pub const fn is_own_fault(self) -> bool {
+        match self {
+            Self::StartFailed | Self::HealthcheckFailed | Self::Exited | Self::OomKilled | Self::RestartExhausted => {
+                true
+            }
+            Self::Pulling
+            | Self::ImagePullFailed
+            | Self::NodeLost
+            | Self::EngineUnreachable
+            | Self::DependencyNotReady
+            | Self::SubnetPoolExhausted
+            | Self::DrainTimeout
+            | Self::DrainBlockedStateful => false,
+        }
+    }
+}
+
+codes! {
+    /// What is wrong with a node, while its replicas and other nodes are not affected.
+    NodeConditionCode {
+        /// It cannot listen on a published port.
+        PortTakenOnNode = "port_taken_on_node",
     }
 }
 

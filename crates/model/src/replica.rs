@@ -72,6 +72,9 @@ pub struct Replica {
     pub failures: u32,
     /// Restarts in this generation.
     pub restarts: u32,
+    /// What its next start waits for.
+    #[serde(default, skip_serializing_if = "RestartHistory::is_empty")]
+    pub history: RestartHistory,
     /// Its state, and when that began, before its node became unreachable. If the node returns and reports the same
     /// state, the state counts as uninterrupted.
     #[serde(default)]
@@ -79,6 +82,31 @@ pub struct Replica {
     /// The generation that had replaced it by the time its lost node reported it again.
     #[serde(default, rename = "rival")]
     pub replaced_by: Option<Generation>,
+}
+
+/// Counts from which the pause before a replica's next start follows. They clear after ten minutes of `running`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartHistory {
+    /// Ends since it last ran for ten minutes or returned; the back-off grows with them. Unlike `failures` they also count
+    /// what was not the replica's own fault.
+    #[serde(default)]
+    pub ends: u32,
+    /// Returns after exhausted restarts; the pause before the next return grows with them.
+    #[serde(default)]
+    pub returns: u32,
+}
+
+impl RestartHistory {
+    /// Whether nothing was counted.
+    pub const fn is_empty(&self) -> bool {
+        self.ends == 0 && self.returns == 0
+    }
+
+    /// The history when a replica with exhausted restarts starts again.
+    #[must_use]
+    pub const fn after_return(self) -> Self {
+        Self { ends: 0, returns: self.returns.saturating_add(1) }
+    }
 }
 
 /// A move to another node after restarts on the old one were exhausted.

@@ -121,17 +121,20 @@ pub enum StepFailure {
     StepTimeout,
     /// The new generation exhausted its restarts.
     RestartExhausted,
+    /// The new generation ended with an error, and its service is run once.
+    Exited,
 }
 
 impl StepFailure {
     /// Every code, in order.
-    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted];
+    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted, Self::Exited];
 
     /// Stable: operators alert on these strings. Add codes, never rename one.
     pub const fn code(self) -> &'static str {
         match self {
             Self::StepTimeout => "step_timeout",
             Self::RestartExhausted => RuntimeCode::RestartExhausted.code(),
+            Self::Exited => RuntimeCode::Exited.code(),
         }
     }
 }

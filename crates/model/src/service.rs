@@ -17,8 +17,8 @@ pub use crate::placement_spec::{
     Affinity, Batching, Companion, DistinctProperty, PlacementSpec, PoolSelector, SpreadTarget, Strategy, Strength,
 };
 pub use crate::policy::{
-    Canary, DelayFunction, Disconnect, FailureAction, Promotion, Rebalance, Reconcile, Replace, Reschedule,
-    RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+    AfterExhaustion, Canary, DelayFunction, Disconnect, FailureAction, Promotion, Rebalance, Reconcile, Replace,
+    Reschedule, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
 };
 
 use crate::{
@@ -224,6 +224,26 @@ impl Default for ServiceSpec {
 }
 
 impl ServiceSpec {
+    /// Whether a replica with exhausted restarts moves to another node: it has a `reschedule`, and neither its data nor its
+    /// kind binds it to its node.
+    pub fn is_rescheduled(&self) -> bool {
+        self.reschedule.is_some() && !self.kind.is_per_node() && !self.is_stateful()
+    }
+
+    /// Whether an exit of a replica can be its end: it is a job's, or its restart policy accepts it.
+    pub const fn may_end(&self) -> bool {
+        self.kind.is_job() || self.restart.may_complete()
+    }
+
+    /// Whether a replica with exhausted restarts starts again by itself after a pause. A job does not.
+    pub fn returns_after_exhaustion(&self) -> bool {
+        let returns = match self.restart.after_exhaustion {
+            AfterExhaustion::GiveUp => false,
+            AfterExhaustion::Return => true,
+        };
+        returns && !self.is_rescheduled() && !self.kind.is_job()
+    }
+
     /// What its replicas are created from.
     pub const fn program(&self) -> Program<'_> {
         Program { spec_hash: &self.spec_hash, resolved_image: self.resolved_image.as_ref(), kind: self.kind }

@@ -35,5 +35,6 @@ pub use explain::{
 pub use reconcile::{
     buckets::{Bucket, buckets},
     plan,
+    restart::returns_at,
 };
 pub use view::{View, occupancy::occupies};

@@ -23,13 +23,14 @@ pub(crate) mod place_batch;
 pub(crate) mod preempt;
 mod readiness;
 mod reschedule;
-mod restart;
+pub(crate) mod restart;
 mod revisit_unplaced;
 pub(crate) mod rollout;
 mod rollout_abort;
 pub(crate) mod rollout_steps;
 pub(crate) mod scale;
 pub(crate) mod slots;
+mod step_retry;
 mod stop;
 
 use std::{

@@ -41,7 +41,12 @@ impl World {
         spec.resources.memory_limit_bytes = Some(memory_gib * GIB);
         let spec = DeploymentSpec { services: [("web".into(), Arc::new(spec))].into(), ..DeploymentSpec::default() };
         let (namespace, deployment) = ("default".into(), deployment.into());
-        self.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        self.run(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
 
     fn pass(&mut self) -> Plan {

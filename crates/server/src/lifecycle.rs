@@ -14,4 +14,5 @@ pub(crate) mod local_agents;
 pub(crate) mod node_context;
 pub(crate) mod node_record;
 pub(crate) mod node_removal;
+pub(crate) mod published_ports;
 pub(crate) mod surplus_nodes;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! members ─▶ /peer/raft                                     Raft messages, forwarded commands
+//! daemons ─▶ /peer/network                                  published ports and their endpoints
 //! agents  ─▶ /peer/hello /peer/servers /peer/work /peer/report /peer/file /peer/registry
 //!                                                           fingerprint, servers, work feed, reports, secrets, logins
 //! nodes   ─▶ /peer/vouch                                    is another node still a server
@@ -9,7 +10,7 @@
 //! servers ─▶ /peer/engine                                   images and volumes of a node's engine
 //! leader  ─▶ /peer/promote /peer/demote                     become a member, stop being one
 //! servers ─▶ /peer/keys /peer/keys/fetch                    the cluster's keys
-//! servers ─▶ /peer/loads /peer/rebalance                    what only the leader knows
+//! servers ─▶ /peer/loads /peer/conditions /peer/rebalance                 what only the leader knows
 //! servers ─▶ /peer/trace                                    which request led to a state
 //! joining ─▶ /join                                          a token for a certificate
 //! ```

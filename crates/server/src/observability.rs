@@ -5,5 +5,6 @@
 //! Invariant: measuring never blocks what is measured: what does not fit into a queue is dropped.
 
 pub(crate) mod metrics;
+pub(crate) mod node_conditions;
 pub(crate) mod node_load;
 pub(crate) mod telemetry;

@@ -330,9 +330,20 @@ impl TimelineLog {
                 let key = replica_key(group, slot, *generation);
                 self.push_replica(now, EntryKind::Restarted, &key).attempt = Some(*attempt);
             }
-            Event::Observed { group, slot, generation, attempt, state: observed, code, details, failures, .. } => {
+            Event::Observed {
+                group,
+                slot,
+                generation,
+                attempt,
+                state: observed,
+                code,
+                details,
+                failures,
+                history,
+                ..
+            } => {
                 // A failed replica without failures was reset by an apply: nothing happened to it.
-                if *observed != ReplicaState::Failed || *failures > 0 {
+                if *observed != ReplicaState::Failed || *failures > 0 || history.ends > 0 {
                     let key = replica_key(group, slot, *generation);
                     self.observed(now, &key, *attempt, *observed, *code, details);
                 }

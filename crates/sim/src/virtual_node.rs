@@ -35,6 +35,9 @@ const STOP_TIME: Duration = Duration::from_secs(1);
 pub(crate) struct StatusReport {
     pub(crate) key: ReplicaKey,
     pub(crate) attempt: Attempt,
+    /// When the replica was placed, as the feed said that named it; `None` for a container that is here: it is of the
+    /// replica that is placed here now.
+    pub(crate) placed_at: Option<Time>,
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,
     pub(crate) details: Details,

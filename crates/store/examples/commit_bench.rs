@@ -128,7 +128,12 @@ fn apply(replicas: u32, deployment: &str) -> Proposal {
     let service = Arc::new(ServiceSpec { replicas, ..ServiceSpec::default() });
     let spec = DeploymentSpec { services: [("web".into(), service)].into(), ..DeploymentSpec::default() };
     let namespace = NamespaceName::default_namespace();
-    let command = Command::Apply { namespace, deployment: deployment.into(), spec: Box::new(spec) };
+    let command = Command::Apply {
+        namespace,
+        deployment: deployment.into(),
+        spec: Box::new(spec),
+        rerun: longshore_model::command::Rerun::IfChanged,
+    };
     Proposal::by_system(command, Time(0))
 }
 

@@ -20,7 +20,9 @@ impl State {
             Command::ConfirmLost { node, at } => self.confirm_lost(&node, at)?,
             Command::SetHealth { node, health, at } => self.set_health(&node, health, at)?,
             Command::SetUseDegraded { node, use_degraded } => self.set_use_degraded(&node, use_degraded)?,
-            Command::Apply { namespace, deployment, spec } => self.apply_manifest(&namespace, &deployment, *spec)?,
+            Command::Apply { namespace, deployment, spec, rerun } => {
+                self.apply_manifest(&namespace, &deployment, *spec, rerun)?
+            }
             Command::Scale { group, replicas } => self.scale(&group, replicas)?,
             Command::Rollback { namespace, deployment, to, at } => self.roll_back(&namespace, &deployment, to, at)?,
             Command::ControlRollout { namespace, deployment, control: word, at } => {

@@ -13,8 +13,9 @@ use std::{
 use longshore_model::{
     DeploymentName, DeploymentSpec, Event, GroupKey, Health, NamespaceName, ReplicaState, RevisionNumber, RuntimeCode,
     ServiceName, ServiceSpec, SlotIndex, Time, VolumeKey, VolumeName,
+    command::Rerun,
     rebalance::SpreadRebalance,
-    replica::{Collected, DesiredState},
+    replica::{Collected, DesiredState, RestartHistory},
     rollout::{RolloutKind, RolloutPosition},
     service::{MAX_REPLICAS, VolumeSpec},
     volume::Volume,
@@ -41,6 +42,7 @@ impl State {
         namespace: &NamespaceName,
         deployment: &DeploymentName,
         spec: DeploymentSpec,
+        rerun: Rerun,
     ) -> Result<Vec<Event>, CommandError> {
         let groups = by_group_key(namespace, deployment, &spec);
         for (key, service) in &groups {
@@ -52,13 +54,37 @@ impl State {
         }
         conflicts::check_ingress_ports_free(self, &groups)?;
         conflicts::check_replica_ids_unique(self, &groups)?;
+        let mut reruns = match rerun {
+            Rerun::IfChanged => Vec::new(),
+            Rerun::Always => self.rerun_ended(&groups),
+        };
         let mut events = self.put_revision(namespace, deployment, spec);
         let rolls_anew = !events.is_empty();
-        if self.clear_stop(namespace, deployment, &mut events) && !rolls_anew {
-            self.begin_rollout_again(DeploymentRef::new(namespace, deployment), Time::default(), &mut events);
+        let started = self.clear_stop(namespace, deployment, &mut events);
+        let owner = DeploymentRef::new(namespace, deployment);
+        match (rolls_anew, started) {
+            (true, _) => {}
+            (false, _) if !reruns.is_empty() => self.restart_rollout(owner, Time::default(), &mut events),
+            (false, true) => self.begin_rollout_again(owner, Time::default(), &mut events),
+            (false, false) => {}
         }
+        events.append(&mut reruns);
         self.reset_failures(namespace, deployment, &mut events);
         Ok(events)
+    }
+
+    /// Marks the services whose replicas have all ended, and whose program `groups` does not change, to run again.
+    fn rerun_ended(&mut self, groups: &BTreeMap<GroupKey, &ServiceSpec>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (key, spec) in groups {
+            let Some(group) = self.groups.get_mut(key) else { continue };
+            let unchanged = group.desired == DesiredState::Run && group.spec.is_same_program(spec);
+            if unchanged && ended_replicas::is_over(group, spec) {
+                group.restart_epoch += 1;
+                events.push(ended_replicas::forget_collected(key, group));
+            }
+        }
+        events
     }
 
     /// Lets replicas that were given up run again, with their failures reset. An apply and a rollback do this.
@@ -83,6 +109,7 @@ impl State {
                     let node = nodes.get(&replica.assignment.node);
                     let lost = node.is_none_or(|node| node.health == Health::Down);
                     replica.failures = 0;
+                    replica.history = RestartHistory::default();
                     (replica.state, replica.code) = if lost && !ended_replicas::is_failed_job(replica) {
                         (ReplicaState::Lost, Some(RuntimeCode::NodeLost))
                     } else {

@@ -5,7 +5,7 @@
 //! Invariant: a replica is counted as collected once, when its slot closes.
 
 use longshore_model::{
-    Event, Generation, GroupKey, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, SlotKey,
+    Event, Generation, GroupKey, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Slot, SlotKey,
     replica::{Collected, DesiredState, JobOutcome, Replica},
     service::RestartCondition,
 };
@@ -13,7 +13,7 @@ use longshore_model::{
 use crate::{State, state::Group};
 
 impl State {
-    /// Collects a job's terminal replica. The item is stale, and is dropped, if the replica is not terminal or belongs
+    /// Collects the terminal replica of a job, or of a service that runs once. The item is stale, and is dropped, if the replica is not terminal or belongs
     /// to an older spec, kind or restart epoch: that work must run again and must not count as done.
     pub(crate) fn collect(
         &mut self,
@@ -27,7 +27,7 @@ impl State {
         };
         let slot =
             group.slots.get(slot_key).filter(|slot| slot.desired == DesiredState::Run && slot.newest == generation);
-        let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_current_job(group, replica));
+        let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_current_end(group, replica));
         let Some(terminal_outcome) = newest.and_then(|replica| terminal_outcome(&group.spec, replica)) else {
             return;
         };
@@ -43,19 +43,42 @@ impl State {
     }
 }
 
-/// Whether a generation belongs to a job with the group's current spec, kind and restart epoch.
-fn is_current_job(group: &Group, replica: &Replica) -> bool {
+/// Whether a generation belongs to a job, or ended as its restart policy lets it end, and has the group's current spec,
+/// kind and restart epoch. A service that was given up was meant to run.
+fn is_current_end(group: &Group, replica: &Replica) -> bool {
     let (reservation, spec) = (&replica.assignment.reservation, &group.spec);
-    is_job(reservation.kind) && spec.made(reservation) && reservation.restart_epoch == group.restart_epoch
+    let runs_once = spec.restart.may_complete() && replica.code != Some(RuntimeCode::RestartExhausted);
+    let made = spec.made(reservation) && reservation.restart_epoch == group.restart_epoch;
+    (is_job(reservation.kind) || runs_once) && made
 }
 
 /// Resets the count of collected replicas if the job's spec changed, and returns the event.
 pub(crate) fn reset_collected(key: &GroupKey, group: &mut Group, spec: &ServiceSpec) -> Option<Event> {
-    if group.spec.is_same_program(spec) || group.collected == Collected::default() {
+    let same = group.spec.is_same_program(spec) && group.spec.may_end() == spec.may_end();
+    if same || group.collected == Collected::default() {
         return None;
     }
     group.collected = Collected::default();
     Some(collected_event(key, group))
+}
+
+/// Whether every replica of a service or job has ended, as its restart policy lets it end.
+pub(crate) fn is_over(group: &Group, spec: &ServiceSpec) -> bool {
+    let mut open = group.slots.values().filter(|slot| slot.desired == DesiredState::Run).peekable();
+    let any = open.peek().is_some() || group.collected.total() > 0;
+    let ended = |slot: &Slot| {
+        let current = slot.replicas.iter().rev().find(|replica| replica.desired == DesiredState::Run);
+        // What was given up starts again with every apply.
+        let current = current.filter(|replica| replica.code != Some(RuntimeCode::RestartExhausted));
+        current.is_some_and(|replica| terminal_outcome(spec, replica).is_some())
+    };
+    any && open.all(ended)
+}
+
+/// Drops the count of collected replicas, so that they run again.
+pub(crate) fn forget_collected(key: &GroupKey, group: &mut Group) -> Event {
+    group.collected = Collected::default();
+    collected_event(key, group)
 }
 
 /// Clears the failed replicas from the count, so that they run again.
@@ -72,6 +95,11 @@ fn collected_event(key: &GroupKey, group: &Group) -> Event {
     Event::Collected { group: key.clone(), collected: group.collected.clone() }
 }
 
+/// Whether a generation completed or failed, and nothing starts it again.
+pub fn has_ended(spec: &ServiceSpec, replica: &Replica) -> bool {
+    replica.desired == DesiredState::Run && terminal_outcome(spec, replica).is_some()
+}
+
 /// How a generation ended, or `None` if something will start it again.
 pub(crate) fn terminal_outcome(spec: &ServiceSpec, replica: &Replica) -> Option<JobOutcome> {
     match replica.state {
@@ -81,8 +109,10 @@ pub(crate) fn terminal_outcome(spec: &ServiceSpec, replica: &Replica) -> Option<
             stays_ended.then_some(JobOutcome::Completed)
         }
         ReplicaState::Failed => {
-            let given_up = replica.code == Some(RuntimeCode::RestartExhausted);
-            (given_up || spec.restart.condition == RestartCondition::None).then_some(JobOutcome::Failed)
+            let given_up = replica.code == Some(RuntimeCode::RestartExhausted) && !spec.returns_after_exhaustion();
+            let own_fault = replica.code.is_none_or(RuntimeCode::is_own_fault);
+            let never_restarted = spec.restart.condition == RestartCondition::None && own_fault;
+            (given_up || never_restarted).then_some(JobOutcome::Failed)
         }
         ReplicaState::Pending
         | ReplicaState::Pulling

@@ -29,6 +29,7 @@ mod status;
 mod stops;
 
 pub use access::Access;
+pub use ended_replicas::has_ended;
 pub use error::CommandError;
 pub use quota::{NamespaceUsage, ResourceTotals};
 pub use state::{Deployment, Group, Revision, State};

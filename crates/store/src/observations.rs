@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use longshore_model::{
     Event, Generation, NodeName, Observation, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Slot,
-    replica::{DesiredState, Details, Replica},
+    replica::{DesiredState, Details, Replica, RestartHistory},
     service::RestartCondition,
 };
 
 use crate::{State, ended_replicas::is_job, state::Group, state_events::observed, status::is_live};
+
+/// A run that clears the back-off: a process that dies every few seconds is not restarted at full speed for ever, although
+/// each of its runs may be long enough to clear its failures.
+const LONG_RUN: Duration = Duration::from_mins(10);
 
 impl State {
     pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
@@ -137,15 +141,19 @@ enum ObservationEffect {
     Failure,
 }
 
-fn apply_observation(replica: &mut Replica, seen: Observation, spec: &ServiceSpec) -> ObservationEffect {
+fn apply_observation(replica: &mut Replica, mut seen: Observation, spec: &ServiceSpec) -> ObservationEffect {
+    let with_its_node = ended_with_its_node(replica, &seen);
+    if with_its_node && spec.restart.condition == RestartCondition::None {
+        seen.code = Some(RuntimeCode::NodeLost);
+    }
     if (replica.state, replica.code, &replica.details) == (seen.state, seen.code, &seen.details) {
         return ObservationEffect::Unchanged;
     }
     let mut effect = ObservationEffect::Changed;
     if replica.state != seen.state {
         if counts_as_failure(seen.state) && !counts_as_failure(replica.state) {
-            let well = replica.state == ReplicaState::Running && seen.at.since(replica.since) >= stable_run(spec);
-            replica.failures = if well { 1 } else { replica.failures + 1 };
+            let own = !with_its_node && seen.code.is_none_or(RuntimeCode::is_own_fault);
+            count_end(replica, &seen, spec, if own { Fault::Own } else { Fault::Foreign });
             effect = ObservationEffect::Failure;
         }
         let before = replica.before_loss.take().filter(|(state, _)| *state == seen.state);
@@ -155,6 +163,34 @@ fn apply_observation(replica: &mut Replica, seen: Observation, spec: &ServiceSpe
     replica.code = seen.code;
     replica.details = seen.details;
     effect
+}
+
+/// Whether a replica of a lost node is reported as ended without a word on how: it ended with its node.
+fn ended_with_its_node(replica: &Replica, seen: &Observation) -> bool {
+    let lost = replica.state == ReplicaState::Lost && seen.state == ReplicaState::Failed;
+    lost && !seen.details.contains_key("exit_code")
+}
+
+/// Whose fault the end of a replica is.
+enum Fault {
+    Own,
+    /// That of its node, engine or registry.
+    Foreign,
+}
+
+/// Counts an end: against the restarts only if it was the replica's own fault, and for the back-off always.
+fn count_end(replica: &mut Replica, seen: &Observation, spec: &ServiceSpec, fault: Fault) {
+    let runs = replica.state == ReplicaState::Running;
+    let ran = if runs { seen.at.since(replica.since) } else { Duration::ZERO };
+    let earlier = if ran >= stable_run(spec) { 0 } else { replica.failures };
+    replica.failures = match fault {
+        Fault::Own => earlier.saturating_add(1),
+        Fault::Foreign => earlier,
+    };
+    if ran >= LONG_RUN {
+        replica.history = RestartHistory::default();
+    }
+    replica.history.ends = replica.history.ends.saturating_add(1);
 }
 
 /// How long a replica must have run for its earlier failures to be reset.

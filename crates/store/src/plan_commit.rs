@@ -10,7 +10,7 @@ use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
     RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
     rebalance::Move,
-    replica::{DesiredState, Details, Replica},
+    replica::{DesiredState, Details, Replica, RestartHistory},
     volume::Volume,
 };
 
@@ -193,6 +193,10 @@ impl State {
         }
         replica.attempt = attempt;
         replica.restarts += 1;
+        if replica.code == Some(RuntimeCode::RestartExhausted) {
+            replica.failures = 0;
+            replica.history = replica.history.after_return();
+        }
         replica.state = ReplicaState::Pending;
         replica.code = None;
         replica.details = Details::new();
@@ -213,7 +217,8 @@ impl State {
             return;
         };
         let given_up = replica.state == ReplicaState::Failed && replica.code == Some(code);
-        if replica.desired == DesiredState::Stop || given_up {
+        // A replica that was lost meanwhile is replaced, not given up.
+        if replica.desired == DesiredState::Stop || given_up || replica.state == ReplicaState::Lost {
             return;
         }
         // `since` is the time of the decision, so a replica given up late is shown as failed for the full time.
@@ -341,6 +346,7 @@ fn new_replica(generation: Generation, assignment: Assignment) -> Replica {
         details: Details::new(),
         failures: 0,
         restarts: 0,
+        history: RestartHistory::default(),
         before_loss: None,
         replaced_by: None,
     }

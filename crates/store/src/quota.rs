@@ -59,7 +59,7 @@ impl State {
     /// Refuses a command that requests more than its namespace's quota allows. Only `Apply` and `Scale` can be refused.
     pub fn admits(&self, command: &Command) -> Result<(), CommandError> {
         match command {
-            Command::Apply { namespace, deployment, spec } => {
+            Command::Apply { namespace, deployment, spec, .. } => {
                 let key = |service| GroupKey { namespace: namespace.clone(), deployment: deployment.clone(), service };
                 let asked =
                     spec.services.iter().map(|(service, spec)| (key(service.clone()), (&**spec, spec.replicas)));

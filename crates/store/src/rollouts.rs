@@ -244,7 +244,7 @@ impl State {
     }
 
     /// Starts a rollout to the revision that is already in force.
-    fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
+    pub(crate) fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.deployment(owner.namespace, owner.name) else { return };
         let origin = known.origin();
         self.begin_rollout(owner, RolloutKind::Forward, origin, at, events);

@@ -145,7 +145,8 @@ fn replica_events(key: &GroupKey, slot: &Slot, replica: &Replica, events: &mut V
         });
     }
     // `Stopping` covers a draining replica, and `Placed` covers a pending one without failures.
-    let untold = replica.code.is_some() || replica.failures > 0 || replica.state != ReplicaState::Pending;
+    let counted = replica.failures > 0 || !replica.history.is_empty();
+    let untold = replica.code.is_some() || counted || replica.state != ReplicaState::Pending;
     if untold && replica.state != ReplicaState::Draining {
         events.push(observed(key, &slot.key, replica));
     }
@@ -162,6 +163,7 @@ pub(crate) fn observed(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> Eve
         code: replica.code,
         details: replica.details.clone(),
         failures: replica.failures,
+        history: replica.history,
         at: replica.since,
         replaced_by: replica.replaced_by,
     }

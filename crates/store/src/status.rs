@@ -191,7 +191,13 @@ impl StatusCounts {
             ReplicaState::Running => self.running += 1,
             ReplicaState::Completed => self.completed += 1,
             ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting => self.starting += 1,
-            ReplicaState::Failed if ended_replicas::terminal_outcome(spec, replica).is_some() => self.exhausted += 1,
+            // One that will return by itself has exhausted its restarts for now.
+            ReplicaState::Failed
+                if replica.code == Some(RuntimeCode::RestartExhausted)
+                    || ended_replicas::terminal_outcome(spec, replica).is_some() =>
+            {
+                self.exhausted += 1;
+            }
             ReplicaState::Failed
             | ReplicaState::Degraded
             | ReplicaState::Draining

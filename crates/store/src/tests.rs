@@ -35,6 +35,7 @@ fn apply(deployment: &str, services: &[(&str, ServiceSpec)]) -> Command {
         namespace: NamespaceName::default_namespace(),
         deployment: DeploymentName::from(deployment),
         spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+        rerun: longshore_model::command::Rerun::IfChanged,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use longshore_model::{ApiErrorCode, Reason, RuntimeCode, SkipReason, rollout::StepFailure};
+use longshore_model::{ApiErrorCode, NodeConditionCode, Reason, RuntimeCode, SkipReason, rollout::StepFailure};
 
 use super::Finding;
 use crate::tree::Tree;
@@ -35,7 +35,8 @@ pub(super) fn known() -> BTreeSet<&'static str> {
     let steps = StepFailure::ALL.iter().map(|failure| failure.code());
     let requests = ApiErrorCode::ALL.iter().map(|request| request.code());
     let skips = SkipReason::ALL.iter().map(|skip| skip.code());
-    reasons.chain(codes).chain(skips).chain(steps).chain(requests).collect()
+    let conditions = NodeConditionCode::ALL.iter().map(|condition| condition.code());
+    reasons.chain(conditions).chain(codes).chain(skips).chain(steps).chain(requests).collect()
 }
 
 fn pages(tree: &Tree, codes: &BTreeSet<&str>) -> Vec<Finding> {

@@ -8,6 +8,7 @@ mod cgroup;
 mod command;
 mod healthcheck;
 mod logs;
+mod ports;
 mod spec;
 
 use std::{
@@ -122,7 +123,9 @@ impl Runtime for Exec {
         Box::pin(async move {
             let folder = Path::new(&handle.0);
             let spec = read_spec(handle)?;
-            let phase = match ProcessStatus::read(folder) {
+            let status = ProcessStatus::read(folder);
+            let listening = status.as_ref().map(|status| ports::listening(&spec, status)).unwrap_or_default();
+            let phase = match status {
                 None => Phase::Created,
                 Some(ProcessStatus { error: Some(reason), .. }) => Phase::StartFailed { reason },
                 Some(ProcessStatus { ended: Some(ended), .. }) => Phase::Exited(exit(ended.code, &spec)),
@@ -136,7 +139,7 @@ impl Runtime for Exec {
             if !matches!(phase, Phase::Running(_)) {
                 self.monitors().remove(handle);
             }
-            Ok(Inspection { phase, address: None, ports: Vec::new() })
+            Ok(Inspection { phase, address: None, ports: listening })
         })
     }
 
@@ -248,6 +251,10 @@ impl Exec {
         let health = Arc::new(Mutex::new(healthcheck::stored_health(&folder, spec.healthcheck.as_ref())));
         let exit = wake_at_exit(Arc::clone(&self.wakeups), spec.key.clone(), status.clone());
         let mut tasks = vec![tokio::spawn(exit).abort_handle()];
+        if !spec.ports.is_empty() {
+            let watching = ports::watch(folder.clone(), spec.clone(), Arc::clone(&self.wakeups));
+            tasks.push(tokio::spawn(watching).abort_handle());
+        }
         if healthcheck::is_enabled(spec.healthcheck.as_ref()) {
             let age = status.child.and_then(ProcessId::age).unwrap_or_default();
             let probing = healthcheck::run(folder, spec.clone(), age, Arc::clone(&health), Arc::clone(&self.wakeups));

@@ -14,7 +14,7 @@ use std::{
 };
 
 use longshore_durable_file::{self as durable_file, Durability};
-use longshore_model::{Attempt, ReplicaKey, Time, container::Healthcheck};
+use longshore_model::{Attempt, ReplicaKey, Time, container::Healthcheck, service::Protocol};
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Resource, Rlimit},
@@ -42,6 +42,17 @@ pub(crate) struct ProcessSpec {
     pub(crate) healthcheck: Option<Healthcheck>,
     pub(crate) stop_signal: String,
     pub(crate) stop_grace_millis: u64,
+    /// Absent in files of older agents.
+    #[serde(default)]
+    pub(crate) ports: Vec<ProcessPort>,
+}
+
+/// A port of the manifest, and the one the process is asked to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessPort {
+    pub(crate) target: u16,
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
 }
 
 /// How much output is kept on disk.

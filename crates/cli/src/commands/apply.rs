@@ -7,7 +7,7 @@ use longshore_api::{AppliedManifest, Changed};
 
 use crate::{
     daemon_client::{
-        NamespaceArgs,
+        NamespaceArgs, port_conditions,
         wait::{self, Goal, WaitArgs},
         with_client,
     },
@@ -58,6 +58,7 @@ pub(crate) fn run(args: ApplyArgs) -> anyhow::Result<Exit> {
             }
             None => Exit::Success,
         };
+        port_conditions::print_warnings(client, &applied.namespace, &applied.deployment).await;
         let word = match applied.changed {
             Changed::Yes => "applied",
             Changed::No => "unchanged",

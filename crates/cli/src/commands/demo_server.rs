@@ -3,12 +3,13 @@
 //! Several of them may listen on one port with `SO_REUSEPORT`; the kernel gives each connection to one of them. So
 //! replicas of the example share a port without a load balancer.
 //!
-//! Owns: one page that names the replica serving it, and a client that fetches it. Must not touch: anything else.
+//! Owns: one page that names the replica serving it, the same for a datagram, and a client that fetches the page. Must
+//! not touch: anything else.
 
 use std::{
     env, io,
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
@@ -27,9 +28,8 @@ const BACKLOG: u32 = 128;
 /// Serve a page that names the replica serving it, or fetch one.
 #[derive(Debug, Args)]
 pub(crate) struct DemoServerArgs {
-    /// Address to listen on.
-    #[arg(default_value = "127.0.0.1:8080")]
-    address: SocketAddr,
+    /// Address to listen on; the port in `PORT`, which replicas get, or 127.0.0.1:8080 unless given.
+    address: Option<SocketAddr>,
     /// Fetch this page instead and print it; retried for ten seconds while the connection is refused.
     #[arg(long, value_name = "URL", conflicts_with = "address")]
     fetch: Option<String>,
@@ -38,19 +38,40 @@ pub(crate) struct DemoServerArgs {
 pub(crate) fn run(args: &DemoServerArgs) -> anyhow::Result<Exit> {
     match &args.fetch {
         Some(url) => fetch(url),
-        None => serve(args.address),
+        None => serve(args.address.unwrap_or_else(default_address)),
     }
+}
+
+/// Every address with the port in `PORT`: the node of another replica may ask for this one's page.
+fn default_address() -> SocketAddr {
+    let assigned = env::var("PORT").ok().and_then(|port| port.parse().ok());
+    assigned.map_or_else(|| ([127, 0, 0, 1], 8080).into(), |port: u16| ([0, 0, 0, 0], port).into())
 }
 
 fn serve(address: SocketAddr) -> anyhow::Result<Exit> {
     let listener = shared_listener(address).with_context(|| format!("could not listen on `{address}`"))?;
     print::stdout(&format!("{} listens at http://{address}\n", replica()))?;
+    // Replicas that share the port share it with TCP only: one of them answers datagrams, too.
+    if let Ok(socket) = UdpSocket::bind(address) {
+        thread::spawn(move || answer_datagrams(&socket));
+    }
     for caller in listener.incoming() {
         let Ok(caller) = caller else { continue };
         // One thread per connection, so that a slow client delays no other.
         thread::spawn(move || drop(answer(&caller)));
     }
     Ok(Exit::Success)
+}
+
+/// Answers every datagram with the greeting and the datagram, for ever.
+fn answer_datagrams(socket: &UdpSocket) {
+    let mut buffer = [0; 1024];
+    loop {
+        // An error is about an earlier answer that was refused.
+        let Ok((length, caller)) = socket.recv_from(&mut buffer) else { continue };
+        let answer = format!("{}: {}", greeting(), String::from_utf8_lossy(&buffer[..length]));
+        let _ = socket.send_to(answer.as_bytes(), caller);
+    }
 }
 
 /// A listener with `SO_REUSEPORT`.

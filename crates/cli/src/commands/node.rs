@@ -202,6 +202,9 @@ fn node_table(node: &Node) -> String {
         rows.push(("drain", drain.outcome.to_string()));
         rows.push(("left", left.join(", ")));
     }
+    rows.extend(
+        node.conditions.iter().map(|it| ("condition", escape_control(&format!("{}: {}", it.code, it.message)))),
+    );
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table::draw(&["NODE", &node.name], &rows)
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns: its options and its tables.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use longshore_api::{Client, ClientError, Code, Status, StatusReason};
 
@@ -76,8 +78,10 @@ fn tables(status: &Status) -> String {
     }
     let colour = Colour::of_stdout();
     let deployments = status.deployments.iter().map(|it| {
-        let (running, desired) =
-            it.services.iter().fold((0, 0), |sum, service| (sum.0 + service.running, sum.1 + service.desired));
+        // What has completed is not missing.
+        let (running, desired) = it.services.iter().fold((0, 0), |sum, service| {
+            (sum.0 + service.running, sum.1 + service.desired.saturating_sub(service.completed))
+        });
         let (revision, running) = (it.revision.to_string(), format!("{running}/{desired}"));
         let word = colour.paint(Tone::of_deployment(&it.status), it.status.as_str());
         let reasons: Vec<&str> = it.reasons.iter().map(StatusReason::as_str).collect();
@@ -94,6 +98,9 @@ fn tables(status: &Status) -> String {
     if !replicas.is_empty() {
         out.push('\n');
         out.push_str(&table::draw(&["REPLICA", "STATE", "NODE", "RESTARTS", "CODE"], &replicas));
+    }
+    for it in &status.conditions {
+        let _ = write!(out, "\n{}: {} on {}: {}\n", colour.paint(Tone::Bad, "warning"), it.code, it.node, it.message);
     }
     out
 }

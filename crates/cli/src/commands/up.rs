@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{AppliedManifest, Client, ClientError, Endpoint, PullChoice};
+use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
 use longshore_model::Driver;
 use longshore_server::{Daemon, ServerConfig};
@@ -32,7 +32,7 @@ use super::server;
 use crate::{
     container_engine::{self, Engine},
     daemon_client::{
-        print_refusal,
+        port_conditions, print_refusal,
         wait::{self, Goal, WaitOutcome},
     },
     exit::Exit,
@@ -179,7 +179,9 @@ struct Foreground<'a> {
 impl Foreground<'_> {
     /// Applies the manifest, waits until it is active, and with a daemon of its own runs until a signal.
     async fn run(&self, parsed: &ParsedManifest, mut signals: Signals) -> anyhow::Result<Exit> {
-        let applied = match self.client.apply(&parsed.request).await {
+        // As `docker compose up`, which starts what has ended again.
+        let request = ApplyRequest { rerun_ended: true, ..parsed.request.clone() };
+        let applied = match self.client.apply(&request).await {
             Ok(applied) => applied,
             Err(ClientError::Refused(envelope)) => return Ok(print_refusal(&envelope, envelope.hint())),
             Err(error) => return Err(error.into()),
@@ -221,6 +223,7 @@ impl Foreground<'_> {
     async fn print_addresses(&self, goal: &Goal) -> anyhow::Result<()> {
         let deployment = self.client.deployment(&goal.namespace, &goal.deployment).await?;
         let replicas = self.client.replicas().await?;
+        port_conditions::print_warnings(self.client, &goal.namespace, &goal.deployment).await;
         let colour = Colour::of_stdout();
         let mut out = format!("{} is {}, revision {}\n", goal.deployment, deployment.status, deployment.revision);
         for (service, address) in addresses::of_deployment(&deployment, &replicas) {

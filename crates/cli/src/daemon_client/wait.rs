@@ -139,7 +139,7 @@ pub(crate) async fn until_active(
         } else {
             reporter.changes(&replicas, colour).iter().for_each(|line| region.print_above(line));
         }
-        match restart_exhausted(&deployment, &replicas, goal).or_else(|| outcome(&deployment, goal)) {
+        match ended_in_failure(&deployment, &replicas, goal).or_else(|| outcome(&deployment, &replicas, goal)) {
             Some(WaitOutcome::Complete)
                 if complete_since.get_or_insert_with(Instant::now).elapsed() < stable_time(&replicas) => {}
             Some(outcome) => {
@@ -207,7 +207,7 @@ async fn poll(client: &Client, goal: &Goal) -> Result<(Deployment, Vec<Replica>)
 }
 
 /// `None` while the change is in progress.
-fn outcome(deployment: &Deployment, goal: &Goal) -> Option<WaitOutcome> {
+fn outcome(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option<WaitOutcome> {
     let rollout = deployment.rollout.as_ref().filter(|rollout| rollout.to == goal.revision);
     let rollout = rollout.map(|rollout| &rollout.state);
     if rollout == Some(&RolloutState::RolledBack) {
@@ -234,6 +234,8 @@ fn outcome(deployment: &Deployment, goal: &Goal) -> Option<WaitOutcome> {
         DeploymentStatus::Active | DeploymentStatus::Completed | DeploymentStatus::Stopped => {
             Some(WaitOutcome::Complete)
         }
+        // What starts again by itself may still succeed.
+        DeploymentStatus::Failed if replicas.iter().any(|replica| replica.returns_at_ms.is_some()) => None,
         DeploymentStatus::Failed => Some(WaitOutcome::Failed(status_and_reasons(deployment))),
         DeploymentStatus::Pending
         | DeploymentStatus::Progressing
@@ -242,14 +244,17 @@ fn outcome(deployment: &Deployment, goal: &Goal) -> Option<WaitOutcome> {
     }
 }
 
-/// A replica that used up its restarts stays failed until an operator acts. During a rollout the rollout decides what
-/// that means.
-fn restart_exhausted(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option<WaitOutcome> {
+/// A replica that failed and is not started again stays so until an operator acts. During a rollout the rollout decides
+/// what that means.
+fn ended_in_failure(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option<WaitOutcome> {
     let rolling = deployment
         .rollout
         .as_ref()
         .is_some_and(|it| matches!(it.state, RolloutState::InProgress | RolloutState::Aborted));
-    let failed = |it: &&Replica| it.state == ReplicaState::Failed && it.code == Some(Code::RestartExhausted);
+    let failed = |it: &&Replica| {
+        let exhausted = it.code == Some(Code::RestartExhausted) && it.returns_at_ms.is_none();
+        it.state == ReplicaState::Failed && (exhausted || it.ended)
+    };
     let first = replicas.iter().find(failed).filter(|_| !rolling && deployment.revision == goal.revision)?;
     let state = progress::replica_state(first, Colour::Off);
     Some(WaitOutcome::Failed(format!("is {}: {} {state}", deployment.status, first.id)))
@@ -295,7 +300,7 @@ mod tests {
 
     fn outcome_of(status: &str, revision: u64, rollout: Option<(u64, &str)>) -> Option<WaitOutcome> {
         let goal = Goal { namespace: "default".to_owned(), deployment: "shop".to_owned(), revision: 2 };
-        outcome(&deployment(status, revision, rollout), &goal)
+        outcome(&deployment(status, revision, rollout), &[], &goal)
     }
 
     #[test]

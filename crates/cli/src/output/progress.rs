@@ -17,7 +17,7 @@ pub(crate) fn services(deployment: &Deployment, replicas: &[Replica], colour: Co
     let widest = deployment.services.iter().map(|service| service.name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for service in &deployment.services {
-        let (mark, tone) = if service.running >= service.desired && service.desired > 0 {
+        let (mark, tone) = if service.running + service.completed >= service.desired && service.desired > 0 {
             ("✓", Tone::Good)
         } else {
             ("·", Tone::Busy)
@@ -46,7 +46,11 @@ fn counts(service: &Service, replicas: &[Replica]) -> String {
     if before > 0 {
         others.insert("to be replaced", before);
     }
-    let mut out = format!("{}/{} running", service.running, service.desired);
+    let mut out = match service.completed {
+        0 => format!("{}/{} running", service.running, service.desired),
+        completed if completed == service.desired => "completed".to_owned(),
+        completed => format!("{}/{} running · {completed} completed", service.running, service.desired - completed),
+    };
     for (state, count) in others {
         let _ = write!(out, " · {count} {state}");
     }
@@ -139,6 +143,8 @@ mod tests {
             restarts: 0,
             since_ms: None,
             address: None,
+            returns_at_ms: None,
+            ended: false,
         }
     }
 
@@ -151,6 +157,7 @@ mod tests {
             desired,
             wanted: desired,
             running,
+            completed: 0,
             ports: Vec::new(),
         };
         Deployment {

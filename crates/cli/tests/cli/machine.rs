@@ -18,7 +18,7 @@ use crate::terminal::{TIMEOUT, Terminal};
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
     pub(crate) port: u16,
-    daemon: Option<Child>,
+    pub(crate) daemon: Option<Child>,
 }
 
 impl Machine {

@@ -6,8 +6,8 @@ use longshore_model::{
     ServiceKind, ServiceSpec, Strategy, VolumeKey,
     container::{ContainerSpec, FileKind, FileMount, Healthcheck, Hook, Limits, PullPolicy, Switch},
     service::{
-        Access, Attachment, Dependency, DependencyCondition, FailureAction, Mount, MountSource, Port, PortMode,
-        Resources, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+        Access, AfterExhaustion, Attachment, Dependency, DependencyCondition, FailureAction, Mount, MountSource, Port,
+        PortMode, Resources, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
     },
 };
 use serde_json::{Value, json};
@@ -59,6 +59,7 @@ pub(crate) fn render(spec: &ServiceSpec, names: &Names) -> Value {
         spec.depends_on.iter().map(|(name, dependency)| (name.as_str(), depends(*dependency))).collect();
     out.put("depends_on", depends_on);
     out.put("deploy", deploy(spec));
+    out.put("restart", returns(&spec.restart).then_some("always"));
     out.put("x-longshore", longshore::render(spec));
     out.put("spec_hash", &*spec.spec_hash.0);
     out.done()
@@ -328,10 +329,19 @@ fn update(policy: &UpdatePolicy) -> Value {
     out.done()
 }
 
+/// Whether a policy is the one of `restart: always`, and nothing more.
+fn returns(policy: &RestartPolicy) -> bool {
+    *policy == RestartPolicy { after_exhaustion: AfterExhaustion::Return, ..RestartPolicy::default() }
+}
+
 fn restart(policy: &RestartPolicy) -> Value {
     let mut out = Section::default();
     match policy.condition {
-        RestartCondition::Any => {}
+        // Printed as `restart: always`, which another key here would override.
+        RestartCondition::Any if returns(policy) => {}
+        RestartCondition::Any => {
+            out.put("condition", (policy.after_exhaustion == AfterExhaustion::Return).then_some("any"));
+        }
         RestartCondition::OnFailure => {
             out.put("condition", "on-failure");
         }

@@ -45,7 +45,10 @@ pub(crate) static DEPLOY_KEYS: &[Rule<ServiceRead>] = &[
     Rule::honoured("resources", |r, k, n| r.section(k, n, RESOURCE_KEYS), "see below"),
     Rule::honoured(
         "restart_policy",
-        |r, k, n| r.section(k, n, RESTART_KEYS),
+        |r, k, n| {
+            r.raw.restart_policy = !n.is_null();
+            r.section(k, n, RESTART_KEYS);
+        },
         "refines when a replica that ended starts again",
     ),
     Rule::honoured("rollback_config", |r, k, n| r.rollback_config(k, n), "as `update_config`, for rolling back"),
@@ -94,8 +97,16 @@ pub(crate) static RESERVATION_KEYS: &[Rule<ServiceRead>] = &[
 
 /// Keys of `deploy.restart_policy`.
 pub(crate) static RESTART_KEYS: &[Rule<ServiceRead>] = &[
-    Rule::honoured("condition", |r, k, n| r.restart_condition(k, n), "`any`, `on-failure`, `none`"),
-    Rule::honoured("delay", |r, k, n| r.spec.restart.delay = r.duration(k, n), "replaces the growing back-off"),
+    Rule::honoured(
+        "condition",
+        |r, k, n| r.restart_condition(k, n),
+        "`any` (without `max_attempts` as `restart: always`), `on-failure`, `none` (as `restart: no`)",
+    ),
+    Rule::honoured(
+        "delay",
+        |r, k, n| r.spec.restart.delay = r.duration(k, n),
+        "replaces the back-off 0 s, 5 s, 10 s … 5 min",
+    ),
     Rule::honoured(
         "max_attempts",
         |r, k, n| r.max_attempts(k, n),
@@ -206,7 +217,9 @@ impl ServiceReader<'_> {
     }
 
     fn restart_condition(&mut self, key: &Key, node: &Node) {
-        self.spec.restart.condition = self.word(key, node, &CONDITIONS).unwrap_or_default();
+        let condition = self.word(key, node, &CONDITIONS);
+        self.raw.restart_any = condition == Some(RestartCondition::Any);
+        self.spec.restart.condition = condition.unwrap_or_default();
     }
 
     fn max_attempts(&mut self, key: &Key, node: &Node) {

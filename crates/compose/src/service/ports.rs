@@ -39,7 +39,7 @@ pub(crate) static PORT_KEYS: &[Rule<PortRead>] = &[
     Rule::honoured(
         "mode",
         |e, s, k, n| e.mode = s.port_word(k, n, &MODES),
-        "`host`: that port of the replica's node; `ingress`: one that the engine chooses, until there is a router",
+        "`ingress`: every node listens on the published port; `host`: the replica's node only",
     ),
     Rule::accepted("name", "said for people"),
     Rule::honoured("protocol", |e, s, k, n| e.protocol = s.port_word(k, n, &PROTOCOLS), "`tcp`, `udp` or `sctp`"),

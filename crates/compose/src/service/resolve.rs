@@ -57,6 +57,12 @@ pub(crate) struct RawKeys {
     pub(crate) networks: Option<Location>,
     /// Mount targets in use.
     pub(crate) targets: BTreeSet<String>,
+    /// `restart`.
+    pub(crate) restart: Option<longshore_model::service::RestartPolicy>,
+    /// Whether `deploy.restart_policy` is given.
+    pub(crate) restart_policy: bool,
+    /// Whether its `condition` is `any`.
+    pub(crate) restart_any: bool,
     /// Location of `max_concurrent`.
     pub(crate) max_concurrent: Option<Location>,
     /// Location of an HTTP or TCP health check.
@@ -70,6 +76,7 @@ impl ServiceReader<'_> {
         self.spec.mounts.sort_by(|a, b| a.target.cmp(&b.target));
         self.resolve_image();
         self.resolve_resources();
+        self.resolve_restart();
         self.resolve_count(&over);
         self.resolve_networks(over.networks);
         self.resolve_plugins();

@@ -6,8 +6,9 @@
 use longshore_model::{
     Effect, PlacementSpec, ServiceKind, ServiceSpec,
     service::{
-        Access, Attachment, Batching, Canary, Companion, Dependency, DeviceAffinity, Disconnect, Mount, MountSource,
-        PoolSelector, Port, PortMode, Promotion, Reschedule, Resources, RestartPolicy, Strength, UpdatePolicy,
+        Access, AfterExhaustion, Attachment, Batching, Canary, Companion, Dependency, DeviceAffinity, Disconnect,
+        Mount, MountSource, PoolSelector, Port, PortMode, Promotion, Reschedule, Resources, RestartPolicy, Strength,
+        UpdatePolicy,
     },
     volume::Sharing,
 };
@@ -260,13 +261,16 @@ fn policy(key: &str, policy: &UpdatePolicy, table: &mut FieldTable) {
 }
 
 fn restart(policy: &RestartPolicy, table: &mut FieldTable) {
-    let RestartPolicy { condition, delay, max_attempts, window } = policy;
+    let RestartPolicy { condition, delay, max_attempts, window, after_exhaustion } = policy;
     table.under("deploy.restart_policy", |table| {
         table.put("condition", kebab_case(condition)).put_some("delay", delay.map(DurationText));
         // Manifests count restarts, the scheduler counts failures; 0 in a manifest is unlimited.
         let restarts = |failures: u32| if failures == u32::MAX { 0 } else { failures.saturating_sub(1) };
         table.put_some("max_attempts", max_attempts.map(restarts)).put_some("window", window.map(DurationText));
     });
+    if *after_exhaustion == AfterExhaustion::Return {
+        table.put("restart", "always");
+    }
 }
 
 fn disconnect(policy: &Disconnect, table: &mut FieldTable) {

@@ -71,7 +71,12 @@ impl World {
         };
         let spec = DeploymentSpec { services: services.iter().map(service).collect(), ..DeploymentSpec::default() };
         let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
-        self.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        self.run(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
 
     fn scale(&mut self, service: &str, replicas: u32) {

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupPlan, NodeName, Placement, PlanItem, ReplicaKey, ReplicaState, Time,
     rebalance::{MoveCause, PlannedMove, Pressure, RebalanceScore, SpreadRebalance},
-    replica::{DesiredState, Details},
+    replica::{DesiredState, Details, RestartHistory},
 };
 
 use super::{
@@ -118,6 +118,7 @@ fn apply_move(view: &mut View, request: &PlacementRequest, placement: Placement,
         code: None,
         details: Details::new(),
         failures: 0,
+        history: RestartHistory::default(),
         at: now,
         replaced_by: None,
     };

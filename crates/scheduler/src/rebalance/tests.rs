@@ -12,7 +12,7 @@ use longshore_model::{
     ReplicaKey, ReplicaState, ServiceSpec, SkipReason, SlotIndex, SlotKey, StateIndex, Time,
     node::Driver,
     rebalance::{Move, Pressure, Share},
-    replica::{Assignment, Details},
+    replica::{Assignment, Details, RestartHistory},
     service::{Mount, MountSource, Resources, ServiceKind, Strategy},
     units::GIB,
 };
@@ -111,6 +111,7 @@ impl World {
             code,
             details,
             failures,
+            history: RestartHistory::default(),
             at,
             replaced_by: None,
         });

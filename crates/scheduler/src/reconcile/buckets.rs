@@ -100,10 +100,11 @@ pub(crate) fn of(
     now: Time,
 ) -> Bucket {
     let group = view.group(request.group);
-    if request.spec.kind.is_job() && jobs::has_ended(group, replica) {
+    if jobs::has_ended(group, replica) {
         return Bucket::Ignored;
     }
-    if replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key) {
+    let given_up = replica.code == Some(RuntimeCode::RestartExhausted) || given_up.contains(&slot.key);
+    if given_up && !group.spec.returns_after_exhaustion() {
         // When its node is removed for good, the record of its failures goes too, so it may move.
         let goes = generation_cutover::is_leaving_with_its_node(view, request, replica);
         return if goes { Bucket::Migrating } else { Bucket::Ignored };

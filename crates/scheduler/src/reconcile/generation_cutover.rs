@@ -182,8 +182,8 @@ fn is_or_may_be_up(replica: &Replica) -> bool {
 /// Chooses between a reconnected generation and its replacement by the service's `reconcile` policy.
 fn by_reconcile_policy(spec: &ServiceSpec, older: &Replica, newest: &Replica, readiness: Readiness) -> Cutover {
     match older.state {
-        // A job that completed while its node was unreachable is done.
-        ReplicaState::Completed if matches!(older.reservation.kind, ServiceKind::Batch | ServiceKind::Sysbatch) => {
+        // What completed while its node was unreachable is done.
+        ReplicaState::Completed if older.reservation.kind.is_job() || spec.restart.may_complete() => {
             return Cutover::StopNewer;
         }
         ReplicaState::Running => {}

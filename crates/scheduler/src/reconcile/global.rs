@@ -194,8 +194,8 @@ fn close_off_target(pass: &mut GroupPass<'_>, request: &PlacementRequest) -> BTr
     let waited_by = |slot: &Slot| rollout::spec_of(view, request, slot);
     let stays = |name: &NodeName, slot: &Slot| {
         view.nodes.by_name.get(name).is_some_and(|node| {
-            // An ended job is shown until it is collected, whatever happens to its node.
-            let done = request.spec.kind.is_job() && is_done(slot);
+            // What has ended is shown until it is collected, whatever happens to its node.
+            let done = is_done(slot);
             done || (is_there(view, waited_by(slot), *node, slot, pass.now)
                 && feasibility::may_stay(request, view, *node))
         })

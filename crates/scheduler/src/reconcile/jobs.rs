@@ -25,13 +25,17 @@ use crate::{
     },
 };
 
-/// Whether a job's generation has completed or failed for good.
+/// Whether a generation has completed or failed for good, and is not run again with the same spec: a job's, or one of a
+/// service that runs once. A service that was given up is another matter: it was meant to run.
 pub(super) fn has_ended(group: &Group, replica: &Replica) -> bool {
-    let for_good = replica.code == Some(RuntimeCode::RestartExhausted)
-        || (group.spec.restart.condition == RestartCondition::None && group.spec.reschedule.is_none());
+    let restart = &group.spec.restart;
+    let given_up = replica.code == Some(RuntimeCode::RestartExhausted);
+    let own_fault = replica.code.is_none_or(RuntimeCode::is_own_fault);
+    let never_restarted = restart.condition == RestartCondition::None && group.spec.reschedule.is_none() && own_fault;
     match replica.state {
-        ReplicaState::Completed => replica.reservation.kind.is_job(),
-        ReplicaState::Failed => for_good,
+        ReplicaState::Completed => replica.reservation.kind.is_job() || restart.may_complete(),
+        ReplicaState::Failed if group.spec.kind.is_job() => given_up || never_restarted,
+        ReplicaState::Failed => never_restarted && !given_up,
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting

@@ -100,8 +100,8 @@ fn undrained(view: &View, ix: NodeIx) -> Vec<UndrainedReplica> {
 fn drain_blocker(node: &Node, group: &Group, slot: &Slot, replica: &Replica) -> Option<DrainBlocker> {
     let stays = node.drain.as_ref().is_some_and(|drain| drain.then == AfterDrain::Keep);
     let given_up = replica.code == Some(RuntimeCode::RestartExhausted) && stays;
-    // A job that has ended for good does not block, whatever happens to the node.
-    let done = group.spec.kind.is_job() && jobs::has_ended(group, replica);
+    // What has ended for good does not block, whatever happens to the node.
+    let done = jobs::has_ended(group, replica);
     if given_up || done || !occupies(replica.reservation.kind, replica.state) {
         return None;
     }

@@ -391,8 +391,8 @@ fn on_node(view: &View, ix: GroupIx, request: &PlacementRequest, node: NodeIx) -
     let here = here.filter(|(_, replica)| replica.node == node && is_live(replica));
     let here = here.filter(|(_, replica)| crate::occupies(replica.reservation.kind, replica.state));
     let here = here.filter(|(_, replica)| replica.reservation.volumes.is_empty());
-    // A displaced replica is placed on another node, and an ended job is not run again.
-    let here = here.filter(|(_, replica)| !group.spec.kind.is_job() || !jobs::has_ended(group, replica));
+    // A displaced replica is placed on another node, and what has ended is not run again.
+    let here = here.filter(|(_, replica)| !jobs::has_ended(group, replica));
     let victim = |(slot, replica): (&Slot, &Replica)| Victim {
         group: ix,
         slot: slot.key.clone(),

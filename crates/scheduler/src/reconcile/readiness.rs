@@ -13,7 +13,7 @@ use crate::view::{View, groups::Replica};
 /// Whether a generation is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// It has been running for the monitor time.
+    /// It has been running for the monitor time, or has completed.
     Ready,
     /// It is running, and will have been for the monitor time then.
     ReadyAt(Time),
@@ -24,6 +24,10 @@ pub(super) enum Readiness {
 /// A generation is ready once it has been running for the monitor time on a reachable node: a node that missed
 /// heartbeats may have lost it.
 pub(super) fn readiness(view: &View, replica: &Replica, monitor: Duration, now: Time) -> Readiness {
+    // A service that runs once is as ready as it will be when it has completed.
+    if replica.state == ReplicaState::Completed && !replica.reservation.kind.is_job() {
+        return Readiness::Ready;
+    }
     if !is_seen_running(view, replica) {
         return Readiness::NotReady;
     }
@@ -70,6 +74,7 @@ mod tests {
             since: Time(0),
             placed_at: Time(0),
             failures: 0,
+            history: longshore_model::replica::RestartHistory::default(),
             replaced_by: None,
         };
         let monitor = Duration::from_secs(5);

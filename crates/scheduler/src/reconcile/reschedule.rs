@@ -40,7 +40,7 @@ pub(super) enum Next {
 /// When a replica with exhausted restarts moves. A global or stateful one is bound to its node and never does.
 pub(super) fn next(group: &Group, slot: &Slot, replica: &Replica) -> Next {
     match &group.spec.reschedule {
-        Some(policy) if !group.spec.kind.is_per_node() && !group.spec.is_stateful() => {
+        Some(policy) if group.spec.is_rescheduled() => {
             let moves = group.reschedules.get(&slot.key).map_or(&[][..], Vec::as_slice);
             next_move(policy, moves, replica.since)
         }

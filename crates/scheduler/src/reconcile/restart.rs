@@ -1,12 +1,14 @@
 //! Replicas that ended: restarted after a back-off, moved, or given up.
 //!
 //! Owns: the restart budget. The third failure in a row is the last (so two restarts happen), unless the service says
-//! otherwise; a run that lasted its window resets the count, which the state machine keeps.
+//! otherwise; a run that lasted its window resets the count, which the state machine keeps. With `restart: always` the
+//! budget begins anew after a pause. The back-off has a count of its own, which only a run of ten minutes resets.
 
 use std::time::Duration;
 
 use longshore_model::{
-    Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time, service::RestartCondition,
+    Attempt, PlanItem, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Time, replica::RestartHistory,
+    service::RestartCondition,
 };
 
 use super::{
@@ -22,8 +24,10 @@ use crate::view::{
 const DEFAULT_MAX_FAILURES: u32 = 3;
 /// The back-off after the second failure; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_secs(5);
-/// The longest back-off.
+/// The longest back-off, and the longest pause before a return.
 const MAX_BACKOFF: Duration = Duration::from_mins(5);
+/// The pause before the first return of a replica with exhausted restarts; it doubles with each further one.
+const RETURN_PAUSE: Duration = Duration::from_secs(30);
 
 /// What is to be done about an ended replica.
 enum Due {
@@ -33,6 +37,13 @@ enum Due {
     /// It moves to another node, after that delay.
     Reschedule(Duration),
     GiveUp,
+}
+
+/// When a replica whose restarts are exhausted since then starts again by itself: 30 s later, then 60 s … 5 min. `None` if
+/// it does not.
+pub fn returns_at(spec: &ServiceSpec, exhausted_at: Time, history: RestartHistory) -> Option<Time> {
+    let pause = RETURN_PAUSE.saturating_mul(1 << history.returns.min(16)).min(MAX_BACKOFF);
+    spec.returns_after_exhaustion().then(|| exhausted_at.after(pause))
 }
 
 /// Decides about every ended replica of a group.
@@ -100,8 +111,17 @@ fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
         | ReplicaState::Stopped
         | ReplicaState::Lost => false,
     };
-    if !ended || replica.code == Some(RuntimeCode::RestartExhausted) {
+    if !ended {
         return Due::Nothing;
+    }
+    if replica.code == Some(RuntimeCode::RestartExhausted) {
+        let at = returns_at(&group.spec, replica.since, replica.history);
+        return at.map_or(Due::Nothing, |at| restart_at(at, now));
+    }
+    let at = replica.since.after(policy.delay.unwrap_or_else(|| backoff(replica.history.ends)));
+    // What its node, engine or registry lacks is no end of its own: it starts again whatever its policy says.
+    if !replica.code.is_none_or(RuntimeCode::is_own_fault) {
+        return restart_at(at, now);
     }
     let well = replica.state == ReplicaState::Completed;
     match policy.condition {
@@ -116,7 +136,10 @@ fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
     if is_exhausted(&group.spec, replica) {
         return moves(reschedule::next(group, slot, replica), now).unwrap_or(Due::GiveUp);
     }
-    let at = replica.since.after(policy.delay.unwrap_or_else(|| backoff(replica.failures)));
+    restart_at(at, now)
+}
+
+fn restart_at(at: Time, now: Time) -> Due {
     if at <= now { Due::Restart } else { Due::Later(at) }
 }
 
@@ -134,8 +157,8 @@ fn moves(next: Next, now: Time) -> Option<Due> {
 }
 
 /// 0 s before the first restart, then 5 s, 10 s, 20 s … 5 min.
-fn backoff(failures: u32) -> Duration {
-    match failures {
+fn backoff(ends: u32) -> Duration {
+    match ends {
         0 | 1 => Duration::ZERO,
         more => FIRST_BACKOFF.saturating_mul(1 << (more - 2).min(16)).min(MAX_BACKOFF),
     }
@@ -157,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_backoff_doubles_from_five_seconds_to_five_minutes() {
-        let pauses: Vec<u64> = (1..=9).map(|failures| backoff(failures).as_secs()).collect();
+        let pauses: Vec<u64> = (1..=9).map(|ends| backoff(ends).as_secs()).collect();
         assert_eq!(pauses, [0, 5, 10, 20, 40, 80, 160, 300, 300]);
     }
 }

@@ -19,9 +19,10 @@ use longshore_model::{
 };
 
 use super::{
-    GroupPass,
+    GroupPass, jobs,
     readiness::{Readiness, is_seen_running, readiness},
     rollout_steps, slots,
+    step_retry::{self, Retries},
 };
 use crate::{
     request::PlacementRequest,
@@ -185,7 +186,19 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
     for slot in group.desired_slots().filter(|slot| part.outcome(slot) == Some(StepOutcome::UnderWay)) {
         let Some(replica) = slot.current().filter(|replica| !slots::is_outdated(request, replica)) else { continue };
         let given_up = given_up.contains(&slot.key) || replica.code == Some(RuntimeCode::RestartExhausted);
-        let failed = given_up.then_some(StepFailure::RestartExhausted);
+        let failed = match replica.state {
+            _ if given_up => Some(StepFailure::RestartExhausted),
+            // A service that runs once has failed the rollout only if the rollout changed it.
+            ReplicaState::Failed if jobs::has_ended(group, replica) => {
+                let changed = group.rollout_position.previous.is_some() || rollout_steps::is_added(slot);
+                if !changed {
+                    verdicts.push(part.step(&slot.key, StepOutcome::Done));
+                    continue;
+                }
+                Some(StepFailure::Exited)
+            }
+            _ => None,
+        };
         match verdict(pass, &part, request, replica, failed) {
             Verdict::Ended(outcome) => verdicts.push(part.step(&slot.key, outcome)),
             Verdict::Then(at) => wakes.push(at),
@@ -196,6 +209,7 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
     for at in wakes {
         pass.wake(at);
     }
+    step_retry::wake(pass, request, &part);
 }
 
 /// The judgement of a step.
@@ -234,7 +248,7 @@ fn verdict(
     }
 }
 
-fn step_timeout(part: &GroupRollout, spec: &ServiceSpec) -> Duration {
+pub(super) fn step_timeout(part: &GroupRollout, spec: &ServiceSpec) -> Duration {
     let check = spec.container.healthcheck.as_ref();
     let checked = check.map(|check| check.start_period.saturating_add(check.interval.saturating_mul(check.retries)));
     let asked = part.policy.step_timeout.or(spec.update.step_timeout);
@@ -313,7 +327,7 @@ fn progress(
     if let Some(failure) = counts.too_many_failures(request, part, pass.now) {
         return failure;
     }
-    if counts.under_way > 0 || counts.leaving > 0 {
+    if counts.under_way > 0 || counts.leaving > 0 || counts.retried > 0 {
         return GroupProgress::Working;
     }
     match part.canary {
@@ -342,6 +356,8 @@ struct StepCounts {
     changed: u32,
     /// Failed steps with slot, cause and time.
     failed: Vec<(SlotKey, StepFailure, Time)>,
+    /// Those of the failed ones that are stopped for another attempt.
+    retried: u32,
     to_come: u32,
     /// Slots running on a node they may not stay on.
     leaving: usize,
@@ -350,6 +366,7 @@ struct StepCounts {
 impl StepCounts {
     fn of(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, closed: &BTreeSet<SlotKey>) -> Self {
         let mut counts = Self::default();
+        let retries = Retries::new(pass, request, part);
         let group = pass.view.group(request.group);
         for slot in group.desired_slots().filter(|slot| !closed.contains(&slot.key)) {
             let outcome = part.outcome_after(slot, &pass.items);
@@ -359,6 +376,7 @@ impl StepCounts {
                 Some(StepOutcome::Failed(code)) => {
                     let at = part.outcome(slot).filter(|said| Some(*said) == outcome).and(slot.step);
                     counts.failed.push((slot.key.clone(), code, at.map_or(pass.now, |step| step.at)));
+                    counts.retried += u32::from(retries.is_under_way(slot));
                 }
                 None if slot.current().is_some_and(|replica| slots::is_outdated(request, replica)) => {
                     counts.to_come += 1;
@@ -426,10 +444,12 @@ pub(super) fn conclude(view: &mut View) -> Vec<DeploymentPlan> {
 }
 
 fn change(rollout: &Rollout, unfinished: &[&GroupProgress]) -> Option<RolloutChange> {
-    let failure = unfinished.iter().find_map(|progress| match progress {
+    let failures = unfinished.iter().filter_map(|progress| match progress {
         GroupProgress::TooManyFailures { failure, action } => Some((failure.clone(), *action)),
         GroupProgress::Working | GroupProgress::AwaitsPromotion | GroupProgress::Finished => None,
     });
+    // By name: in which order the groups became known differs from leader to leader.
+    let failure = failures.min_by(|(a, _), (b, _)| a.service.cmp(&b.service));
     match (rollout.state, failure) {
         (RolloutState::InProgress | RolloutState::AwaitingPromotion, Some((failure, action))) => match action {
             FailureAction::Rollback if rollout.can_roll_back() => Some(RolloutChange::Abort(failure)),

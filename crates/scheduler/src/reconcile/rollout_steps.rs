@@ -17,9 +17,10 @@ use longshore_model::{
 };
 
 use super::{
-    GroupPass, global, place_batch,
+    GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
     scale, slots,
+    step_retry::Retries,
 };
 use crate::{
     explain,
@@ -106,11 +107,12 @@ fn due(
         canaries = canaries.saturating_sub(usize::from(!has_begun));
         due.insert(slot.key.clone(), turn);
     }
+    let retries = Retries::new(pass, request, part);
     // Immediate steps are under way from now on; those in order are limited by them too.
     let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
         Some(StepTurn::Immediate) => true,
         Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, part, slot),
+        None => counts_as_under_way(pass, part, &retries, slot),
     };
     let under_way = staying.iter().filter(is_under_way).count();
     let free = match part.policy.parallelism {
@@ -162,7 +164,8 @@ fn turn(
         (false, _) => {
             // A completed replica is not running, but is as good a canary as any.
             let stands = serves(slot) || replica.state == ReplicaState::Completed;
-            (stands && !counts_as_under_way(pass, part, slot)).then_some(StepTurn::InOrder)
+            (stands && !counts_as_under_way(pass, part, &Retries::new(pass, request, part), slot))
+                .then_some(StepTurn::InOrder)
         }
     }
 }
@@ -183,7 +186,7 @@ fn skips_the_queue(
     // A slot that only moves, with the previous spec, may finish its move.
     let moves = previous.is_some_and(|previous| previous.spec.made(&replica.reservation));
     let idle = !serves(slot);
-    let unsettled = !is_settled(pass, slot);
+    let unsettled = !is_settled(pass, pass.view.group(request.group), slot);
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
 }
 
@@ -209,8 +212,8 @@ pub(super) fn serves(slot: &Slot) -> bool {
 }
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
-/// that failed for good is not waited for.
-fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -> bool {
+/// that failed for good is not waited for, unless it was stopped for another attempt.
+fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, retries: &Retries<'_>, slot: &Slot) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -220,20 +223,22 @@ fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, slot: &Slot) -
         return false;
     }
     if matches!(begun, Some(StepOutcome::Failed(_))) {
-        return false;
+        return retries.is_under_way(slot);
     }
     let under_way = begun == Some(StepOutcome::UnderWay) && !said(StepOutcome::Done);
-    under_way || !is_settled(pass, slot)
+    under_way || !is_settled(pass, retries.group(), slot)
 }
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
-fn is_settled(pass: &GroupPass<'_>, slot: &Slot) -> bool {
+fn is_settled(pass: &GroupPass<'_>, group: &Group, slot: &Slot) -> bool {
     let restarted =
         pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
     let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
     let settled = |replica: &Replica| match replica.state {
         ReplicaState::Running | ReplicaState::Completed => true,
-        ReplicaState::Failed => given_up || replica.code == Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Failed => {
+            given_up || replica.code == Some(RuntimeCode::RestartExhausted) || jobs::has_ended(group, replica)
+        }
         ReplicaState::Pending
         | ReplicaState::Pulling
         | ReplicaState::Starting
@@ -470,6 +475,11 @@ fn with_current_removed<T>(
 fn fits(view: &View, request: &PlacementRequest, node: NodeIx, search: SearchNodes) -> bool {
     let open = matches!(gates::check(view, request, 1), Gate::Open);
     open && (request.accepts(view, node) || search == SearchNodes::All && fits_somewhere(view, request))
+}
+
+/// Whether one more replica of a service with a count would be placed now.
+pub(super) fn fits_now(view: &View, request: &PlacementRequest) -> bool {
+    matches!(gates::check(view, request, 1), Gate::Open) && fits_somewhere(view, request)
 }
 
 fn fits_somewhere(view: &View, request: &PlacementRequest) -> bool {

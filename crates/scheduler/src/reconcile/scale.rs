@@ -112,7 +112,7 @@ fn close_order(
 ) -> (CloseOrder, u32, SlotKey) {
     let added = |step: Step| Some(step.rollout) == aborted && step.kind == StepKind::Added;
     let current = slot.current();
-    let done = group.spec.kind.is_job() && current.is_some_and(|replica| jobs::has_ended(group, replica));
+    let done = current.is_some_and(|replica| jobs::has_ended(group, replica));
     let order = match (done, rollout_steps::serves(slot)) {
         _ if slot.step.is_some_and(added) => CloseOrder::Added,
         (true, _) => CloseOrder::Done,
@@ -136,9 +136,9 @@ enum CloseOrder {
     Added,
 }
 
-/// The number of slots a group should have: its count, less the job's collected ones.
+/// The number of slots a group should have: its count, less those that ended and were collected.
 fn desired_slot_count(group: &Group) -> usize {
-    let collected = if group.spec.kind.is_job() { group.collected.total() } else { 0 };
+    let collected = if group.spec.may_end() { group.collected.total() } else { 0 };
     group.spec.replicas.saturating_sub(collected) as usize
 }
 

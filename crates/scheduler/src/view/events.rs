@@ -7,10 +7,10 @@ use std::{net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
-    ServiceSpec, SlotIndex, SlotKey, Time,
+    RuntimeCode, ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
-    replica::{Collected, DesiredState, Details, Rescheduled},
+    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 
@@ -365,6 +365,7 @@ impl View {
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
+            history: RestartHistory::default(),
             replaced_by: None,
         };
         let record = self.group_mut(ix).slot_or_open(slot);
@@ -425,6 +426,10 @@ impl View {
         self.in_group(key, |group| {
             if let Some(replica) = group.slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) {
                 replica.attempt = attempt;
+                if replica.code == Some(RuntimeCode::RestartExhausted) {
+                    replica.failures = 0;
+                    replica.history = replica.history.after_return();
+                }
                 replica.state = ReplicaState::Pending;
                 replica.code = None;
             }
@@ -432,7 +437,9 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { group: key, slot, generation, state, code, failures, at, replaced_by, .. } = event else {
+        let Event::Observed { group: key, slot, generation, state, code, failures, history, at, replaced_by, .. } =
+            event
+        else {
             return;
         };
         let Some(&ix) = self.group_ids.get(key) else { return };
@@ -444,6 +451,7 @@ impl View {
         replica.state = *state;
         replica.code = *code;
         replica.failures = *failures;
+        replica.history = *history;
         replica.replaced_by = *replaced_by;
         let after = (occupancy::counts(replica), occupancy::occupies(replica.reservation.kind, replica.state));
         let replica = replica.clone();

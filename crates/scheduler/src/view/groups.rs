@@ -9,7 +9,7 @@ use longshore_model::{
     SlotKey, Time,
     device::TakenDevices,
     rebalance::SpreadRebalance,
-    replica::{Collected, DesiredState, Details, Rescheduled},
+    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 use smallvec::SmallVec;
@@ -82,6 +82,7 @@ pub(crate) struct Replica {
     pub(crate) since: Time,
     pub(crate) placed_at: Time,
     pub(crate) failures: u32,
+    pub(crate) history: RestartHistory,
     /// The generation that had replaced it when it reconnected after its node was lost.
     pub(crate) replaced_by: Option<Generation>,
 }

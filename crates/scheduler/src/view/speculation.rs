@@ -337,6 +337,7 @@ fn given_up(group: &GroupKey, slot: &SlotKey, replica: &Replica, code: RuntimeCo
         code: Some(code),
         details: Details::new(),
         failures: replica.failures,
+        history: replica.history,
         at,
         replaced_by: replica.replaced_by,
     }

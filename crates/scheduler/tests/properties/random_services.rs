@@ -13,7 +13,7 @@ use longshore_model::{
     Attribute, Driver, GroupKey, NamespaceName, NodeName, PlacementSpec, Platform, PoolName, SecretName, ServiceKind,
     ServiceName, ServiceSpec, Strategy as PlacementStrategy, VolumeKey, VolumeName,
     service::{
-        Access, Affinity, Batching, Canary, Companion, DelayFunction, Dependency, DependencyCondition,
+        Access, Affinity, AfterExhaustion, Batching, Canary, Companion, DelayFunction, Dependency, DependencyCondition,
         DistinctProperty, FailureAction, Mount, MountSource, PoolSelector, Port, PortMode, Promotion, Protocol,
         Reschedule, Resources, RestartCondition, RestartPolicy, SpecHash, Strength, UpdateOrder, UpdatePolicy,
     },
@@ -292,10 +292,14 @@ fn restart() -> impl Strategy<Value = RestartPolicy> {
     let condition =
         select(vec![RestartCondition::Any, RestartCondition::Any, RestartCondition::OnFailure, RestartCondition::None]);
     let delay = option::weighted(0.3, (0_u64..20).prop_map(Duration::from_secs));
-    (condition, delay, option::weighted(0.3, 0_u32..8)).prop_map(|(condition, delay, max_attempts)| RestartPolicy {
-        condition,
-        delay,
-        max_attempts,
-        window: None,
-    })
+    let after = select(vec![AfterExhaustion::GiveUp, AfterExhaustion::GiveUp, AfterExhaustion::Return]);
+    (condition, delay, option::weighted(0.3, 0_u32..8), after).prop_map(
+        |(condition, delay, max_attempts, after_exhaustion)| RestartPolicy {
+            condition,
+            delay,
+            max_attempts,
+            window: None,
+            after_exhaustion,
+        },
+    )
 }

@@ -256,6 +256,7 @@ fn apply(deployment: &str, manifest: &Manifest) -> Command {
         namespace: NamespaceName::default_namespace(),
         deployment: deployment.into(),
         spec: Box::new(DeploymentSpec { services, ..DeploymentSpec::default() }),
+        rerun: longshore_model::command::Rerun::IfChanged,
     }
 }
 

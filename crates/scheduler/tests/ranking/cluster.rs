@@ -61,7 +61,12 @@ impl Cluster {
         let service = |(name, spec): &(&str, ServiceSpec)| ((*name).into(), Arc::new(spec.clone()));
         let spec = DeploymentSpec { services: services.iter().map(service).collect(), ..DeploymentSpec::default() };
         let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
-        self.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        self.run(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
 
     pub(super) fn plan(&mut self) -> Plan {

@@ -11,7 +11,8 @@ use longshore_api::{
 use longshore_compose::{Loaded, Memory, Request};
 use longshore_model::{
     ApiErrorCode, Command, DeploymentName, DeploymentSpec, GroupKey, NamespaceName, RevisionNumber, ServiceName,
-    command::RolloutControl, replica::DesiredState,
+    command::{Rerun, RolloutControl},
+    replica::DesiredState,
 };
 use longshore_store::{State as ClusterState, replicated::Dedup};
 use serde::Deserialize;
@@ -72,6 +73,7 @@ pub(crate) async fn apply(
     let state = api.store()?.read().await?.state;
     let nodes = state.nodes().map(|node| node.name.clone()).collect();
     let files = SentFiles::of(&request)?;
+    let rerun = if request.rerun_ended { Rerun::Always } else { Rerun::IfChanged };
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
@@ -80,6 +82,7 @@ pub(crate) async fn apply(
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
         spec: Box::new(loaded.spec.clone()),
+        rerun,
     };
     // Checked before any secret is stored: a refused request changes nothing.
     if api.check_admission(&caller, &command).await? == Dedup::New {
@@ -147,34 +150,60 @@ pub(crate) async fn pull(
     caller.ensure_in_scope(&namespace, &deployment)?;
     let target = Target { namespace: &namespace, deployment: &deployment };
     let missing = || ApiError::not_found(&ObjectKind::Deployment, &name);
-    let (mut spec, mut warnings, mut resolved_for) = (DeploymentSpec::default(), Vec::new(), None);
-    // Another apply may come in between while registries are asked; its images are resolved, too.
-    let state = loop {
-        let state = api.store()?.read().await?.state;
+    let (mut state, mut found): (_, Option<Refreshed>) = (api.store()?.read().await?.state, None);
+    // Another apply may come in between while registries are asked: then its images are resolved.
+    let Refreshed { spec, warnings, revision } = loop {
         let known = state.deployment(&namespace, &deployment).filter(|known| known.desired == DesiredState::Run);
-        let in_force = known.ok_or_else(missing)?.in_force;
-        if resolved_for == Some(in_force) {
-            break state;
+        let known = known.ok_or_else(missing)?;
+        match found.take().filter(|found| found.revision == known.in_force) {
+            Some(found) if found.spec == known.current().spec => {
+                let (deployment, namespace, index) = (name, namespace.to_string(), state.index().0);
+                let (revision, changed, warnings) = (found.revision.0, Changed::No, found.warnings);
+                return Ok(Json(AppliedManifest { namespace, deployment, revision, changed, index, warnings }));
+            }
+            Some(found) => break found,
+            None => found = Some(refresh(&api, &state, target, known.in_force, &known.current().spec).await),
         }
-        spec = known.ok_or_else(missing)?.current().spec.clone();
-        let query = EngineQuery { images: image_resolution::references(&spec), ..EngineQuery::default() };
-        let answers = engine_query::ask(&api.ctx, &state, &query).await;
-        let choice = Some(PullChoice::Always);
-        warnings = image_resolution::resolve(&api.ctx, &state, target, &answers, &mut spec, choice).await;
-        resolved_for = Some(in_force);
+        state = api.store()?.read().await?.state;
     };
-    drop(state);
-    let command = Command::Apply { namespace: namespace.clone(), deployment: deployment.clone(), spec: Box::new(spec) };
+    let command = Command::Apply {
+        namespace: namespace.clone(),
+        deployment: deployment.clone(),
+        spec: Box::new(spec),
+        rerun: Rerun::IfChanged,
+    };
     let done = api.execute(caller, command).await?;
-    let state = api.read_after(&done).await?;
+    let now = api.read_after(&done).await?;
     Ok(Json(AppliedManifest {
+        revision: now.deployment(&namespace, &deployment).map_or(revision.0, |known| known.in_force.0),
         namespace: namespace.to_string(),
-        revision: state.deployment(&namespace, &deployment).map(|known| known.in_force.0).ok_or_else(missing)?,
         deployment: name,
         changed: done.changed,
         index: done.index.0,
         warnings,
     }))
+}
+
+/// A revision whose images were resolved again.
+struct Refreshed {
+    revision: RevisionNumber,
+    spec: DeploymentSpec,
+    warnings: Vec<String>,
+}
+
+async fn refresh(
+    api: &ApiState,
+    state: &ClusterState,
+    target: Target<'_>,
+    revision: RevisionNumber,
+    spec: &DeploymentSpec,
+) -> Refreshed {
+    let mut spec = spec.clone();
+    let query = EngineQuery { images: image_resolution::references(&spec), ..EngineQuery::default() };
+    let answers = engine_query::ask(&api.ctx, state, &query).await;
+    let choice = Some(PullChoice::Always);
+    let warnings = image_resolution::resolve(&api.ctx, state, target, &answers, &mut spec, choice).await;
+    Refreshed { revision, spec, warnings }
 }
 
 /// Parses and validates a manifest as it was sent; the error lists every problem.

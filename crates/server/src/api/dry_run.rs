@@ -47,7 +47,12 @@ pub(crate) async fn plan(
         let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
         let about = views::DeploymentRef { namespace: &namespace, deployment: &deployment };
         let (namespace, deployment) = (namespace.clone(), deployment.clone());
-        commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        commands.push(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
         let future = dry_run::simulate(&state, commands, clock::now())?;
         let warnings = warnings.iter().map(ToString::to_string).chain(notes).collect();
         let mut plan = plan_diff::plan(&state, &future, &about, warnings);
@@ -105,7 +110,12 @@ fn what_if_commands(
         image_resolution::carry_over(state, target, &mut loaded.spec);
         commands.extend(secrets::simulated_commands(state, &loaded));
         let Loaded { deployment, namespace, spec, .. } = loaded;
-        commands.push(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        commands.push(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
     Ok(commands)
 }

@@ -70,7 +70,7 @@ pub(crate) async fn resolve(
             service: name.clone(),
             reference: service.container.image.clone(),
             policy: Policy::of(service, choice),
-            local: answers.all().find_map(|(_, answer)| answer.images.get(&service.container.image)),
+            local: Local::of(&service.container.image, answers),
             previous: target.previous(state, name, service),
             several_engines,
         })
@@ -132,26 +132,57 @@ impl Policy {
     }
 }
 
+/// What the engines have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Local<'a> {
+    Absent,
+    /// From a registry: the digest of the engine asked first.
+    Pulled(&'a ResolvedImage),
+    /// Built or loaded, and the same wherever it is.
+    Built(&'a ResolvedImage),
+    /// Built or loaded on several machines, each of which has an image of its own. Pinning one would stop the others.
+    Differs,
+}
+
+impl<'a> Local<'a> {
+    fn of(reference: &str, answers: &'a EngineAnswers) -> Self {
+        let found = || answers.all().filter_map(|(_, answer)| answer.images.get(reference));
+        match (found().find(|image| image.is_pullable()), found().next()) {
+            (Some(pulled), _) => Self::Pulled(pulled),
+            (None, None) => Self::Absent,
+            (None, Some(first)) if found().all(|image| image == first) => Self::Built(first),
+            (None, Some(_)) => Self::Differs,
+        }
+    }
+
+    const fn image(self) -> Option<&'a ResolvedImage> {
+        match self {
+            Self::Pulled(image) | Self::Built(image) => Some(image),
+            Self::Absent | Self::Differs => None,
+        }
+    }
+}
+
 /// One reference, and what is known of it.
 struct Image<'a> {
     service: ServiceName,
     reference: String,
     policy: Policy,
-    local: Option<&'a ResolvedImage>,
+    local: Local<'a>,
     previous: Option<&'a ResolvedImage>,
     several_engines: bool,
 }
 
 impl<'a> Image<'a> {
     fn is_built(&self) -> bool {
-        self.local.is_some_and(|image| !image.is_pullable())
+        matches!(self.local, Local::Built(_) | Local::Differs)
     }
 
     fn asks_registry(&self) -> bool {
         match self.policy {
             Policy::Registry => true,
             Policy::RegistryUnlessBuilt => !self.is_built(),
-            Policy::Engine => self.local.is_none() && self.previous.is_none(),
+            Policy::Engine => self.local == Local::Absent && self.previous.is_none(),
             Policy::EngineOnly => false,
         }
     }
@@ -160,24 +191,27 @@ impl<'a> Image<'a> {
     where
         'a: 's,
     {
-        let registry = said.registry.get(&self.reference);
-        let previous = self.previous;
+        let (registry, previous, local) = (said.registry.get(&self.reference), self.previous, self.local.image());
+        // What was built is newer than what ran before.
+        if self.is_built() {
+            return registry.or(local);
+        }
         match self.policy {
-            // What was built here is newer than what ran before.
-            Policy::Registry | Policy::RegistryUnlessBuilt if self.is_built() => registry.or(self.local),
-            Policy::Registry | Policy::RegistryUnlessBuilt => registry.or(previous).or(self.local),
+            Policy::Registry | Policy::RegistryUnlessBuilt => registry.or(previous).or(local),
             // With one engine its tag is what everything runs. With several, the engine asked may have an older image
             // than the nodes that run the service.
-            Policy::Engine | Policy::EngineOnly if self.is_built() || !self.several_engines => {
-                self.local.or(previous).or(registry)
-            }
-            Policy::Engine | Policy::EngineOnly => previous.or(self.local).or(registry),
+            Policy::Engine | Policy::EngineOnly if self.several_engines => previous.or(local).or(registry),
+            Policy::Engine | Policy::EngineOnly => local.or(previous).or(registry),
         }
     }
 
     fn warning(&self, resolved: Option<&ResolvedImage>, said: &EngineAnswer) -> Option<String> {
         let (service, image) = (&self.service, &self.reference);
         match resolved {
+            None if self.local == Local::Differs => Some(format!(
+                "warning: service `{service}`: nodes have different images under `{image}`, from no registry, so each runs its \
+                 own; push one to a registry that the nodes reach, and name it there"
+            )),
             Some(resolved) if !resolved.is_pullable() && self.several_engines => Some(format!(
                 "warning: service `{service}`: the image `{image}` comes from no registry, so only nodes that have it can \
                  start it; push it to a registry that the nodes reach, and name it there"
@@ -226,7 +260,11 @@ mod tests {
             service: "web".into(),
             reference: "web:1".to_owned(),
             policy,
-            local: local.as_ref(),
+            local: match &local {
+                Some(image) if image.is_pullable() => Local::Pulled(image),
+                Some(image) => Local::Built(image),
+                None => Local::Absent,
+            },
             previous: previous.as_ref(),
             several_engines: false,
         };
@@ -251,6 +289,22 @@ mod tests {
     fn a_built_image_needs_no_registry() {
         assert_eq!(chosen(Policy::RegistryUnlessBuilt, BUILT, OLD, NEW).as_deref(), BUILT);
         assert_eq!(chosen(Policy::Engine, BUILT, OLD, NEW).as_deref(), BUILT);
+    }
+
+    #[test]
+    fn images_that_were_built_on_each_machine_stay_unpinned() {
+        let answer = |image: &str| EngineAnswer {
+            images: [("web:1".to_owned(), resolved(image))].into(),
+            ..EngineAnswer::default()
+        };
+        let answers = |own: &str, other: &str| EngineAnswers {
+            own: Some(("n1".into(), answer(own))),
+            others: [("n2".into(), answer(other))].into(),
+        };
+        let local = |answers: &EngineAnswers| Local::of("web:1", answers).image().map(ToString::to_string);
+        assert_eq!(Local::of("web:1", &answers("sha256:0a", "sha256:0b")), Local::Differs);
+        assert_eq!(local(&answers("sha256:0a", "sha256:0a")).as_deref(), Some("sha256:0a"));
+        assert_eq!(local(&answers("sha256:0a", "web@sha256:01")).as_deref(), OLD);
     }
 
     #[test]

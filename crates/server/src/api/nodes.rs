@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Json, extract::State};
 use longshore_api::{Changed, DrainRequest, LabelRequest, Node, ObjectKind, RemoveNode};
-use longshore_model::{AfterDrain, Command, Intent, NodeName, access::NodeRole};
+use longshore_model::{AfterDrain, Command, Intent, NodeName, access::NodeRole, node::NodeCondition};
 use longshore_store::CommandError;
 use serde::Deserialize;
 
@@ -16,15 +16,19 @@ use crate::{
     },
     clock,
     node_rpc::control_link::LinkState,
-    observability::node_load,
+    observability::{node_conditions, node_load},
     security::auth::Caller,
 };
 
 pub(crate) async fn list(State(api): State<Arc<ApiState>>) -> ApiResult<Vec<Node>> {
     let state = api.store()?.read().await?.state;
     let mut loads = node_load::fetch_from_leader(&api.ctx).await;
-    let rows = views::nodes(&state).into_iter();
-    Ok(Json(rows.map(|row| Node { load: loads.remove(row.name.as_str()), ..row }).collect()))
+    let mut conditions = node_conditions::fetch_from_leader(&api.ctx).await;
+    let mut row = |row: Node| {
+        let (load, conditions) = (loads.remove(row.name.as_str()), conditions.remove(row.name.as_str()));
+        Node { load, conditions: printed(conditions), ..row }
+    };
+    Ok(Json(views::nodes(&state).into_iter().map(&mut row).collect()))
 }
 
 pub(crate) async fn get(State(api): State<Arc<ApiState>>, PathParams(name): PathParams<String>) -> ApiResult<Node> {
@@ -32,7 +36,12 @@ pub(crate) async fn get(State(api): State<Arc<ApiState>>, PathParams(name): Path
     let row =
         views::node(&state, &name.as_str().into()).ok_or_else(|| ApiError::not_found(&ObjectKind::Node, &name))?;
     let load = node_load::fetch_from_leader(&api.ctx).await.remove(name.as_str());
-    Ok(Json(Node { load, ..row }))
+    let conditions = node_conditions::fetch_from_leader(&api.ctx).await.remove(name.as_str());
+    Ok(Json(Node { load, conditions: printed(conditions), ..row }))
+}
+
+fn printed(conditions: Option<Vec<NodeCondition>>) -> Vec<longshore_api::NodeCondition> {
+    conditions.unwrap_or_default().into_iter().map(Into::into).collect()
 }
 
 pub(crate) async fn drain(

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
-use longshore_api::{AuditEntry, HistoryEntry, ObjectKind, Pending, Replica, Status, Why};
-use longshore_model::{DeploymentName, NamespaceName};
+use longshore_api::{
+    AuditEntry, Deployment, HistoryEntry, ObjectKind, Pending, PortCondition, Protocol, Replica, Status, Why,
+};
+use longshore_model::{DeploymentName, NamespaceName, node::NodeCondition};
 use serde::Deserialize;
 
 use crate::{
@@ -15,6 +17,7 @@ use crate::{
         views,
     },
     clock,
+    observability::node_conditions::{self, ConditionsByNode},
     security::auth::Caller,
 };
 
@@ -56,7 +59,25 @@ pub(crate) async fn status(
     if let Some((namespace, name)) = &only {
         replicas.retain(|row| row.namespace == namespace.as_str() && row.deployment == name.as_str());
     }
-    Ok(Json(Status { deployments, replicas }))
+    let conditions = port_conditions(&deployments, node_conditions::fetch_from_leader(&api.ctx).await);
+    Ok(Json(Status { deployments, replicas, conditions }))
+}
+
+/// The conditions about published ports of these deployments.
+fn port_conditions(deployments: &[Deployment], by_node: ConditionsByNode) -> Vec<PortCondition> {
+    let services = deployments.iter().flat_map(|deployment| &deployment.services);
+    let ports: Vec<(Option<u16>, Protocol)> =
+        services.flat_map(|service| &service.ports).map(|port| (port.published, port.protocol.clone())).collect();
+    let all =
+        by_node.into_iter().flat_map(|(node, conditions)| conditions.into_iter().map(move |it| (node.clone(), it)));
+    let own = all.filter_map(|(node, condition)| {
+        let NodeCondition { code, message, port, protocol } = condition;
+        let (port, protocol) = (port?, Protocol::from(protocol?));
+        let is_own = ports.contains(&(Some(port), protocol.clone()));
+        let code = code.code().to_owned();
+        is_own.then(|| PortCondition { node: node.to_string(), code, message, port, protocol })
+    });
+    own.collect()
 }
 
 /// What happened to a replica, as far back as this server remembers. Queries do not extend that memory.

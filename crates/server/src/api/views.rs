@@ -13,7 +13,7 @@ use longshore_model::{
     replica::{self, DesiredState, occupies},
 };
 use longshore_scheduler::{View, explain, explain_placed};
-use longshore_store::{Group, State, is_live};
+use longshore_store::{Group, State, has_ended, is_live};
 
 use crate::control::leader::view_of;
 
@@ -96,6 +96,10 @@ fn service(key: &GroupKey, group: &Group) -> Service {
     let slots = group.slots.values().filter(|slot| slot.desired == DesiredState::Run);
     let runs =
         |slot: &&Slot| slot.replicas.iter().any(|replica| is_live(replica) && replica.state == ReplicaState::Running);
+    let completed = |slot: &&Slot| {
+        let newest = slot.replicas.iter().rev().find(|replica| replica.desired == DesiredState::Run);
+        newest.is_some_and(|replica| replica.state == ReplicaState::Completed)
+    };
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let desired = count(slots.clone().count());
     Service {
@@ -105,7 +109,8 @@ fn service(key: &GroupKey, group: &Group) -> Service {
         driver: group.spec.driver.into(),
         desired,
         wanted: desired,
-        running: count(slots.filter(runs).count()),
+        running: count(slots.clone().filter(runs).count()),
+        completed: count(slots.filter(completed).count()),
         ports: group.spec.ports.iter().map(Port::from).collect(),
     }
 }
@@ -143,7 +148,13 @@ pub(crate) fn replicas(state: &State) -> Vec<Replica> {
 }
 
 fn placed(state: &State, key: &GroupKey, slot: &Slot, replica: &replica::Replica) -> Replica {
-    let deployment_row = Replica::placed(key, slot, replica);
+    let mut deployment_row = Replica::placed(key, slot, replica);
+    if let Some(group) = state.group(key) {
+        let exhausted = replica.state == ReplicaState::Failed && replica.code == Some(RuntimeCode::RestartExhausted);
+        let returns_at = longshore_scheduler::returns_at(&group.spec, replica.since, replica.history);
+        deployment_row.returns_at_ms = returns_at.filter(|_| exhausted).map(|at| at.0);
+        deployment_row.ended = has_ended(&group.spec, replica);
+    }
     match state.drain_blocker(key, slot, replica) {
         Some((code, details)) => deployment_row.kept_by(code, &details),
         None => deployment_row,

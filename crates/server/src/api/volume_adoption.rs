@@ -131,9 +131,9 @@ fn ask(found: &[Found], target: Target<'_>) -> ApiError {
         format!("`{key}` (`{engine_name}` on node `{node}`)")
     });
     let list = each.collect::<Vec<_>>().join(", ");
-    let noun = if found.len() == 1 { "a volume" } else { "volumes" };
+    let (what, by) = if found.len() == 1 { ("a volume", "an empty one") } else { ("volumes", "empty ones") };
     let message =
-        format!("Compose made {noun} for `{}`, and this apply would start with empty ones: {list}", target.deployment);
+        format!("{what} of the Compose project or stack `{}` would be replaced by {by}: {list}", target.deployment);
     let hint = "`--adopt-volumes` uses that data, `--fresh-volumes` starts empty and leaves it alone";
     let names: Vec<String> = found.iter().map(|found| found.engine_name.clone()).collect();
     ApiError::new(StatusCode::CONFLICT, ApiErrorCode::ComposeVolumeFound, message)

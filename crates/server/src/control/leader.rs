@@ -126,6 +126,7 @@ impl Leader {
         let state = store.read_local().state;
         let (view_index, now) = (state.index(), clock::now());
         ctx.node_loads.clear();
+        ctx.node_conditions.clear();
         let interval = state.config().heartbeat_interval_for(state.nodes().count());
         ctx.heartbeats.set_interval(interval);
         Self {
@@ -277,6 +278,7 @@ impl Leader {
     fn record_heartbeat(&mut self, node: &NodeName, heartbeat: Heartbeat) {
         let now = clock::now();
         self.detector.record(node, heartbeat.cleanup, now);
+        self.ctx.node_conditions.record(node, heartbeat.conditions);
         if let Some(pressure) = heartbeat.pressure {
             self.ctx.node_loads.record(node, pressure, heartbeat.disk, now);
             self.rebalancer.sample(node, now, pressure);

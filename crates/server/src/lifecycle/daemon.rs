@@ -168,6 +168,8 @@ impl Daemon {
             let store = ctx.serve(record.member, keyring).await?;
             bootstrap::commit_bootstrap(&ctx, &store).await?;
         }
+        // Before the agents: what listened before the last stop of the daemon listens again at once.
+        ctx.published_ports.start(&ctx, &config)?;
         ctx.agents.start(&ctx, &config)?;
         let mut loops = vec![
             tokio::spawn(run_while_serving(Arc::clone(&ctx))),
@@ -187,6 +189,7 @@ impl Daemon {
             let _ = task.await;
         }
         self.ctx.agents.shut_down();
+        self.ctx.published_ports.shut_down();
         self.ctx.close().await;
         for mut listener in self.listeners {
             // An event stream would never end; other requests had their time.

@@ -10,6 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    net::{IpAddr, ToSocketAddrs as _, UdpSocket},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -56,7 +57,12 @@ impl LocalAgents {
         for node in &nodes {
             let (state, link_state) = watch::channel(LinkState::Connected);
             let link = Arc::new(NodeLink { node: node.clone(), ctx: Arc::clone(ctx), state: link_state });
-            let handle = Agent::start(&agent_config(node, config, ctx.record().cluster), Arc::clone(&link) as _)?;
+            let record = ctx.record();
+            let mut settings = agent_config(node, config, record.cluster);
+            if let (Some(docker), Some(ip)) = (&mut settings.docker, reachable_ip(record.address.as_deref())) {
+                docker.ingress_bind = ip;
+            }
+            let handle = Agent::start(&settings, Arc::clone(&link) as _)?;
             let handle = Arc::new(handle);
             let announcing = if surplus.contains(node) {
                 let (folder, shares) = (folder_of(node, config), shares.clone());
@@ -79,6 +85,12 @@ impl LocalAgents {
     /// The agent of a node of this process, and the state of its link.
     pub(crate) fn of(&self, node: &NodeName) -> Option<(Arc<AgentHandle>, LinkState)> {
         self.all().get(node).map(|local| (Arc::clone(&local.handle), *local.state.borrow()))
+    }
+
+    /// Whether every node of this process is isolated. Without agents, none is.
+    pub(crate) fn all_isolated(&self) -> bool {
+        let all = self.all();
+        !all.is_empty() && all.values().all(|local| *local.state.borrow() == LinkState::Isolated)
     }
 
     /// The agents whose nodes are not isolated, by node.
@@ -196,6 +208,13 @@ fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<St
     agent.disk_bytes = config.disk_bytes;
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
+}
+
+/// The address at which other nodes reach published containers of this one: the advertised one, if this machine has it.
+fn reachable_ip(advertised: Option<&str>) -> Option<IpAddr> {
+    let ips = advertised?.to_socket_addrs().ok()?.map(|address| address.ip());
+    let is_own = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
+    ips.filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).find(is_own)
 }
 
 fn folder_of(node: &NodeName, config: &ServerConfig) -> PathBuf {

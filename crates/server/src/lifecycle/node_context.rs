@@ -23,9 +23,10 @@ use crate::{
         local_agents::LocalAgents,
         node_record::{NodeRecord, RaftMembership},
         node_removal::RemovalNotice,
+        published_ports::PublishedPorts,
     },
     node_rpc::{MemberTransport, PeerClient, ServerAddress, control_link::HeartbeatBus},
-    observability::{metrics::Counters, node_load, telemetry::Telemetry},
+    observability::{metrics::Counters, node_conditions::NodeConditions, node_load, telemetry::Telemetry},
     security::{keyring::Keyring, rate_limit::RateLimit},
 };
 
@@ -37,6 +38,9 @@ pub(crate) struct NodeContext {
     pub(crate) agents: LocalAgents,
     pub(crate) heartbeats: HeartbeatBus,
     pub(crate) node_loads: node_load::NodeLoads,
+    pub(crate) node_conditions: NodeConditions,
+    /// The published ports of this machine.
+    pub(crate) published_ports: PublishedPorts,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Telemetry,
     /// Rate limit for join requests with an unknown token.
@@ -87,6 +91,8 @@ impl NodeContext {
             agents: LocalAgents::default(),
             heartbeats: HeartbeatBus::default(),
             node_loads: node_load::NodeLoads::default(),
+            node_conditions: NodeConditions::default(),
+            published_ports: PublishedPorts::default(),
             counters: Counters::default(),
             telemetry,
             join_attempts: RateLimit::new(20, 5),

@@ -21,12 +21,13 @@ use longshore_api::Envelope;
 use longshore_model::{
     ApiErrorCode, Cursor, Heartbeat, NodeName, Report, WorkFeed, agent_protocol::FileRequest, node::NodeFingerprint,
 };
+use longshore_network::NetworkFeed;
 use longshore_store::replicated::{Filter, Replicated, WatchEvent};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    control::work_feed::NodeFeed,
+    control::{network_feed::MachineFeed, work_feed::NodeFeed},
     lifecycle::{
         node_context::{LeaderLocation, NodeContext},
         node_removal::removal_of,
@@ -117,9 +118,12 @@ impl ControlLink for NodeLink {
     fn connect(&self, _known: Option<Cursor>) -> BoxFuture<'_, Result<mpsc::Receiver<WorkFeed>, LinkError>> {
         Box::pin(async {
             self.ensure_connected()?;
-            let messages = match self.ctx.store() {
-                Some(store) => open_feed(store, self.node.clone()).await?,
-                None => self.open_remote_feed().await?,
+            let messages = if let Some(store) = self.ctx.store() {
+                open_feed(store, self.node.clone()).await?
+            } else {
+                // The agent stops everything and connects again.
+                let removed = |cursor| WorkFeed::Snapshot { cursor, work: Vec::new() };
+                self.open_remote_feed("/peer/work", removed).await?
             };
             Ok(until_isolated(messages, self.state.clone()))
         })
@@ -128,6 +132,7 @@ impl ControlLink for NodeLink {
     fn report(&self, reports: Vec<Report>) -> BoxFuture<'_, Result<ReportAck, LinkError>> {
         Box::pin(async move {
             self.ensure_connected()?;
+            let reports = self.with_conditions(reports);
             let message = pack(&reports).map_err(LinkError::Refused)?;
             // After a change of leader, the previous one names the new one, or it is searched for.
             for _ in 0..3 {
@@ -185,6 +190,16 @@ impl NodeLink {
         Self { node: ctx.node(), ctx: Arc::clone(ctx), state: watch::channel(LinkState::Connected).1 }
     }
 
+    /// Heartbeats also carry what is wrong with the machine's published ports, which the agent does not know.
+    fn with_conditions(&self, mut reports: Vec<Report>) -> Vec<Report> {
+        for report in &mut reports {
+            if let Report::Heartbeat(heartbeat) = report {
+                heartbeat.conditions = self.ctx.published_ports.conditions();
+            }
+        }
+        reports
+    }
+
     fn ensure_connected(&self) -> Result<(), LinkError> {
         match *self.state.borrow() {
             LinkState::Connected => Ok(()),
@@ -214,9 +229,25 @@ impl NodeLink {
         Ok(servers)
     }
 
-    async fn open_remote_feed(&self) -> Result<mpsc::Receiver<WorkFeed>, LinkError> {
+    /// The network state of this machine, as a snapshot and then as changes.
+    pub(crate) async fn network_feed(&self) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
+        self.ensure_connected()?;
+        if let Some(store) = self.ctx.store() {
+            return open_network_feed(store).await;
+        }
+        let removed = |cursor| NetworkFeed::Snapshot { cursor, services: Vec::new() };
+        self.open_remote_feed("/peer/network", removed).await
+    }
+
+    /// Opens a feed at the first server that answers. A node that was removed gets the one message of `removed`.
+    async fn open_remote_feed<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: &str,
+        removed: impl Fn(Cursor) -> T,
+    ) -> Result<mpsc::Receiver<T>, LinkError> {
+        let removed = &removed;
         self.first_answer(|server| async move {
-            let opened = self.ctx.peers.stream(&server, "/peer/work", Vec::new());
+            let opened = self.ctx.peers.stream(&server, path, Vec::new());
             match tokio::time::timeout(ANSWER_TIMEOUT, opened).await {
                 Ok(Ok(body)) => {
                     let (sender, messages) = mpsc::channel(FEED_BUFFER);
@@ -226,7 +257,7 @@ impl NodeLink {
                 Ok(Err(CallError::Refused(envelope))) => {
                     let removed_at = self.ctx.removal.record_refusal(&self.node, &envelope);
                     let refused = || LinkError::Unreachable(format!("{}: {envelope}", server.name));
-                    removed_at.map(removed_node_feed).ok_or_else(refused)
+                    removed_at.map(|cursor| single_message(removed(cursor))).ok_or_else(refused)
                 }
                 Ok(Err(error)) => Err(LinkError::Unreachable(format!("{}: {error}", server.name))),
                 Err(_) => Err(LinkError::Unreachable(format!("{}: it timed out", server.name))),
@@ -345,11 +376,11 @@ fn is_final(node: &NodeName, refusal: &Envelope) -> bool {
     FINAL_CODES.iter().any(|code| code.code() == refusal.code) || removal_of(node, refusal).is_some()
 }
 
-/// An empty feed for a removed node: the agent stops everything and connects again.
-fn removed_node_feed(cursor: Cursor) -> mpsc::Receiver<WorkFeed> {
+/// A feed of one message.
+fn single_message<T>(message: T) -> mpsc::Receiver<T> {
     let (sender, messages) = mpsc::channel(1);
     // The channel has room for one message.
-    let _ = sender.try_send(WorkFeed::Snapshot { cursor, work: Vec::new() });
+    let _ = sender.try_send(message);
     messages
 }
 
@@ -466,6 +497,43 @@ async fn send_feed(
             }
             // The agent connects again and gets a snapshot.
             WatchEvent::Resync | WatchEvent::Closed => return,
+        }
+    }
+}
+
+/// The network state, from the store of this process.
+pub(crate) async fn open_network_feed(store: Replicated) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
+    let reading = store.read().await.map_err(|error| LinkError::Unreachable(error.to_string()))?;
+    let (sender, messages) = mpsc::channel(FEED_BUFFER);
+    let (feed, snapshot) = MachineFeed::open(&reading.state);
+    let after = reading.state.index();
+    tokio::spawn(async move {
+        if sender.send(snapshot).await.is_ok() {
+            send_network_feed(store, feed, after, sender).await;
+        }
+    });
+    Ok(messages)
+}
+
+/// Sends every change, until the machine or the store is gone or the feed has to be reopened.
+async fn send_network_feed(
+    store: Replicated,
+    mut feed: MachineFeed,
+    after: longshore_model::StateIndex,
+    machine: mpsc::Sender<NetworkFeed>,
+) {
+    let mut watcher = store.watch(after, Filter::All);
+    loop {
+        let event = tokio::select! {
+            event = watcher.next() => event,
+            () = machine.closed() => return,
+        };
+        let WatchEvent::Changes { through, changes } = event else { return };
+        let message = feed.next_changes(&store.read_local().state, through, &changes);
+        if let Some(message) = message
+            && machine.send(message).await.is_err()
+        {
+            return;
         }
     }
 }

@@ -18,7 +18,7 @@ use axum::{
 };
 use futures_util::stream;
 use longshore_model::{
-    ApiErrorCode, NodeName, Report, StateIndex, WorkFeed,
+    ApiErrorCode, NodeName, Report, StateIndex,
     access::{Digest, NodeRole},
     agent_protocol::FileRequest,
 };
@@ -63,6 +63,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/keys", post(take_keys))
         .route("/peer/keys/fetch", post(give_keys))
         .route("/peer/loads", post(loads))
+        .route("/peer/conditions", post(conditions))
         .route("/peer/rebalance", post(rebalance))
         .route("/peer/trace", post(trace))
         .route("/peer/logs", post(logs_exec::logs))
@@ -73,6 +74,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/hello", post(hello))
         .route("/peer/servers", post(servers))
         .route("/peer/work", post(work))
+        .route("/peer/network", post(network))
         .route("/peer/report", post(report))
         .route("/peer/file", post(file))
         .route("/peer/registry", post(registry))
@@ -283,6 +285,11 @@ async fn loads(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
     write(&api.ctx.node_loads.all())
 }
 
+/// The conditions of every node that this member has received.
+async fn conditions(State(api): State<Arc<ApiState>>) -> Result<Vec<u8>, ApiError> {
+    write(&api.ctx.node_conditions.all())
+}
+
 /// What the engine of this node has, for a server that applies a manifest.
 async fn engine(
     State(api): State<Arc<ApiState>>,
@@ -347,19 +354,39 @@ async fn work(
 ) -> Result<Response, ApiError> {
     let store = api.store()?;
     let feed = control_link::open_feed(store.clone(), peer_node.name.clone()).await.map_err(|error| failed(&error))?;
-    let stream = WorkStream { store, peer_node, feed };
-    Ok(Response::new(Body::from_stream(stream::unfold(stream, next_frame))))
+    Ok(stream_feed(store, peer_node, feed))
 }
 
-/// An open work feed of a node, while it is a member.
-struct WorkStream {
+/// The network state, for the machine of a node.
+async fn network(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+) -> Result<Response, ApiError> {
+    let store = api.store()?;
+    let feed = control_link::open_network_feed(store.clone()).await.map_err(|error| failed(&error))?;
+    Ok(stream_feed(store, peer_node, feed))
+}
+
+fn stream_feed<T: serde::Serialize + Send + 'static>(
     store: Replicated,
     peer_node: PeerNode,
-    feed: mpsc::Receiver<WorkFeed>,
+    feed: mpsc::Receiver<T>,
+) -> Response {
+    let stream = FeedStream { store, peer_node, feed };
+    Response::new(Body::from_stream(stream::unfold(stream, next_frame)))
+}
+
+/// An open feed of a node, while it is a member.
+struct FeedStream<T> {
+    store: Replicated,
+    peer_node: PeerNode,
+    feed: mpsc::Receiver<T>,
 }
 
 /// The next message of a feed, or a keepalive.
-async fn next_frame(mut stream: WorkStream) -> Option<(Result<Vec<u8>, String>, WorkStream)> {
+async fn next_frame<T: serde::Serialize>(
+    mut stream: FeedStream<T>,
+) -> Option<(Result<Vec<u8>, String>, FeedStream<T>)> {
     let message = match tokio::time::timeout(KEEPALIVE_INTERVAL, stream.feed.recv()).await {
         Ok(Some(message)) => Some(message),
         Ok(None) => return None,

@@ -98,6 +98,7 @@ impl Cluster {
             namespace: NamespaceName::default_namespace(),
             deployment,
             spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
         });
         joins.chain(applies).collect()
     }

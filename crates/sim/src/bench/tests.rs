@@ -38,7 +38,16 @@ fn the_shortcut_from_plan_to_events_is_what_the_state_machine_does() {
                 all.services.insert(group.service, spec);
                 let namespace = NamespaceName::default_namespace();
                 let spec = Box::new(all);
-                drop(state.apply(Command::Apply { namespace, deployment: group.deployment, spec }).unwrap());
+                drop(
+                    state
+                        .apply(Command::Apply {
+                            namespace,
+                            deployment: group.deployment,
+                            spec,
+                            rerun: longshore_model::command::Rerun::IfChanged,
+                        })
+                        .unwrap(),
+                );
             }
             _ => {}
         }

@@ -134,9 +134,11 @@ impl Engine<'_> {
     }
 
     /// Sends a report of an agent. It carries `placed_at`, as a removed slot may be created again with the same key, and a
-    /// late report must not be taken for one of the new replica.
+    /// late report must not be taken for one of the new replica. The answer to a late feed is about the replica that feed
+    /// named, whatever was placed since.
     pub(super) fn send_report(&mut self, node: &NodeName, report: StatusReport) {
-        let placed_at = self.replica(&report.key).map(|replica| replica.assignment.placed_at);
+        let placed_now = || self.replica(&report.key).map(|replica| replica.assignment.placed_at);
+        let placed_at = report.placed_at.or_else(placed_now);
         self.send(node, Body::Report(report, placed_at));
     }
 

@@ -104,6 +104,7 @@ impl Engine<'_> {
         let stopped = |(key, replica): (ReplicaKey, &Replica)| StatusReport {
             key,
             attempt: replica.attempt,
+            placed_at: Some(replica.assignment.placed_at),
             state: ReplicaState::Stopped,
             code: None,
             details: Details::new(),

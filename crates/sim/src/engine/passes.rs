@@ -80,7 +80,9 @@ impl Engine<'_> {
 
     /// Checks a plan and commits it.
     pub(super) fn commit(&mut self, plan: Plan) {
-        self.last_plan = self.now;
+        if invariants::quiet::is_a_change(&self.state, &plan) {
+            self.last_plan = self.now;
+        }
         invariants::check_decision(&self.state, &plan, self.now, &mut self.violations);
         self.submit(Command::Commit(Box::new(plan)));
     }

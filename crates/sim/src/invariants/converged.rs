@@ -2,7 +2,7 @@
 //!
 //! A replica that cannot start (its image cannot be pulled, its restarts are exhausted) is at rest too: it has a reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
     Health, NodeName, ReplicaKey, ReplicaState, RuntimeCode,
@@ -10,6 +10,7 @@ use longshore_model::{
 };
 use longshore_store::State;
 
+use super::quiet::is_restarted_without_end;
 use crate::{
     replica_key::replica_key,
     virtual_node::{ContainerState, VirtualNode},
@@ -22,9 +23,16 @@ pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNod
     for node in state.nodes().filter(|node| matches!(node.health, Health::Suspect | Health::Down)) {
         messages.push(format!("{} is {:?} although its machine is on", node.name, node.health));
     }
+    let mut restarting: BTreeSet<ReplicaKey> = BTreeSet::new();
     let mut expected: BTreeMap<(&NodeName, ReplicaKey), &Replica> = BTreeMap::new();
     for (group, slot, replica) in state.replicas() {
         let key = replica_key(group, &slot.key, replica.generation);
+        // What is started again without end is never at rest.
+        let spec = state.group(group).map(|group| &group.spec);
+        if replica.restarts > 0 && spec.is_some_and(|spec| is_restarted_without_end(spec)) {
+            restarting.insert(key);
+            continue;
+        }
         if let Some(problem) = problem_of(state, replica) {
             messages.push(format!("{key} {problem}"));
         }
@@ -32,6 +40,9 @@ pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNod
     }
     for (node, virtual_node) in virtual_nodes {
         for (key, attempt, container) in virtual_node.containers() {
+            if restarting.contains(key) {
+                continue;
+            }
             let replica = expected.remove(&(node, key.clone()));
             if replica.is_none() && container == ContainerState::Exited {
                 // The agent's garbage collection removes exited containers that no replica refers to.

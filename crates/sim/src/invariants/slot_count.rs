@@ -24,6 +24,10 @@ pub(super) fn check(state: &State, key: &GroupKey, group: &Group) -> Option<Stri
             if (least..=left).contains(&open) { open } else { left }
         }
         DesiredState::Run if stopped => open.min(group.spec.replicas as usize),
+        // What ran once and ended with a node that was removed is done.
+        DesiredState::Run if group.spec.may_end() => {
+            group.spec.replicas.saturating_sub(group.collected.total()) as usize
+        }
         DesiredState::Run => group.spec.replicas as usize,
     };
     (open != asked).then(|| format!("{key} has {open} slots, {asked} are desired"))

@@ -1,24 +1,29 @@
-//! Manifests inside a scenario: the `deployments` block and the `apply` verb.
+//! Manifests inside a scenario: the `deployments` block and the verbs `apply` and `up`.
 //!
 //! Owns: turning an embedded manifest into a command, with diagnostics that point into the scenario file.
 //! Must not touch: the meaning of a manifest; the Compose crate has the only parser.
 
 use longshore_compose::{Diagnostics, yaml::Node as Yaml};
-use longshore_model::{Command, DeploymentName, NamespaceName, Time};
+use longshore_model::{Command, DeploymentName, NamespaceName, Time, command::Rerun};
 
 use super::{Action, Step};
 
 /// The deployments applied at 0 s, in order of their names.
 pub(super) fn read_all(block: &Yaml, problems: &mut Diagnostics) -> Vec<Step> {
-    read_block(block, "`deployments`", Time::default(), problems)
+    read_block(block, "`deployments`", Time::default(), Rerun::IfChanged, problems)
 }
 
 /// The deployments an `apply` names.
 pub(super) fn read_applied(block: &Yaml, at: Time, problems: &mut Diagnostics) -> Vec<Step> {
-    read_block(block, "`apply`", at, problems)
+    read_block(block, "`apply`", at, Rerun::IfChanged, problems)
 }
 
-fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) -> Vec<Step> {
+/// The deployments an `up` names: applied, and what runs once and has ended runs again.
+pub(super) fn read_up(block: &Yaml, at: Time, problems: &mut Diagnostics) -> Vec<Step> {
+    read_block(block, "`up`", at, Rerun::Always, problems)
+}
+
+fn read_block(block: &Yaml, what: &str, at: Time, rerun: Rerun, problems: &mut Diagnostics) -> Vec<Step> {
     let Some(mapping) = problems.mapping(block, what) else { return Vec::new() };
     let mut steps = Vec::new();
     for (key, text) in mapping.iter() {
@@ -30,7 +35,7 @@ fn read_block(block: &Yaml, what: &str, at: Time, problems: &mut Diagnostics) ->
             Ok((spec, warnings)) => {
                 problems.append(Diagnostics::from(warnings));
                 let deployment = DeploymentName::from(&*key.name);
-                let command = Command::Apply { namespace, deployment, spec: Box::new(spec) };
+                let command = Command::Apply { namespace, deployment, spec: Box::new(spec), rerun };
                 steps.push(Step { at, location: key.location.clone(), action: Action::Command(Box::new(command)) });
             }
             Err(found) => problems.append(found),

@@ -40,6 +40,7 @@ const VERBS: &[&str] = &[
     "leader",
     "pressure",
     "rebalance",
+    "up",
 ];
 const NODE_VERBS: &[&str] =
     &["fail", "return", "isolate", "heal", "pause", "activate", "drain", "remove", "degrade", "override", "lost"];
@@ -75,6 +76,7 @@ fn read_entry(entry: &Yaml, problems: &mut Diagnostics) -> Option<Vec<Step>> {
     problems.known_keys(mapping, format_args!("an entry with `{verb}`"), companions, Extensions::Refused);
     let actions = match verb {
         "apply" => return Some(manifest::read_applied(value, at?, problems)),
+        "up" => return Some(manifest::read_up(value, at?, problems)),
         "scale" => read_scale(value, problems),
         "rollback" => rollouts::read_rollback(value, at.unwrap_or_default(), problems),
         "promote" => rollouts::read_rollout_control(value, RolloutControl::Promote, at.unwrap_or_default(), problems),

@@ -236,7 +236,8 @@ impl VirtualNode {
     pub(super) fn resend_last_report(&self, key: &ReplicaKey, out: &mut Outbox) {
         let Some(container) = self.containers.get(key) else { return };
         if let Some((state, code, details)) = container.last_report.clone() {
-            out.reports.push(StatusReport { key: key.clone(), attempt: container.attempt, state, code, details });
+            let (key, attempt) = (key.clone(), container.attempt);
+            out.reports.push(StatusReport { key, attempt, placed_at: None, state, code, details });
         }
     }
 }

@@ -30,7 +30,14 @@ pub(super) fn cluster(nodes: &[&str]) -> State {
         ["web", "db"].map(|name| (name.into(), Arc::new(ServiceSpec { replicas: 9, ..ServiceSpec::default() })));
     let spec = DeploymentSpec { services: services.into(), ..DeploymentSpec::default() };
     let namespace = NamespaceName::default_namespace();
-    state.apply(Command::Apply { namespace, deployment: "shop".into(), spec: Box::new(spec) }).unwrap();
+    state
+        .apply(Command::Apply {
+            namespace,
+            deployment: "shop".into(),
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        })
+        .unwrap();
     state
 }
 

@@ -19,7 +19,12 @@ fn service(replicas: u32, memory_mib: u64) -> ServiceSpec {
 fn apply(deployment: &str, services: &[(&str, ServiceSpec)]) -> Command {
     let services = services.iter().map(|(name, spec)| (ServiceName::from(*name), Arc::new(spec.clone()))).collect();
     let spec = Box::new(DeploymentSpec { services, ..DeploymentSpec::default() });
-    Command::Apply { namespace: NamespaceName::default_namespace(), deployment: deployment.into(), spec }
+    Command::Apply {
+        namespace: NamespaceName::default_namespace(),
+        deployment: deployment.into(),
+        spec,
+        rerun: longshore_model::command::Rerun::IfChanged,
+    }
 }
 
 fn scale(deployment: &str, service: &str, replicas: u32) -> Command {

@@ -205,7 +205,12 @@ async fn with_service(one: &Replicated, replicas: u32) {
     let service = longshore_model::ServiceSpec { replicas, ..longshore_model::ServiceSpec::default() };
     let services = [("web".into(), Arc::new(service))].into();
     let spec = longshore_model::DeploymentSpec { services, ..longshore_model::DeploymentSpec::default() };
-    let apply = Command::Apply { namespace: "default".into(), deployment: "shop".into(), spec: Box::new(spec) };
+    let apply = Command::Apply {
+        namespace: "default".into(),
+        deployment: "shop".into(),
+        spec: Box::new(spec),
+        rerun: longshore_model::command::Rerun::IfChanged,
+    };
     one.propose(proposal(Command::Join(Box::new(crate::tests::node("worker"))))).await.unwrap();
     one.propose(proposal(apply)).await.unwrap();
 }

@@ -111,7 +111,12 @@ fn access() -> Vec<Command> {
 
 fn work() -> Vec<Command> {
     let (namespace, deployment) = (NamespaceName::default_namespace(), || "shop".into());
-    let apply = |spec| Command::Apply { namespace: namespace.clone(), deployment: deployment(), spec: Box::new(spec) };
+    let apply = |spec| Command::Apply {
+        namespace: namespace.clone(),
+        deployment: deployment(),
+        spec: Box::new(spec),
+        rerun: longshore_model::command::Rerun::IfChanged,
+    };
     vec![
         apply(spec(2, "web:1")),
         Command::Commit(Box::new(placements())),

@@ -3,7 +3,10 @@
 //! Owns: every container setting that a manifest can contain.
 //! Invariant: a foreign container that already has the name is left alone; ours then gets a longer name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::Ipv4Addr,
+};
 
 use bollard::{
     models::{
@@ -174,6 +177,10 @@ impl Docker {
         for port in ports {
             let (ip, number) = match port.mode {
                 PortMode::Host => (port.host_ip.map(|ip| ip.to_string()), port.published),
+                // A port that shall be open on loopback only is not opened to other nodes through the engine's port.
+                PortMode::Ingress if port.host_ip.is_some_and(|ip| ip.is_loopback()) => {
+                    (Some(Ipv4Addr::LOCALHOST.to_string()), None)
+                }
                 PortMode::Ingress => (Some(self.config.ingress_bind.to_string()), None),
             };
             let binding = PortBinding {

@@ -32,6 +32,8 @@ const REGISTRY: Duration = Duration::from_secs(3);
 /// Labels that Compose puts on its volumes.
 const COMPOSE_PROJECT: &str = "com.docker.compose.project";
 const COMPOSE_VOLUME: &str = "com.docker.compose.volume";
+/// The label that `docker stack deploy` puts on its volumes, which are called `<stack>_<key>`.
+const STACK: &str = "com.docker.stack.namespace";
 
 impl Docker {
     pub(super) async fn answer(
@@ -93,13 +95,20 @@ impl Docker {
         Ok(ResolvedImage(format!("{}@{digest}", repository_of(reference)).into()))
     }
 
-    /// The volumes that Compose made for a project, by their key in its file.
+    /// The volumes that Compose made for a project, or Swarm for a stack of that name, by their key in its file.
     async fn compose_volumes(&self, project: &str) -> Result<BTreeMap<String, String>, RuntimeError> {
-        let filters = HashMap::from([("label".to_owned(), vec![format!("{COMPOSE_PROJECT}={project}")])]);
-        let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
-        let list = self.call(SHORT, async |client| client.list_volumes(Some(options)).await).await?;
-        let volumes = list.volumes.into_iter().flatten();
-        Ok(volumes.filter_map(|volume| Some((volume.labels.get(COMPOSE_VOLUME)?.clone(), volume.name))).collect())
+        let mut volumes = BTreeMap::new();
+        for label in [STACK, COMPOSE_PROJECT] {
+            let filters = HashMap::from([("label".to_owned(), vec![format!("{label}={project}")])]);
+            let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+            let list = self.call(SHORT, async |client| client.list_volumes(Some(options)).await).await?;
+            for volume in list.volumes.into_iter().flatten() {
+                let of_stack = volume.name.strip_prefix(project).and_then(|rest| rest.strip_prefix('_'));
+                let key = volume.labels.get(COMPOSE_VOLUME).map(String::as_str).or(of_stack);
+                volumes.extend(key.map(|key| (key.to_owned(), volume.name.clone())));
+            }
+        }
+        Ok(volumes)
     }
 }
 

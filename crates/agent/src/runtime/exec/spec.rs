@@ -11,9 +11,10 @@ use longshore_model::{
     service::MountSource,
 };
 
+use super::ports;
 use crate::{
     runtime::{PreparedFile, RuntimeError, StopSpec, identity_env},
-    shim::protocol::{LogLimits, ProcessSpec, rlimit_resource},
+    shim::protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
 };
 
 /// Output that is kept if the manifest sets no log options.
@@ -33,6 +34,8 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
     let (uid, gid) = user(container.user.as_deref())?;
     chown_files(files, uid, gid)
         .map_err(|error| RuntimeError::Refused(format!("the owner of its files could not be changed: {error}")))?;
+    let ports = ports::assign(&work.spec.ports)
+        .map_err(|error| RuntimeError::Refused(format!("no free port was found for it: {error}")))?;
     let stop = StopSpec::of(container, None);
     Ok(ProcessSpec {
         key: work.key.clone(),
@@ -40,7 +43,7 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         spec_hash: work.assignment.reservation.spec_hash.to_string(),
         placed_at: Some(work.assignment.placed_at),
         argv,
-        environment: environment(work, files),
+        environment: environment(work, files, &ports),
         working_dir: container.working_dir.clone(),
         uid,
         gid,
@@ -51,6 +54,7 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         healthcheck: container.healthcheck.clone(),
         stop_signal: stop.signal,
         stop_grace_millis: u64::try_from(stop.grace.as_millis()).unwrap_or(u64::MAX),
+        ports,
     })
 }
 
@@ -83,9 +87,9 @@ fn unsupported(spec: &ServiceSpec) -> Option<String> {
         })
 }
 
-/// `PATH`, `LANG` and `TZ` of the agent, the identity variables, the paths of files, then the manifest's variables.
-/// Later ones override earlier ones.
-fn environment(work: &Work, files: &[PreparedFile]) -> Vec<(String, String)> {
+/// `PATH`, `LANG` and `TZ` of the agent, the identity variables, ports, the paths of files, then the manifest's
+/// variables. Later ones override earlier ones.
+fn environment(work: &Work, files: &[PreparedFile], ports: &[ProcessPort]) -> Vec<(String, String)> {
     let inherited = ["LANG", "TZ"].into_iter().filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
     let path = ("PATH".to_owned(), search_path(std::env::var("PATH").ok(), std::env::current_exe().ok().as_deref()));
     let from_manifest = work
@@ -96,7 +100,8 @@ fn environment(work: &Work, files: &[PreparedFile]) -> Vec<(String, String)> {
         .filter_map(|(name, value)| Some((name.clone(), value.clone().or_else(|| std::env::var(name).ok())?)));
     // A file cannot be mounted at its target, so a variable holds its path.
     let file_paths = files.iter().map(|file| (file_variable(&file.target), file.path.to_string_lossy().into_owned()));
-    inherited.chain([path]).chain(identity_env::variables(work)).chain(file_paths).chain(from_manifest).collect()
+    let own = identity_env::variables(work).into_iter().chain(ports::variables(ports));
+    inherited.chain([path]).chain(own).chain(file_paths).chain(from_manifest).collect()
 }
 
 /// The agent's `PATH` with the folder of its own program last, so that a process can call that program by name.

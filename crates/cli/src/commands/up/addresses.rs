@@ -1,11 +1,11 @@
 //! Addresses at which the services of a deployment can be reached from this machine.
 //!
-//! Owns: what each driver does with a published port.
-//! Invariant: a container's address is one that the engine has bound, not one that the manifest asks for.
+//! Owns: which address a published port has here.
+//! Invariant: a port for the whole cluster is named by its published number; any other by what was bound for it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use longshore_api::{Deployment, Driver, Protocol, Replica, ReplicaState, Service};
+use longshore_api::{Deployment, Port, PortMode, Protocol, Replica, ReplicaState, Service};
 
 /// Pairs of service and address, without duplicates.
 pub(super) fn of_deployment(deployment: &Deployment, replicas: &[Replica]) -> BTreeSet<(String, String)> {
@@ -20,25 +20,41 @@ pub(super) fn of_deployment(deployment: &Deployment, replicas: &[Replica]) -> BT
 }
 
 fn of_replica(service: &Service, replica: &Replica) -> Vec<String> {
-    if service.driver == Driver::Exec {
-        // The daemon does not see which ports a process binds; the manifest names them.
-        let tcp = service.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
-        return tcp.map(|port| format!("http://localhost:{}", port.target)).collect();
-    }
-    // The engine reports each binding as `80/tcp=0.0.0.0:32768`.
-    let bound = replica.details.get("ports").and_then(|ports| ports.as_array()).into_iter().flatten();
-    bound.filter_map(|binding| address(binding.as_str()?)).collect()
+    service.ports.iter().flat_map(|port| published(port).map_or_else(|| bound(port, replica), |it| vec![it])).collect()
 }
 
-fn address(binding: &str) -> Option<String> {
-    let (target, bound) = binding.split_once('=')?;
+/// The address of a port that every node listens on.
+fn published(port: &Port) -> Option<String> {
+    let number = port.published.filter(|_| port.mode == PortMode::Ingress)?;
+    let named: Option<IpAddr> = port.host_ip.as_deref().and_then(|ip| ip.parse().ok());
+    let host = match named {
+        Some(ip) if !ip.is_unspecified() && !ip.is_loopback() => ip,
+        Some(IpAddr::V6(ip)) if ip.is_loopback() => ip.into(),
+        Some(_) | None => return Some(printed(&port.protocol, &format!("localhost:{number}"))),
+    };
+    Some(printed(&port.protocol, &std::net::SocketAddr::new(host, number).to_string()))
+}
+
+/// The addresses that were bound for a port of the replica's node. A binding is `80/tcp=0.0.0.0:32768`.
+fn bound(port: &Port, replica: &Replica) -> Vec<String> {
+    let target = format!("{}/{}=", port.target, port.protocol.as_str());
+    let bindings = replica.details.get("ports").and_then(|ports| ports.as_array()).into_iter().flatten();
+    let own = bindings.filter_map(|binding| binding.as_str()?.strip_prefix(&target));
+    own.filter_map(|bound| address(&port.protocol, bound)).collect()
+}
+
+fn address(protocol: &Protocol, bound: &str) -> Option<String> {
     let (ip, port) = bound.rsplit_once(':')?;
-    // The engine binds every port for IPv6 too; one address per port is enough.
+    // Engines bind every port for IPv6 too; one address per port is enough.
     if ip.contains(':') {
         return None;
     }
     let host = if matches!(ip, "" | "0.0.0.0" | "127.0.0.1") { "localhost" } else { ip };
-    Some(if target.ends_with("/tcp") { format!("http://{host}:{port}") } else { format!("{host}:{port}/udp") })
+    Some(printed(protocol, &format!("{host}:{port}")))
+}
+
+fn printed(protocol: &Protocol, address: &str) -> String {
+    if *protocol == Protocol::Tcp { format!("http://{address}") } else { format!("{address}/{protocol}") }
 }
 
 #[cfg(test)]
@@ -47,9 +63,26 @@ mod tests {
 
     #[test]
     fn a_binding_of_the_engine_becomes_an_address() {
-        assert_eq!(address("80/tcp=0.0.0.0:32768").as_deref(), Some("http://localhost:32768"));
-        assert_eq!(address("80/tcp=127.0.0.1:8080").as_deref(), Some("http://localhost:8080"));
-        assert_eq!(address("53/udp=10.0.0.7:53").as_deref(), Some("10.0.0.7:53/udp"));
-        assert_eq!(address("80/tcp=:::32768"), None);
+        let tcp = |bound| address(&Protocol::Tcp, bound);
+        assert_eq!(tcp("0.0.0.0:32768").as_deref(), Some("http://localhost:32768"));
+        assert_eq!(tcp("127.0.0.1:8080").as_deref(), Some("http://localhost:8080"));
+        assert_eq!(address(&Protocol::Udp, "10.0.0.7:53").as_deref(), Some("10.0.0.7:53/udp"));
+        assert_eq!(tcp(":::32768"), None);
+    }
+
+    #[test]
+    fn a_published_port_is_named_by_its_number_and_by_the_address_it_listens_on() {
+        let port = |protocol, host_ip: Option<&str>| Port {
+            target: 80,
+            published: Some(8080),
+            protocol,
+            mode: PortMode::Ingress,
+            host_ip: host_ip.map(str::to_owned),
+        };
+        assert_eq!(published(&port(Protocol::Tcp, None)).as_deref(), Some("http://localhost:8080"));
+        assert_eq!(published(&port(Protocol::Tcp, Some("127.0.0.1"))).as_deref(), Some("http://localhost:8080"));
+        assert_eq!(published(&port(Protocol::Tcp, Some("10.0.0.7"))).as_deref(), Some("http://10.0.0.7:8080"));
+        assert_eq!(published(&port(Protocol::Udp, None)).as_deref(), Some("localhost:8080/udp"));
+        assert_eq!(published(&Port { mode: PortMode::Host, ..port(Protocol::Tcp, None) }), None);
     }
 }

@@ -68,6 +68,10 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     exit 0
     done
     ");
+    insta::assert_snapshot!(tour.says_without_progress("pull shop --wait"), @r"
+    exit 0
+    shop has the newest images, revision 3
+    ");
     insta::assert_snapshot!(tour.says_without_progress("up -f compose.yaml"), @r"
     exit 0
     shop is active, revision 4
@@ -212,6 +216,7 @@ pub(super) fn compose_habits(tour: &mut Tour) {
 
 pub(super) fn shapes(tour: &mut Tour) {
     tour.shape::<AppliedManifest>("apply -f compose.yaml");
+    tour.shape::<AppliedManifest>("pull shop");
     tour.shape::<Changed>("scale shop web=3");
     tour.shape::<Changed>("restart shop web");
     tour.shape::<Changed>("pause shop");
@@ -230,6 +235,7 @@ pub(super) fn shapes(tour: &mut Tour) {
 /// Each command again with `-o yaml`, on a new deployment.
 fn in_yaml(tour: &mut Tour) {
     tour.shape_in_yaml::<AppliedManifest>("apply -f compose.yaml --wait");
+    tour.shape_in_yaml::<AppliedManifest>("pull shop");
     tour.shape_in_yaml::<Changed>("restart shop web");
     tour.shape_in_yaml::<Changed>("pause shop");
     tour.shape_in_yaml::<Changed>("resume shop --wait");

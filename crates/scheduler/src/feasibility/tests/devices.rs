@@ -34,7 +34,12 @@ impl World {
         };
         let spec = DeploymentSpec { services: services.iter().map(service).collect(), ..DeploymentSpec::default() };
         let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
-        self.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+        self.run(Command::Apply {
+            namespace,
+            deployment,
+            spec: Box::new(spec),
+            rerun: longshore_model::command::Rerun::IfChanged,
+        });
     }
 
     /// The devices of the service's replicas, in slot order.
@@ -198,7 +203,12 @@ fn under_binpack_the_node_with_the_highest_device_affinity_ranks_first() {
     let spec =
         DeploymentSpec { services: [(ServiceName::from("web"), spec.into())].into(), ..DeploymentSpec::default() };
     let (namespace, deployment) = (NamespaceName::default_namespace(), "shop".into());
-    world.run(Command::Apply { namespace, deployment, spec: Box::new(spec) });
+    world.run(Command::Apply {
+        namespace,
+        deployment,
+        spec: Box::new(spec),
+        rerun: longshore_model::command::Rerun::IfChanged,
+    });
     assert_eq!(world.nodes_of("web"), ["b"]);
     assert_eq!(world.taken("web"), [BTreeMap::from([("nvidia/gpu/a100".to_owned(), 1)])]);
 }

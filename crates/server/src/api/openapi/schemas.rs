@@ -10,20 +10,21 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "namespace: string, name: string, status: string, reasons: [string], revision: integer, revisions: [integer], \
          rollout: Rollout?, services: [Service]",
     ),
-    ("Status", "deployments: [Deployment], replicas: [Replica]"),
-    ("Port", "target: integer, published: integer?, protocol: string, mode: string"),
+    ("Status", "deployments: [Deployment], replicas: [Replica], conditions: [PortCondition]?"),
+    ("PortCondition", "node: string, code: string, message: string, port: integer, protocol: string"),
+    ("Port", "target: integer, published: integer?, protocol: string, mode: string, host_ip: string?"),
     ("Rollout", "number: integer, from: integer, to: integer, state: string, waits_for: Awaited?"),
     ("Awaited", "replica: string, code: string"),
     (
         "Service",
         "name: string, image: string, strategy: string, driver: string, desired: integer, wanted: integer, \
-         running: integer, ports: [Port]",
+         running: integer, completed: integer, ports: [Port]",
     ),
     (
         "ApplyRequest",
         "files: [string]?, texts: {string}?, bytes_base64: {string}?, overlay: string?, working_directory: string?, \
          project_directory: string?, environment: {string}?, env_files: [string]?, profiles: [string]?, name: string?, namespace: string?, \
-         compose_volumes: string?, pull: string?",
+         compose_volumes: string?, pull: string?, rerun_ended: boolean?",
     ),
     (
         "AppliedManifest",
@@ -35,7 +36,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "Replica",
         "id: string, namespace: string, deployment: string, service: string, node: string?, state: string, code: string?, \
          details: {anything}, generation: integer, attempt: integer, revision: integer, restarts: integer, \
-         since_ms: integer?, address: string?",
+         since_ms: integer?, address: string?, returns_at_ms: integer?, ended: boolean?",
     ),
     (
         "HistoryEntry",
@@ -88,8 +89,9 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "name: string, number: integer, intent: string, health: string, health_since_ms: integer, use_degraded: boolean, \
          role: string, pool: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
          memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, replicas: integer, load: Load?, \
-         drain: Drain?",
+         drain: Drain?, conditions: [NodeCondition]",
     ),
+    ("NodeCondition", "code: string, message: string, port: integer?, protocol: string?"),
     ("Load", "cpu_millionths: integer, memory_millionths: integer, disk: Disk?, at_ms: integer"),
     ("Disk", "total_bytes: integer, free_bytes: integer, short: boolean"),
     ("Drain", "outcome: string, then: string, left: [UndrainedReplica]"),

@@ -53,6 +53,7 @@ impl Deployment {
                 let service = &mut self.services[at];
                 let image = image(service.kind, rng);
                 service.tree.set("image", image);
+                service.limit_restarts();
             }
             4 => self.services[at].tree.set("environment", map([("MODE", scalar(rng.between(1, 9)))])),
             5 => self.services[at].recount(rng),
@@ -80,6 +81,24 @@ impl Deployment {
 }
 
 impl Service {
+    /// Limits the restarts of a program that never runs well: the cluster must be able to come to rest.
+    fn limit_restarts(&mut self) {
+        let is_one_of = |key: &str, words: &[&str]| match self.tree.get(key) {
+            Some(Tree::Scalar(text)) => words.iter().any(|word| text.starts_with(word)),
+            Some(_) | None => false,
+        };
+        if !is_one_of("image", &["crash:", "ends:", "sick:", "job:3", "job:4"]) {
+            return;
+        }
+        if is_one_of("restart", &["always", "unless-stopped", "on-failure"]) {
+            self.tree.set("restart", scalar("on-failure:2"));
+        }
+        let policy = self.tree.get_mut("deploy").and_then(|deploy| deploy.get_mut("restart_policy"));
+        if let Some(policy) = policy.filter(|policy| policy.get("max_attempts").is_none()) {
+            policy.set("max_attempts", scalar(2));
+        }
+    }
+
     fn recount(&mut self, rng: &mut Rng) {
         if let (WorkloadKind::Counted | WorkloadKind::Job, Some(deploy)) = (self.kind, self.tree.get_mut("deploy")) {
             deploy.set("replicas", scalar(rng.between(0, 6)));
@@ -148,6 +167,9 @@ fn service(name: String, earlier: &[Service], rng: &mut Rng) -> Service {
     placement(&mut deploy, rng);
     policies(&mut deploy, rng);
     tree.set("deploy", deploy);
+    if rng.percent(35) {
+        tree.set("restart", scalar(rng.pick(&["always", "unless-stopped", "no", "on-failure", "on-failure:2"])));
+    }
     if rng.percent(12) && kind == WorkloadKind::Counted {
         let port =
             map([("target", scalar(80)), ("published", scalar(rng.between(8080, 8081))), ("mode", scalar("host"))]);
@@ -156,6 +178,9 @@ fn service(name: String, earlier: &[Service], rng: &mut Rng) -> Service {
     if let Some(other) = earlier.last().filter(|_| rng.percent(30)) {
         let condition = match other.kind {
             WorkloadKind::Job | WorkloadKind::GlobalJob => "service_completed_successfully",
+            WorkloadKind::Counted | WorkloadKind::Volume | WorkloadKind::Global if rng.percent(20) => {
+                "service_completed_successfully"
+            }
             WorkloadKind::Counted | WorkloadKind::Volume | WorkloadKind::Global => {
                 *rng.pick(&["service_started", "service_healthy"])
             }
@@ -166,7 +191,9 @@ fn service(name: String, earlier: &[Service], rng: &mut Rng) -> Service {
     if extension.len() > 0 {
         tree.set("x-longshore", extension);
     }
-    Service { name, kind, tree }
+    let mut made = Service { name, kind, tree };
+    made.limit_restarts();
+    made
 }
 
 fn resources(deploy: &mut Tree, rng: &mut Rng) {

@@ -88,7 +88,8 @@ impl Progress {
     fn apply(&mut self, rng: &mut Rng) -> Keys {
         let deployment = self.deployment(rng);
         deployment.change(rng);
-        vec![("apply", map([(deployment.name.as_str(), deployment.manifest())]))]
+        let verb = if rng.percent(20) { "up" } else { "apply" };
+        vec![(verb, map([(deployment.name.as_str(), deployment.manifest())]))]
     }
 
     fn scale(&mut self, rng: &mut Rng) -> Keys {

@@ -1,0 +1,21 @@
+//! Traffic: how clients reach replicas.
+//!
+//! ```text
+//! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! port_proxy      listens on the published ports of this machine and relays to the endpoints
+//! ```
+//!
+//! Owns: the listeners of published ports, choosing an endpoint, and leaving alone those that do not answer.
+//! Must not touch: which replicas exist and where they run. It asks no server: all it knows is in a [`NetworkState`].
+//! Invariant: a client is refused only after every endpoint was tried, and a port that cannot be listened on is one
+//! condition of this machine, never an error of the daemon.
+
+#![forbid(unsafe_code)]
+
+mod network_state;
+mod port_proxy;
+
+pub use self::{
+    network_state::{Endpoint, NetworkFeed, NetworkState, PublishedPort, PublishedService},
+    port_proxy::PortProxy,
+};

@@ -1,0 +1,271 @@
+//! The network state of a machine: published ports and the endpoints behind them.
+//!
+//! Owns: the data, the feed it arrives as, and which of an endpoint's addresses can be reached from where.
+//! Must not touch: sockets. Invariant: a feed starts with a snapshot and continues with every change, so a state with a
+//! cursor is complete up to it; an older message changes nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use longshore_model::{Cursor, GroupKey, NodeName, service::Protocol};
+use serde::{Deserialize, Serialize};
+
+/// The published ports of one service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedService {
+    /// The service.
+    pub group: GroupKey,
+    /// Its ports.
+    pub ports: Vec<PublishedPort>,
+}
+
+/// One port that every machine of the cluster listens on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedPort {
+    /// Transport.
+    pub protocol: Protocol,
+    /// The port to listen on.
+    pub port: u16,
+    /// The only address to listen on; `None` is every address.
+    #[serde(default)]
+    pub host_ip: Option<IpAddr>,
+    /// Whether a plain process of the service may bind the published port itself: its target port is the same number,
+    /// and nothing separates its network from the machine's. The listener then waits for an endpoint at another port.
+    #[serde(default)]
+    pub process_may_bind: bool,
+    /// Where its replicas answer.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// Where one replica answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The replica's printed id with generation and attempt, so that a restart is another endpoint.
+    pub replica: String,
+    /// The node it runs on.
+    pub node: NodeName,
+    /// The address that other nodes reach its node at, if one is known.
+    #[serde(default)]
+    pub node_ip: Option<IpAddr>,
+    /// Its own address, which only its node can reach.
+    #[serde(default)]
+    pub own: Option<SocketAddr>,
+    /// Addresses of its node that lead to it. An unspecified one stands for every address of the node.
+    pub bound: Vec<SocketAddr>,
+}
+
+impl Endpoint {
+    /// The addresses to try from a machine with these nodes, best first.
+    pub fn addresses_from(&self, local_nodes: &BTreeSet<NodeName>) -> Vec<SocketAddr> {
+        if self.is_on(local_nodes) {
+            let bound = self.bound.iter().map(|address| match address.ip() {
+                ip if ip.is_unspecified() => SocketAddr::new(loopback_of(ip), address.port()),
+                _ => *address,
+            });
+            return deduplicated(self.own.into_iter().chain(bound));
+        }
+        // A node whose address is a loopback one shares this machine with whoever knows it by that address.
+        let shares_machine = self.node_ip.is_some_and(|ip| ip.is_loopback());
+        let reachable = self.bound.iter().filter_map(|address| match address.ip() {
+            ip if ip.is_unspecified() => Some(SocketAddr::new(self.node_ip?, address.port())),
+            ip if ip.is_loopback() && !shares_machine => None,
+            _ => Some(*address),
+        });
+        deduplicated(reachable)
+    }
+
+    /// Whether it runs on one of these nodes.
+    pub fn is_on(&self, local_nodes: &BTreeSet<NodeName>) -> bool {
+        local_nodes.contains(&self.node)
+    }
+}
+
+fn loopback_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// The addresses without repetitions, in their order.
+fn deduplicated(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut kept: Vec<SocketAddr> = Vec::new();
+    for address in addresses {
+        if !kept.contains(&address) {
+            kept.push(address);
+        }
+    }
+    kept
+}
+
+/// One message of the feed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkFeed {
+    /// Every service that publishes ports; the first message of a connection.
+    Snapshot {
+        /// The state it was made from.
+        cursor: Cursor,
+        /// The services.
+        services: Vec<PublishedService>,
+    },
+    /// Changes since the previous message.
+    Changes {
+        /// The state it was made from.
+        cursor: Cursor,
+        /// Services that are new or different.
+        changed: Vec<PublishedService>,
+        /// Services that publish nothing any more.
+        gone: Vec<GroupKey>,
+    },
+}
+
+/// All published ports, up to a cursor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
+pub struct NetworkState {
+    cursor: Option<Cursor>,
+    services: BTreeMap<GroupKey, PublishedService>,
+}
+
+/// The state as it is written: a list, because a key with several parts is no name of a JSON object.
+#[derive(Clone, Serialize, Deserialize)]
+struct Stored {
+    cursor: Option<Cursor>,
+    services: Vec<PublishedService>,
+}
+
+impl From<Stored> for NetworkState {
+    fn from(Stored { cursor, services }: Stored) -> Self {
+        Self { cursor, services: by_group(services) }
+    }
+}
+
+impl From<NetworkState> for Stored {
+    fn from(NetworkState { cursor, services }: NetworkState) -> Self {
+        Self { cursor, services: services.into_values().collect() }
+    }
+}
+
+fn by_group(services: Vec<PublishedService>) -> BTreeMap<GroupKey, PublishedService> {
+    services.into_iter().map(|service| (service.group.clone(), service)).collect()
+}
+
+impl NetworkState {
+    /// Applies a message. Returns whether anything changed; a message that is older than the state changes nothing.
+    pub fn apply(&mut self, message: NetworkFeed) -> bool {
+        match message {
+            NetworkFeed::Snapshot { cursor, services } => {
+                if self.cursor.is_some_and(|known| known > cursor) {
+                    return false;
+                }
+                let services = by_group(services);
+                let changed = services != self.services || self.cursor.is_none();
+                (self.cursor, self.services) = (Some(cursor), services);
+                changed
+            }
+            NetworkFeed::Changes { cursor, changed, gone } => {
+                if self.cursor.is_none_or(|known| known >= cursor) {
+                    return false;
+                }
+                self.cursor = Some(cursor);
+                for group in &gone {
+                    self.services.remove(group);
+                }
+                self.services.extend(by_group(changed));
+                true
+            }
+        }
+    }
+
+    /// The services that publish ports.
+    pub fn services(&self) -> impl Iterator<Item = &PublishedService> {
+        self.services.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::StateIndex;
+
+    use super::*;
+
+    fn endpoint(node: &str, node_ip: &str, own: Option<&str>, bound: &[&str]) -> Endpoint {
+        Endpoint {
+            replica: "shop-web-0 g1 r0".to_owned(),
+            node: node.into(),
+            node_ip: node_ip.parse().ok(),
+            own: own.map(|own| own.parse().unwrap()),
+            bound: bound.iter().map(|address| address.parse().unwrap()).collect(),
+        }
+    }
+
+    fn from(nodes: &[&str], endpoint: &Endpoint) -> Vec<String> {
+        let nodes = nodes.iter().map(|node| NodeName::from(*node)).collect();
+        endpoint.addresses_from(&nodes).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn its_own_node_asks_the_replica_itself_and_others_ask_its_node() {
+        let container = endpoint("a", "10.0.0.1", Some("172.18.0.2:80"), &["10.0.0.1:49153"]);
+        assert_eq!(from(&["a"], &container), ["172.18.0.2:80", "10.0.0.1:49153"]);
+        assert_eq!(from(&["b"], &container), ["10.0.0.1:49153"]);
+    }
+
+    #[test]
+    fn what_listens_on_loopback_is_reached_from_its_own_machine_only() {
+        let process = endpoint("a", "10.0.0.1", None, &["127.0.0.1:41000"]);
+        assert_eq!(from(&["a"], &process), ["127.0.0.1:41000"]);
+        assert!(from(&["b"], &process).is_empty());
+        let same_machine = endpoint("a", "127.0.0.1", None, &["127.0.0.1:41000"]);
+        assert_eq!(from(&["b"], &same_machine), ["127.0.0.1:41000"]);
+    }
+
+    #[test]
+    fn a_process_on_every_address_is_reached_at_its_nodes() {
+        let process = endpoint("a", "10.0.0.1", None, &["0.0.0.0:41000"]);
+        assert_eq!(from(&["a"], &process), ["127.0.0.1:41000"]);
+        assert_eq!(from(&["b"], &process), ["10.0.0.1:41000"]);
+        assert!(from(&["b"], &endpoint("a", "", None, &["0.0.0.0:41000"])).is_empty());
+    }
+
+    fn service(name: &str, port: u16) -> PublishedService {
+        let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: name.into() };
+        let (protocol, endpoints) = (Protocol::Tcp, vec![endpoint("a", "", None, &["127.0.0.1:41000"])]);
+        PublishedService {
+            group,
+            ports: vec![PublishedPort { protocol, port, host_ip: None, process_may_bind: false, endpoints }],
+        }
+    }
+
+    fn cursor(index: u64) -> Cursor {
+        Cursor { incarnation: 0, index: StateIndex(index) }
+    }
+
+    #[test]
+    fn changes_follow_a_snapshot_and_what_is_older_changes_nothing() {
+        let mut state = NetworkState::default();
+        let changes = |at, name, gone: &[&PublishedService]| NetworkFeed::Changes {
+            cursor: cursor(at),
+            changed: vec![service(name, 81)],
+            gone: gone.iter().map(|service| service.group.clone()).collect(),
+        };
+        assert!(!state.apply(changes(9, "early", &[])), "there was no snapshot");
+        assert!(state.apply(NetworkFeed::Snapshot { cursor: cursor(5), services: vec![service("web", 80)] }));
+        assert!(state.apply(changes(6, "api", &[&service("web", 80)])));
+        assert!(!state.apply(changes(6, "late", &[])));
+        assert!(!state.apply(NetworkFeed::Snapshot { cursor: cursor(4), services: Vec::new() }));
+        let names: Vec<String> = state.services().map(|service| service.group.service.to_string()).collect();
+        assert_eq!(names, ["api"]);
+    }
+
+    #[test]
+    fn a_state_is_read_back_from_json() {
+        let mut state = NetworkState::default();
+        state.apply(NetworkFeed::Snapshot { cursor: cursor(5), services: vec![service("web", 80)] });
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<NetworkState>(&text).unwrap(), state);
+    }
+}

@@ -1,0 +1,153 @@
+//! The published ports of this machine: one port proxy for all nodes of this process, fed by the control plane.
+//!
+//! Owns: the feed of the network state, and `network.json`, from which a daemon that finds no server goes on.
+//! Must not touch: how a port is served. Invariant: nothing but a message of the control plane closes a port, or takes
+//! an endpoint away; a link that is cut changes nothing.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use longshore_durable_file::{self as durable_file, Durability};
+use longshore_model::node::NodeCondition;
+use longshore_network::{NetworkFeed, NetworkState, PortProxy};
+use tokio::{sync::mpsc, task::AbortHandle};
+
+use crate::{
+    lifecycle::{
+        daemon::{ServerConfig, StartError},
+        data_folder::FolderError,
+        local_agents::nodes_of,
+        node_context::NodeContext,
+    },
+    node_rpc::control_link::NodeLink,
+};
+
+/// File of the last network state in the data folder.
+const FILE: &str = "network.json";
+/// Shortest and longest pause between two attempts to open the feed.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Time between two looks whether every node of this process was isolated.
+const ISOLATION_CHECK: Duration = Duration::from_millis(500);
+
+/// The port proxy of this process, once it was started.
+#[derive(Default)]
+pub(crate) struct PublishedPorts(Mutex<Option<Running>>);
+
+struct Running {
+    proxy: Arc<PortProxy>,
+    feed: AbortHandle,
+}
+
+impl PublishedPorts {
+    /// Listens as the file says, and follows the control plane.
+    pub(crate) fn start(&self, ctx: &Arc<NodeContext>, config: &ServerConfig) -> Result<(), StartError> {
+        let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
+        let proxy = Arc::new(PortProxy::start(nodes));
+        let follower = Follower {
+            ctx: Arc::clone(ctx),
+            proxy: Arc::clone(&proxy),
+            path: ctx.folder.path_of(FILE),
+            state: read(&ctx.folder.path_of(FILE)),
+        };
+        proxy.update(&follower.state);
+        let feed = tokio::spawn(follower.run()).abort_handle();
+        *self.lock() = Some(Running { proxy, feed });
+        Ok(())
+    }
+
+    /// The published ports that this machine cannot listen on.
+    pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
+        self.lock().as_ref().map(|running| running.proxy.conditions()).unwrap_or_default()
+    }
+
+    /// Closes every port.
+    pub(crate) fn shut_down(&self) {
+        // Taken out, because the follower holds the context, which holds this.
+        if let Some(Running { proxy, feed }) = self.lock().take() {
+            feed.abort();
+            proxy.shut_down();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows the network state.
+struct Follower {
+    ctx: Arc<NodeContext>,
+    proxy: Arc<PortProxy>,
+    path: PathBuf,
+    state: NetworkState,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        let (shortest, longest) = PAUSES;
+        let mut pause = shortest;
+        loop {
+            match NodeLink::of(&self.ctx).network_feed().await {
+                Ok(feed) if !self.ctx.agents.all_isolated() => {
+                    pause = shortest;
+                    self.follow(feed).await;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "the network state stays as it is");
+                    pause = (pause * 2).min(longest);
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Applies messages until the feed ends, or every node of this process is isolated, as if a cable were cut.
+    async fn follow(&mut self, mut feed: mpsc::Receiver<NetworkFeed>) {
+        loop {
+            match tokio::time::timeout(ISOLATION_CHECK, feed.recv()).await {
+                Ok(Some(message)) => {
+                    let mut changed = self.state.apply(message);
+                    // A burst of changes is one update and one write.
+                    while let Ok(message) = feed.try_recv() {
+                        changed |= self.state.apply(message);
+                    }
+                    if changed {
+                        self.proxy.update(&self.state);
+                        self.save().await;
+                    }
+                }
+                Ok(None) => return,
+                Err(_) if self.ctx.agents.all_isolated() => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn save(&self) {
+        let (path, state) = (self.path.clone(), self.state.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            // Not synced: a reboot ends every endpoint in it.
+            durable_file::replace(&path, &serde_json::to_vec(&state)?, Durability::Unsynced)
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!(%error, "the network state could not be written to disk");
+        }
+    }
+}
+
+/// The state of the last run; an empty one if there is none, or it is damaged: the next snapshot replaces it.
+fn read(path: &Path) -> NetworkState {
+    let bytes = fs::read(path).unwrap_or_default();
+    if bytes.is_empty() {
+        return NetworkState::default();
+    }
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "the network state is damaged");
+        NetworkState::default()
+    })
+}
