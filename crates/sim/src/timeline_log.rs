@@ -330,24 +330,7 @@ impl TimelineLog {
                 let key = replica_key(group, slot, *generation);
                 self.push_replica(now, EntryKind::Restarted, &key).attempt = Some(*attempt);
             }
-            Event::Observed {
-                group,
-                slot,
-                generation,
-                attempt,
-                state: observed,
-                code,
-                details,
-                failures,
-                history,
-                ..
-            } => {
-                // A failed replica without failures was reset by an apply: nothing happened to it.
-                if *observed != ReplicaState::Failed || *failures > 0 || history.ends > 0 {
-                    let key = replica_key(group, slot, *generation);
-                    self.observed(now, &key, *attempt, *observed, *code, details);
-                }
-            }
+            Event::Observed { .. } => self.observation(now, event),
             Event::Released { group, slot, generation, .. } => {
                 let key = replica_key(group, slot, *generation);
                 self.push_replica(now, EntryKind::Stopped, &key);
@@ -379,6 +362,18 @@ impl TimelineLog {
             | Event::SecretGone { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
+        }
+    }
+
+    fn observation(&mut self, now: Time, event: &Event) {
+        let Event::Observed { group, slot, generation, attempt, state, code, details, failures, history, .. } = event
+        else {
+            return;
+        };
+        // A failed replica without failures was reset by an apply: nothing happened to it.
+        if *state != ReplicaState::Failed || *failures > 0 || history.ends > 0 {
+            let key = replica_key(group, slot, *generation);
+            self.observed(now, &key, *attempt, *state, *code, details);
         }
     }
 

@@ -63,10 +63,9 @@ impl State {
         let started = self.clear_stop(namespace, deployment, &mut events);
         let owner = DeploymentRef::new(namespace, deployment);
         match (rolls_anew, started) {
-            (true, _) => {}
             (false, _) if !reruns.is_empty() => self.restart_rollout(owner, Time::default(), &mut events),
             (false, true) => self.begin_rollout_again(owner, Time::default(), &mut events),
-            (false, false) => {}
+            (true, _) | (false, false) => {}
         }
         events.append(&mut reruns);
         self.reset_failures(namespace, deployment, &mut events);

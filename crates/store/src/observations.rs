@@ -172,6 +172,7 @@ fn ended_with_its_node(replica: &Replica, seen: &Observation) -> bool {
 }
 
 /// Whose fault the end of a replica is.
+#[derive(Clone, Copy)]
 enum Fault {
     Own,
     /// That of its node, engine or registry.
