@@ -90,6 +90,14 @@ TAG is not set",
         ..PROJECT
     },
     Project {
+        name: "migration",
+        story: &[
+            (Both, Page("127.0.0.1:8104/cgi-bin/schema"), "schema 7, migrated 1 times"),
+            (Both, Services, "app db"),
+        ],
+        ..PROJECT
+    },
+    Project {
         name: "build_arguments",
         story: &[
             (Both, Page("127.0.0.1:8105/"), "version 2.5 of unknown"),
@@ -184,6 +192,11 @@ TAG is not set",
             (Both, Datagram("10.215.0.2:8114", "again"), "heard_again"),
             (Both, Line("127.0.0.1:8116", "which?"), "second"),
         ],
+        ..PROJECT
+    },
+    Project {
+        name: "crash_until_database",
+        story: &[(Both, Page("127.0.0.1:8122/"), "OK\napp"), (Both, Services, "app db")],
         ..PROJECT
     },
     Project {
