@@ -90,9 +90,9 @@ impl EffectWords {
 
     fn text(&self, changed: Changed, waited: Option<Exit>) -> String {
         match (changed, waited) {
-            (Changed::No, None) => "unchanged\n".to_owned(),
+            (Changed::No, _) => "unchanged\n".to_owned(),
             (Changed::Yes, None) => format!("{}\n", self.begun),
-            (Changed::Yes | Changed::No, Some(_)) => format!("{}\n", self.done),
+            (Changed::Yes, Some(_)) => format!("{}\n", self.done),
         }
     }
 }

@@ -148,7 +148,13 @@ pub(crate) fn steady(text: &str) -> String {
         let is_unit = |at: usize| words.get(at).is_some_and(|word| matches!(*word, "MiB" | "GiB" | "TiB" | "bytes"));
         let rest = (0..words.len()).filter(|at| !is_unit(*at));
         let is_index = |at: usize| at > 0 && words[at - 1] == "index" && words[at].parse::<u64>().is_ok();
-        let word = |at: usize| if is_unit(at + 1) || is_index(at) { "#" } else { steady_word(words[at]) };
+        // The age of a running replica, in the table of `status`.
+        let is_age = |at: usize| at == 5 && words[1] == "running";
+        let word = |at: usize| match at {
+            at if is_unit(at + 1) || is_index(at) => "#",
+            at if is_age(at) => "[AGE]",
+            at => steady_word(words[at]),
+        };
         let steady: Vec<&str> = rest.map(word).collect();
         out.push_str(&steady.join(" "));
         out.push('\n');
@@ -170,10 +176,6 @@ fn steady_word(word: &str) -> &str {
     }
     if bare.starts_with("longshore-operator-") || bare.starts_with("longshore-join-") {
         return "[TOKEN]";
-    }
-    let is_age = |unit: char| bare.strip_suffix(unit).is_some_and(|number| number.parse::<u16>().is_ok());
-    if ['s', 'm', 'h', 'd'].into_iter().any(is_age) && bare == word {
-        return "[AGE]";
     }
     let is_id = bare.len() >= 16 && bare.chars().all(|letter| letter.is_ascii_hexdigit());
     if is_id { "[ID]" } else { word }
