@@ -6,7 +6,7 @@ use std::{env, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use longshore_server::{Daemon, ServerConfig};
+use longshore_server::{Daemon, ServerConfig, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::{
     Layer as _,
@@ -82,8 +82,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate()).context("the signal handler cannot be installed")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("the signal handler cannot be installed")?;
     let (node, socket) = (config.node.clone(), config.socket.clone());
-    say_surplus(&config);
-    let daemon = Daemon::start(config).await?;
+    let daemon = start(config).await?;
     print::stderr(&format!("node {node} listens at {}", socket.display()));
     tokio::select! {
         _ = terminate.recv() => {}
@@ -94,17 +93,19 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
     Ok(Exit::Success)
 }
 
-/// Says which nodes of an earlier start go.
-pub(super) fn say_surplus(config: &ServerConfig) {
-    let names: Vec<String> = longshore_server::surplus_nodes(config).iter().map(ToString::to_string).collect();
+/// Starts the daemon, and says which nodes of an earlier start go: only a daemon that has started removes them.
+pub(super) async fn start(config: ServerConfig) -> Result<Daemon, StartError> {
+    let names: Vec<String> = longshore_server::surplus_nodes(&config).iter().map(ToString::to_string).collect();
+    let count = config.extra_nodes.len() + 1;
+    let daemon = Daemon::start(config).await?;
     if !names.is_empty() {
-        let count = config.extra_nodes.len() + 1;
         let (names, nodes) = (names.join(", "), if names.len() == 1 { "node" } else { "nodes" });
         print::stderr(&format!(
             "--nodes is {count} now: {nodes} {names} of this machine will be removed, their replicas move; a node that \
              is the home of a volume stays"
         ));
     }
+    Ok(daemon)
 }
 
 fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {

@@ -156,8 +156,7 @@ async fn up(args: UpArgs, parsed: ParsedManifest) -> anyhow::Result<Exit> {
             } else {
                 let (data_dir, http) = (node.data_dir.clone(), http_port::preferred(args.http, &node.data_dir));
                 let config = config(&args, node, socket.clone(), engine, http)?;
-                server::say_surplus(&config);
-                let daemon = Daemon::start(config).await?;
+                let daemon = server::start(config).await?;
                 http_port::remember(http, &data_dir);
                 Some(daemon)
             }
