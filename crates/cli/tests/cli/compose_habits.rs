@@ -72,6 +72,8 @@ fn a_stopped_deployment_stays_stopped_when_the_daemon_restarts_and_starts_with_t
     let stopped = ["shop-db-0", "shop-web-0", "shop-web-1"].map(|id| (json!(id), json!("stopped")));
     assert_eq!(states(&machine), stopped);
     assert_eq!(says(&machine, "stop"), "exit 0\nunchanged\n");
+    let why = says(&machine, "why shop-web-0");
+    assert!(why.contains("`shop` is stopped; `longshore start shop` starts it"), "{why}");
 
     machine.kill_daemon();
     machine.start_daemon(1);

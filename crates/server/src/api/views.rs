@@ -276,6 +276,9 @@ fn observed(state: &State, key: &GroupKey, slot: &SlotKey) -> Option<Why> {
     let last = slot.replicas.last();
     let row = last.map_or_else(|| Replica::waiting(key, slot), |last| placed(state, key, slot, last));
     let explain = match (slot.desired, last.map(|last| (last.state, &last.assignment.node)), slot.waiting) {
+        (DesiredState::Run, _, _) if state.is_stopped(key) => {
+            format!("`{0}` is stopped; `longshore start {0}` starts it", key.deployment)
+        }
         (DesiredState::Stop, _, _) => {
             "its slot was removed, because the service was scaled down or removed; it is being stopped".to_owned()
         }
