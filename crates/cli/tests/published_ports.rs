@@ -190,7 +190,8 @@ fn a_process_that_ignores_its_variable_is_found_at_its_target_port_or_serves_the
 fn a_named_address_and_a_range_listen_there_and_nowhere_else() {
     let mut machine = Machine::new();
     machine.start_daemon(1);
-    let base = 20_000 + machine.port % 20_000;
+    // Below the range that the kernel hands out.
+    let base = 10_000 + machine.port % 10_000;
     let ports = format!("\"127.0.0.2:{}:80\", \"{}-{}:90-91\"", machine.port, base, base + 1);
     apply(&machine, &manifest(&ports, 1, "one", HELLO));
     machine.wait_for("served", || get(("127.0.0.2", machine.port)).is_ok());
@@ -206,6 +207,17 @@ fn a_named_address_and_a_range_listen_there_and_nowhere_else() {
         .map(|it| &it["published"])
         .collect();
     assert_eq!(published.len(), 3, "{status:#}");
+}
+
+#[test]
+fn one_number_on_two_addresses_leads_to_the_target_of_each() {
+    let mut machine = Machine::new();
+    machine.start_daemon(1);
+    // The process listens on the port of its first target alone, so nothing answers behind the second.
+    let ports = format!("\"127.0.0.2:{0}:80\", \"127.0.0.3:{0}:90\"", machine.port);
+    apply(&machine, &manifest(&ports, 1, "one", HELLO));
+    machine.wait_for("served", || get(("127.0.0.2", machine.port)).is_ok());
+    assert!(get(("127.0.0.3", machine.port)).is_err(), "the target of another address is served");
 }
 
 #[test]

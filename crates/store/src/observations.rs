@@ -191,7 +191,7 @@ fn count_end(replica: &mut Replica, seen: &Observation, spec: &ServiceSpec, faul
     if ran >= LONG_RUN {
         replica.history = RestartHistory::default();
     }
-    replica.history.ends = replica.history.ends.saturating_add(1);
+    replica.history.ends = replica.history.ends.saturating_add(1).max(replica.failures);
 }
 
 /// How long a replica must have run for its earlier failures to be reset.

@@ -184,6 +184,15 @@ impl State {
         self.deployments.get(&(namespace.clone(), name.clone()))
     }
 
+    /// Counts the ends of replicas in a state that was written before ends were counted: every failure was one.
+    #[cfg(feature = "replicated")]
+    pub(crate) fn count_older_ends(&mut self) {
+        let slots = self.groups.values_mut().flat_map(|group| group.slots.values_mut());
+        for replica in slots.flat_map(|slot| &mut slot.replicas) {
+            replica.history.ends = replica.history.ends.max(replica.failures);
+        }
+    }
+
     /// Whether the deployment of a group was stopped by an operator.
     pub fn is_stopped(&self, key: &GroupKey) -> bool {
         self.deployment(&key.namespace, &key.deployment).is_some_and(Deployment::is_stopped)

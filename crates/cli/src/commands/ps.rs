@@ -124,8 +124,9 @@ fn ports(service: &Service, replica: Option<&Replica>) -> Vec<String> {
     let shown = |port: &Port| {
         let target = format!("{}/{}", port.target, port.protocol);
         let engine = bound.iter().find(|(of, _)| *of == target).map(|(_, at)| (*at).to_owned());
-        let everywhere = port.published.filter(|_| port.mode == PortMode::Ingress).map(|it| format!("0.0.0.0:{it}"));
-        match everywhere.or(engine).or_else(|| port.published.map(|it| format!("0.0.0.0:{it}"))) {
+        let listens = |published: u16| format!("{}:{published}", port.host_ip.as_deref().unwrap_or("0.0.0.0"));
+        let ingress = port.published.filter(|_| port.mode == PortMode::Ingress).map(listens);
+        match ingress.or(engine).or_else(|| port.published.map(listens)) {
             Some(listens) => format!("{listens}->{target}"),
             None => target,
         }

@@ -29,6 +29,8 @@ pub(super) const UNPLACEABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The time limit where none was given.
 const DEFAULT_LIMIT: Duration = Duration::from_mins(5);
+/// A longer limit is as good as none, and would overflow the clock.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
 /// The options `--wait` and `--timeout`.
 #[derive(Clone, Copy, Debug, Args)]
@@ -109,7 +111,7 @@ async fn until(
     limit: WaitLimit,
     region: &mut LiveRegion,
 ) -> Result<WaitOutcome, ClientError> {
-    let (deadline, colour) = (Instant::now() + limit.time, Colour::of_stderr());
+    let (deadline, colour) = (Instant::now() + limit.time.min(LONGEST_WAIT), Colour::of_stderr());
     let mut reporter = ChangeReporter::default();
     let (mut complete_since, mut unplaceable_since) = (None, None);
     loop {
@@ -167,7 +169,8 @@ pub(crate) async fn until_removed(
     goal: &Goal,
     limit: impl Into<WaitLimit>,
 ) -> Result<WaitOutcome, ClientError> {
-    let (deadline, mut region) = (Instant::now() + limit.into().time, LiveRegion::new(Stream::Stderr));
+    let (deadline, mut region) =
+        (Instant::now() + limit.into().time.min(LONGEST_WAIT), LiveRegion::new(Stream::Stderr));
     loop {
         let (deployment, replicas) = match poll(client, goal).await {
             Err(ClientError::Refused(envelope)) if envelope.code == ApiErrorCode::NotFound.code() => {
@@ -187,7 +190,7 @@ pub(crate) async fn until_removed(
 
 /// Waits until none of a deployment's replicas is left that must stop.
 pub(crate) async fn until_stopped(client: &Client, goal: &Goal, limit: Duration) -> Result<WaitOutcome, ClientError> {
-    let (deadline, mut region) = (Instant::now() + limit, LiveRegion::new(Stream::Stderr));
+    let (deadline, mut region) = (Instant::now() + limit.min(LONGEST_WAIT), LiveRegion::new(Stream::Stderr));
     loop {
         let (deployment, replicas) = poll(client, goal).await?;
         let stopping = deployment.reasons.contains(&StatusReason::Stopping);

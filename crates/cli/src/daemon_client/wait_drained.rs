@@ -9,13 +9,13 @@ use longshore_api::{
     AfterDrain, Client, ClientError, Code, Drain, DrainBlocker, DrainOutcome, Intent, Node, UndrainedReplica,
 };
 
-use super::wait::{Blocker, POLL_INTERVAL, UNPLACEABLE_AFTER, WaitLimit, WaitOutcome};
+use super::wait::{Blocker, LONGEST_WAIT, POLL_INTERVAL, UNPLACEABLE_AFTER, WaitLimit, WaitOutcome};
 use crate::output::live_region::{LiveRegion, Stream};
 
 /// Waits until the node is drained, and shows the replicas left. A node that is removed once drained no longer exists
 /// then.
 pub(crate) async fn until_drained(client: &Client, name: &str, limit: WaitLimit) -> Result<WaitOutcome, ClientError> {
-    let (deadline, mut region) = (Instant::now() + limit.time, LiveRegion::new(Stream::Stderr));
+    let (deadline, mut region) = (Instant::now() + limit.time.min(LONGEST_WAIT), LiveRegion::new(Stream::Stderr));
     let (mut last, mut blocked_since) = (String::new(), None);
     loop {
         let node = match client.node(name).await {

@@ -64,14 +64,7 @@ pub(super) struct Target {
     /// Index of the address to begin with.
     preferred: AtomicUsize,
     open: AtomicUsize,
-    ejection: Mutex<Option<Ejection>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Ejection {
-    until: Instant,
-    /// Whether a connection is trying it again.
-    is_probed: bool,
+    ejection: Mutex<Option<Instant>>,
 }
 
 /// Counts a connection or session of a target for as long as it is held.
@@ -120,13 +113,14 @@ impl Target {
 
     /// Whether it may be chosen now. An ejected one may once its time is over, by one caller at a time.
     fn admits(&self, now: Instant) -> bool {
-        let ejection = lock(&self.ejection);
-        ejection.is_none_or(|ejection| !ejection.is_probed && ejection.until <= now)
+        lock(&self.ejection).is_none_or(|until| until <= now)
     }
 
-    fn begin_probe(&self) {
-        if let Some(ejection) = lock(&self.ejection).as_mut() {
-            ejection.is_probed = true;
+    /// Keeps others away while one caller tries. For a while only: datagrams may never be answered, and a caller that
+    /// gives up tells nobody.
+    fn begin_probe(&self, now: Instant) {
+        if let Some(until) = lock(&self.ejection).as_mut() {
+            *until = now + EJECTED_FOR;
         }
     }
 
@@ -135,7 +129,7 @@ impl Target {
     }
 
     pub(super) fn failed(&self) {
-        *lock(&self.ejection) = Some(Ejection { until: Instant::now() + EJECTED_FOR, is_probed: false });
+        *lock(&self.ejection) = Some(Instant::now() + EJECTED_FOR);
     }
 
     /// Connects to the first address that does not keep silent. A refusal is final: whoever refused is alive, and a
@@ -196,7 +190,7 @@ impl EndpointSet {
             retired.map(|(target, _)| target).filter(|target| !contains(tried, target)).collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let chosen = [admitted, serving, retired].iter().find_map(|tier| least_busy(tier, turn))?;
-        chosen.begin_probe();
+        chosen.begin_probe(now);
         Some(chosen)
     }
 

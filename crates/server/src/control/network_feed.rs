@@ -222,7 +222,9 @@ fn endpoint(
     port: &PublishedPort,
     node_ip: Option<IpAddr>,
 ) -> Option<Endpoint> {
-    let same = |own: &&Port| own.published == Some(port.port) && own.protocol == port.protocol;
+    // One number may lead to two targets at two addresses of the machine.
+    let same =
+        |own: &&Port| (own.published, own.protocol, own.host_ip) == (Some(port.port), port.protocol, port.host_ip);
     let target = published(spec).find(same)?.target;
     let name = format!("{target}/{}=", port.protocol.as_str());
     let bound: Vec<SocketAddr> = match replica.details.get("ports") {
@@ -249,7 +251,7 @@ fn address_of(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.rsplit_once(':')?;
     let ip = ip.trim_start_matches('[').trim_end_matches(']');
     let ip: IpAddr = if ip.is_empty() { IpAddr::from([0, 0, 0, 0]) } else { ip.parse().ok()? };
-    Some(SocketAddr::new(ip, port.parse().ok()?))
+    Some(SocketAddr::new(ip.to_canonical(), port.parse().ok()?))
 }
 
 #[cfg(test)]

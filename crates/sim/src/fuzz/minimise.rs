@@ -100,11 +100,16 @@ mod tests {
     use super::*;
     use crate::fuzz::tree::{map, scalar};
 
-    /// Never at rest: restarts are unlimited, and the process exits after every successful run.
+    /// Never at rest: the process exits after every successful run, and is moved to another node without end.
     fn restless() -> Tree {
         let service = |image: &str| {
-            let policy = map([("max_attempts", scalar(0))]);
-            map([("image", scalar(image)), ("deploy", map([("replicas", scalar(2)), ("restart_policy", policy)]))])
+            let reschedule = map([("unlimited", scalar("true")), ("delay", scalar("5s")), ("max_delay", scalar("5s"))]);
+            let policy = map([("max_attempts", scalar(1))]);
+            map([
+                ("image", scalar(image)),
+                ("x-longshore", map([("reschedule", reschedule)])),
+                ("deploy", map([("replicas", scalar(2)), ("restart_policy", policy)])),
+            ])
         };
         let manifest = |image: &str| {
             let services = map([("web", service(image)), ("calm", service("calm:1"))]);

@@ -91,7 +91,7 @@ fn an_unknown_key_is_told_from_a_slip_of_the_hand() {
     2 | timeline: [ { at: 1s, explode: a } ]
       |                       ^^^^^^^
 
-    hint: known are `apply`, `scale`, `rollback`, `promote`, `pause`, `resume`, `restart`, `stop`, `start`, `join`, `node`, `replica`, `secret`, `quota`, `remove`, `leader`, `pressure` or `rebalance`
+    hint: known are `apply`, `scale`, `rollback`, `promote`, `pause`, `resume`, `restart`, `stop`, `start`, `join`, `node`, `replica`, `secret`, `quota`, `remove`, `leader`, `pressure`, `rebalance` or `up`
     ");
 }
 
@@ -320,7 +320,7 @@ fn an_entry_says_one_thing_at_one_time() {
     2 | timeline: [ { remove: shop }, { at: 2s }, { at: 3s, node: a } ]
       |                               ^
 
-    hint: add `apply`, `scale`, `rollback`, `promote`, `pause`, `resume`, `restart`, `stop`, `start`, `join`, `node`, `replica`, `secret`, `quota`, `remove`, `leader`, `pressure` or `rebalance`
+    hint: add `apply`, `scale`, `rollback`, `promote`, `pause`, `resume`, `restart`, `stop`, `start`, `join`, `node`, `replica`, `secret`, `quota`, `remove`, `leader`, `pressure`, `rebalance` or `up`
 
     s.yaml:2:59: error: nothing happens to the node
       |

@@ -167,7 +167,8 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<(SnapshotHeader, StateM
     let header = encoding::decode(header).map_err(unreadable)?;
     let mut plain = Vec::new();
     zstd::Decoder::new(body).and_then(|mut decoder| decoder.read_to_end(&mut plain)).map_err(io("unpack", path))?;
-    let machine: StateMachine = encoding::decode(&plain).map_err(unreadable)?;
+    let mut machine: StateMachine = encoding::decode(&plain).map_err(unreadable)?;
+    machine.state.count_older_ends();
     Ok((header, machine))
 }
 
