@@ -251,10 +251,10 @@ async fn whole_deployment(
 ) -> anyhow::Result<String> {
     let found = meant_by(client, scope, word).await?;
     let Some(service) = found.service else { return Ok(found.deployment.name) };
-    let name = found.deployment.name;
+    let (name, count) = (found.deployment.name, u32::from(verb == "start"));
     anyhow::bail!(
         "`{service}` is a service of `{name}`, and `{verb}` is for a whole deployment\n\nhint: `longshore {verb} {name}`, or \
-         `longshore scale {name} {service}=0` for this service alone"
+         `longshore scale {name} {service}={count}` for this service alone"
     )
 }
 

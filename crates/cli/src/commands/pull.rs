@@ -62,6 +62,8 @@ pub(crate) fn run(args: PullArgs) -> anyhow::Result<Exit> {
         };
         let what = match pulled.changed {
             Changed::Yes => "has newer images",
+            // Each warning names an image whose registry did not answer.
+            Changed::No if !pulled.warnings.is_empty() => "keeps the images it has",
             Changed::No => "has the newest images",
         };
         connection.print(&pulled, |pulled| format!("{} {what}, revision {}\n", pulled.deployment, pulled.revision))?;

@@ -166,15 +166,18 @@ fn rolled_back(failure: Option<&str>, revision: u64) -> String {
 /// A replica that failed and is not started again stays so until an operator acts. During a rollout the rollout decides
 /// what that means.
 fn ended_in_failure(deployment: &Deployment, replicas: &[Replica], goal: &Goal) -> Option<WaitOutcome> {
-    let rolling = deployment
-        .rollout
-        .as_ref()
-        .is_some_and(|it| matches!(it.state, RolloutState::InProgress | RolloutState::Aborted));
+    let rollout = deployment.rollout.as_ref();
+    let rolling = rollout.is_some_and(|it| matches!(it.state, RolloutState::InProgress | RolloutState::Aborted));
+    // A rollout that waits for a service that ran once and failed would wait for ever.
+    let waits_for_dependency = rollout
+        .and_then(|it| it.waits_for.as_ref())
+        .is_some_and(|awaited| awaited.code == StatusReason::Code(Code::DependencyNotReady));
     let failed = |it: &&Replica| {
         let exhausted = it.code == Some(Code::RestartExhausted) && it.returns_at_ms.is_none();
-        it.state == ReplicaState::Failed && (exhausted || it.ended)
+        let is_final = if rolling { it.ended && waits_for_dependency } else { exhausted || it.ended };
+        it.state == ReplicaState::Failed && is_final
     };
-    let first = replicas.iter().find(failed).filter(|_| !rolling && deployment.revision == goal.revision)?;
+    let first = replicas.iter().find(failed).filter(|_| deployment.revision == goal.revision)?;
     Some(WaitOutcome::Failed(failed_replica(deployment, first)))
 }
 

@@ -102,11 +102,18 @@ fn named(status: &Status, folder: Option<&str>, word: &str, replica_id: &str) ->
 
 fn unnamed(status: &Status, folder: Option<&str>) -> anyhow::Result<Workload> {
     let own = folder.and_then(|name| status.deployments.iter().find(|deployment| deployment.name == name));
-    let found = match (own, status.deployments.as_slice()) {
-        (Some(own), _) => own,
-        (None, [only]) => only,
-        (None, []) => bail!("nothing is deployed\n\nhint: `longshore up` runs the Compose file of this folder"),
-        (None, several) => {
+    let found = match (own, folder, status.deployments.as_slice()) {
+        (Some(own), _, _) => own,
+        (None, _, []) => bail!("nothing is deployed\n\nhint: `longshore up` runs the Compose file of this folder"),
+        (None, None, [only]) => only,
+        // Another project than the one the folder is about must be named.
+        (None, Some(name), others) => {
+            let names = listed(others.iter());
+            bail!(
+                "`{name}`, the project of this folder, is not deployed\n\nhint: `longshore up` runs it; deployed are {names}"
+            );
+        }
+        (None, None, several) => {
             let names = listed(several.iter());
             bail!("several deployments exist and none is of this folder: {names}\n\nhint: name one of them");
         }
@@ -199,6 +206,11 @@ mod tests {
         hint: name one of them
         ");
         assert!(unnamed(&status(&[]), None).is_err());
+        insta::assert_snapshot!(unnamed(&status(&[("blog", &["web"])]), Some("shop")).unwrap_err().to_string(), @r"
+        `shop`, the project of this folder, is not deployed
+
+        hint: `longshore up` runs it; deployed are `blog`
+        ");
     }
 
     #[test]

@@ -86,6 +86,17 @@ fn a_rollback_whose_replica_is_unknown_still_says_what_is_in_force() {
 }
 
 #[test]
+fn a_rollout_that_waits_for_a_migration_that_failed_has_failed() {
+    let mut waits = rollout(2, "in_progress");
+    let mut migration = replica("shop-migrate-0", "failed", Some("exited"));
+    migration.ended = true;
+    let judged = |rollout: &Value| judge(&deployment("degraded", 2, rollout), &[migration.clone()], &goal(), None);
+    assert_eq!(judged(&waits), None, "the rollout may still decide");
+    waits["waits_for"] = json!({ "replica": "shop-app-0", "code": "dependency_not_ready" });
+    assert_eq!(why_failed(judged(&waits)), "is degraded: shop-migrate-0 failed on n1: exited");
+}
+
+#[test]
 fn a_change_that_was_superseded_has_failed() {
     let superseded = WaitOutcome::Failed("was changed again: revision 3 is active".to_owned());
     assert_eq!(outcome_of("active", 3, &rollout(3, "completed")), Some(superseded));
