@@ -160,7 +160,8 @@ fn a_service_is_found_by_its_name_and_a_running_replica_is_picked() {
     );
     assert_eq!(
         says(&machine, "logs"),
-        "exit 1\nerror: several deployments exist and none is of this folder: `blog`, `shop`\n\nhint: name one of them\n"
+        "exit 1\nerror: `other`, the project of this folder, is not deployed\n\nhint: `longshore up` runs it; deployed are \
+         `blog`, `shop`\n"
     );
     assert!(succeeds(&machine, "exec blog/web printenv LONGSHORE_REPLICA").contains("blog-web-0"));
 }

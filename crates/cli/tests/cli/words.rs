@@ -29,7 +29,8 @@ fn a_version_that_crashes_is_rolled_back_with_its_last_words() {
     machine.start_daemon(1);
     shop(&machine, "exec sleep 600", "");
     assert!(apply(&machine).status.success());
-    shop(&machine, "echo connecting; echo no database >&2; exit 3", "");
+    // One stream: nothing orders the lines of two.
+    shop(&machine, "exec >&2; echo connecting; echo no database; exit 3", "");
     let failed = apply(&machine);
     assert_eq!(failed.status.code(), Some(4), "{}", text(&failed.stderr));
     assert_eq!(text(&failed.stdout), "", "nothing reads like a success after the error");

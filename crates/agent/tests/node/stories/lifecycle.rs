@@ -77,7 +77,8 @@ async fn a_crash_is_reported_with_its_code_and_the_next_attempt_is_a_new_start(e
 
 async fn a_crash_is_reported_with_the_last_lines_it_wrote(env: TestEnv, driver: Driver) {
     let node = env.node();
-    let script = "i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); done; sleep 0.2; echo no database >&2; exit 7";
+    // One stream: nothing orders the lines of two.
+    let script = "exec >&2; i=0; while [ $i -lt 30 ]; do echo line $i; i=$((i+1)); done; echo no database; exit 7";
     let work = env.work(driver, "web", script, |_| {});
     node.control.put(&work);
     let report = node.control.wait_for_state(&work, ReplicaState::Failed, Some(RuntimeCode::Exited)).await;
