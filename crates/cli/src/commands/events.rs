@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct EventsArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Only events of this deployment's replicas and of nodes they are on.
+    /// Only events of deployments of this name, in any namespace; events of nodes are left out.
     #[arg(long, value_name = "NAME")]
     deployment: Option<String>,
     /// Also print the changes after this index, as far as the server keeps them.

@@ -9,7 +9,8 @@
 //! generation has had its chance the slot is short because of the rollout, so it counts towards `parallelism`, and the
 //! rollout is not over.
 //!
-//! Owns: that while. Must not touch: whether the slot is stopped; that is [`super::rollout_steps`].
+//! Owns: which slots are short because a failed step is tried again.
+//! Must not touch: whether the slot is stopped; that is [`super::rollout_steps`].
 
 use std::cell::OnceCell;
 

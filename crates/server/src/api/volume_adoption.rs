@@ -1,8 +1,8 @@
 //! Volumes that Compose made, met by a deployment of the same name.
 //!
 //! Owns: when such a volume is asked about, and what adopting it means: its engine name, and its node as the home.
-//! Must not touch: the data. Invariant: an existing volume of Compose is never silently replaced by an empty one; once a
-//! volume is recorded, its record says what it is called.
+//! Must not touch: the data. Invariant: a volume of Compose on an engine that answers is never silently replaced by an
+//! empty one; an engine that is silent is not waited for. Once a volume is recorded, its record says what it is called.
 
 use axum::http::StatusCode;
 use longshore_api::ComposeVolumes;
