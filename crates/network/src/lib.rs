@@ -16,6 +16,9 @@ mod network_state;
 mod port_proxy;
 
 pub use self::{
-    network_state::{Endpoint, NetworkFeed, NetworkState, PublishedPort, PublishedService},
+    network_state::{
+        Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName,
+    },
     port_proxy::PortProxy,
 };
