@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeploymentName, MemberId, NamespaceName, NodeName, SecretName, Time, ids::name_ids};
+use crate::{DeploymentName, MemberId, NamespaceName, NamespacePolicy, NodeName, SecretName, Time, ids::name_ids};
 
 name_ids! {
     /// The public part of a token.
@@ -288,6 +288,15 @@ pub enum AccessCommand {
         /// The same contents, encrypted with the newer key.
         sealed: Sealed,
     },
+    /// Sets what the manifests of a namespace may ask of the machines.
+    SetPolicy {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The whole policy.
+        policy: Box<NamespacePolicy>,
+    },
+    /// From now on a new namespace may ask nothing until its policy is set. Namespaces that exist keep everything.
+    EnforcePolicies,
     /// A token is revoked.
     RevokeToken {
         /// Its id.

@@ -100,6 +100,8 @@ pub enum AuditAction {
     KeyRotated,
     /// A namespace's quota was set.
     QuotaSet,
+    /// A namespace's policy was set.
+    PolicySet,
     /// Rebalancing of the spread of services was requested.
     #[serde(rename = "even_out_asked")]
     EvenOutRequested,
@@ -155,6 +157,7 @@ impl AuditAction {
             Self::SecretRemoved => "secret_removed",
             Self::KeyRotated => "key_rotated",
             Self::QuotaSet => "quota_set",
+            Self::PolicySet => "policy_set",
             Self::EvenOutRequested => "even_out_asked",
             Self::ClusterBootstrapped => "cluster_founded",
             Self::ClusterRecovered => "cluster_began_again",

@@ -25,6 +25,7 @@ pub(crate) mod name_rules;
 mod namespaces;
 pub(crate) mod nodes;
 mod openapi;
+mod policies;
 mod queries;
 pub(crate) mod rebalance;
 pub(crate) mod request_smuggling;
@@ -159,6 +160,7 @@ fn scoped_routes() -> Router<Arc<ApiState>> {
         .route("/v1/why/{replica}", get(queries::why))
         .route("/v1/logs", get(logs::logs))
         .route("/v1/login-links", post(dashboard::make_link))
+        .route("/v1/namespaces/{name}/policy", get(policies::get))
         .route("/v1/whoami", get(access::whoami))
         .route("/v1/caller", get(access::whoami))
 }
@@ -166,6 +168,7 @@ fn scoped_routes() -> Router<Arc<ApiState>> {
 fn deploy_routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/v1/plan", post(dry_run::plan))
+        .route("/v1/policy-test", post(policies::test))
         .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
@@ -206,6 +209,7 @@ fn admin_routes() -> Router<Arc<ApiState>> {
         .route("/v1/cluster/rotate-key", post(access::rotate_key))
         .route("/v1/cluster/settings", post(settings::set))
         .route("/v1/namespaces/{name}/quota", put(namespaces::set_quota))
+        .route("/v1/namespaces/{name}/policy", put(policies::set))
         .route("/v1/rebalance", post(rebalance::even_out))
         .route("/v1/backup", get(health::backup))
 }

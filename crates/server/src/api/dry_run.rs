@@ -20,7 +20,7 @@ use crate::{
         deployments::{EngineChoices, resolve, settle_with_engines},
         extract::JsonBody,
         image_resolution::{self, Target},
-        secrets, views,
+        policies, secrets, views,
     },
     clock,
     dry_run::{self, plan_diff},
@@ -37,6 +37,7 @@ pub(crate) async fn plan(
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, names(&state)))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    policies::ensure_allowed(&state, &caller, &loaded)?;
     let notes = match settle_with_engines(&api, &state, &mut loaded, choices).await {
         // A plan changes nothing, so it may say what an apply asks about.
         Err(refusal) if refusal.code() == ApiErrorCode::ComposeVolumeFound.code() => vec![refusal.to_warning()],

@@ -11,9 +11,24 @@ pub(crate) fn is_usable(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_BYTES && name.trim() == name && name.chars().all(plain)
 }
 
+/// Whether a name is one for a new namespace. Volumes and networks are called `longshore_<namespace>.<deployment>_…` in the
+/// engine: a dot or an underscore would let one namespace spell the names of another.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    !name.is_empty() && name.len() <= 63 && !name.starts_with('-') && name.chars().all(allowed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_cannot_spell_the_names_of_another() {
+        assert!(is_namespace("team-7") && is_namespace("default"));
+        for not in ["", "-team", "a.b", "a_b", "prod.bank", "Team", "größe"] {
+            assert!(!is_namespace(not), "{not}");
+        }
+    }
 
     #[test]
     fn a_name_is_plain_text() {

@@ -118,7 +118,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ClusterStatus",
         "cluster: string, this_node: string, leading_here: boolean, term: integer, index: integer, log_entry: integer, \
-         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer",
+         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer, \
+         namespaces_without_policy: [string]?",
     ),
     (
         "MemberRow",
@@ -131,6 +132,10 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("NamespaceRow", "name: string, deployments: integer, desired: Amounts, quota: Quota"),
     ("Amounts", "replicas: integer, cpu_millis: integer, memory_bytes: integer"),
     ("Quota", "replicas: integer?, cpu_millis: integer?, memory_bytes: integer?"),
+    ("Policy", "namespace: string, is_set: boolean, rules: {[string]}"),
+    ("PolicyRequest", "rules: {[string]}?, others: string?"),
+    ("PolicyTest", "namespace: string, deployment: string, denied: [DeniedDemand]"),
+    ("DeniedDemand", "key: string, value: string, rule: string, hint: string"),
     ("VolumeRow", "namespace: string, name: string, deployment: string, node: string, used_by: [string]"),
     ("EvenOutMove", "namespace: string, replica: string, from: string, to: string"),
     ("KeyRotated", "key: integer"),
