@@ -268,6 +268,9 @@ pub enum AccessCommand {
         /// The only deployment that may use it; `None` is every one of the namespace.
         #[serde(default)]
         deployment: Option<DeploymentName>,
+        /// Whether an operator says whom it is for. A manifest claims it for its deployment.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
     },
     /// A secret and all its contents are removed.
     RemoveSecret {

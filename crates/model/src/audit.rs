@@ -23,7 +23,7 @@ pub enum Actor {
 /// One action that was carried out or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
-    /// Position in the log: counted from 1 without gaps; the oldest records are dropped first.
+    /// Position in the log, counted from 1. Records are dropped from whoever has the most, its oldest first.
     pub number: u64,
     /// Index of the state it led to, or was refused in.
     pub index: StateIndex,

@@ -87,6 +87,10 @@ pub(crate) struct ApiState {
     pub(crate) unknown_tokens: RateLimit,
     /// Open event streams, log streams and exec sessions.
     pub(crate) streams: Arc<ConcurrencyLimit>,
+    /// Dry runs under way.
+    pub(crate) simulations: Arc<ConcurrencyLimit>,
+    /// Bodies in memory, in units of [`BODY_UNIT`](extract::BODY_UNIT).
+    pub(crate) bodies: Arc<ConcurrencyLimit>,
     /// Requests that this node forwards to a server at the moment.
     pub(crate) forwarded: Arc<ConcurrencyLimit>,
 }
@@ -103,6 +107,9 @@ impl ApiState {
             unknown_tokens: RateLimit::new(50, 20),
             // One stream per browser tab, and one caller must leave some for the others.
             streams: ConcurrencyLimit::new(64, 1024),
+            simulations: ConcurrencyLimit::new(2, 2),
+            // 64 MiB of one caller, 128 MiB of all: four and eight of the largest requests at once.
+            bodies: ConcurrencyLimit::new(1024, 2048),
             // Each takes a connection to a server, which accepts twice as many from one node.
             forwarded: ConcurrencyLimit::new(128, 512),
         }
@@ -117,6 +124,7 @@ pub(crate) fn router(api: Arc<ApiState>) -> Router {
         .merge(idempotent(&api, deploy_routes()).route_layer(middleware::from_fn(auth::require_deploy)))
         .merge(cluster_view_routes().route_layer(middleware::from_fn(auth::require_cluster_scope)))
         .merge(idempotent(&api, admin_routes()).route_layer(middleware::from_fn(auth::require_admin)))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), extract::budget_body))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&api), auth::require_authenticated));
     let metrics = Router::new()
         .route("/metrics", get(metrics::metrics))

@@ -165,8 +165,16 @@ impl State {
                 self.access_mut().tokens.remove(&id);
                 Ok(vec![Event::AccessChanged])
             }
-            AccessCommand::StoreSecret { namespace, name, version, contents, deployment } => {
-                self.store_secret((namespace, name), version, contents, deployment)
+            AccessCommand::StoreSecret { namespace, name, version, contents, deployment, by_operator } => {
+                let key = (namespace, name);
+                // An operator would hand the contents to a deployment that took the name first.
+                if by_operator
+                    && let Some(owner) = self.access.owners.get(&key)
+                    && deployment.as_ref() != Some(owner)
+                {
+                    return Err(CommandError::SecretOwned { name: key.1, deployment: owner.clone() });
+                }
+                self.store_secret(key, version, contents, deployment)
             }
             AccessCommand::RemoveSecret { namespace, name } => self.remove_secret((namespace, name)),
             AccessCommand::UseKey { key } => {

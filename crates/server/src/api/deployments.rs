@@ -237,7 +237,9 @@ pub(crate) fn resolve(
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, ApiErrorCode::ManifestInvalid, problems.to_string());
         refusal.with("problems", found)
     });
-    loaded.map(secrets::require_manifest_secrets)
+    let loaded = loaded.map(secrets::require_manifest_secrets)?;
+    secrets::ensure_no_reserved_names(&loaded)?;
+    Ok(loaded)
 }
 
 pub(crate) async fn remove(
