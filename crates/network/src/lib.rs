@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! mesh            joins the machines: encrypted device, peers, probes
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod mesh;
 mod network_state;
 mod port_proxy;
 
