@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! render          state -> bridges, routes, kernel parameters and the nftables table of this machine; pure
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod network_state;
 mod port_proxy;
+pub mod render;
 
 pub use self::{
     network_state::{
