@@ -20,7 +20,7 @@ pub mod render;
 pub use self::{
     network_state::{
         Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
-        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices,
     },
     port_proxy::PortProxy,
 };
