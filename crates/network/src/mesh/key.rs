@@ -112,6 +112,11 @@ impl MeshKey {
     pub(super) fn bytes(&self) -> [u8; 32] {
         self.0.to_bytes()
     }
+
+    /// The private half, for our own implementation.
+    pub(super) fn secret(&self) -> StaticSecret {
+        self.0.clone()
+    }
 }
 
 #[cfg(test)]
