@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::NodeName;
+use longshore_model::{NodeAttributes, NodeName};
 
 /// Settings of one agent.
 #[derive(Clone, Debug)]
@@ -25,6 +25,12 @@ pub struct AgentConfig {
     pub users_secrets_dir: Option<PathBuf>,
     /// Disk that replicas may use, counted by the scheduler; not counted unless given.
     pub disk_bytes: Option<u64>,
+    /// What the operator declares about this node by flags.
+    pub flags: NodeAttributes,
+    /// Whether it looks for devices of this machine.
+    pub finds_devices: bool,
+    /// Where the kernel lists the devices of this machine.
+    pub sysfs: PathBuf,
     /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
@@ -53,6 +59,9 @@ impl AgentConfig {
             users_secrets_dir: users_secrets_dir(&data_dir),
             data_dir,
             disk_bytes: None,
+            flags: NodeAttributes::default(),
+            finds_devices: true,
+            sysfs: PathBuf::from("/sys"),
             docker: None,
             exec: None,
             heartbeat_interval: Duration::from_secs(1),

@@ -46,7 +46,10 @@ pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSourc
 pub use namespace::{
     Amounts, DeniedDemand, EvenOutMove, NamespaceRow, OtherRules, Policy, PolicyRequest, PolicyTest, Quota, VolumeRow,
 };
-pub use node::{Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeCondition, RemoveNode, UndrainedReplica};
+pub use node::{
+    DeviceGroup, Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeAttributesRequest, NodeCondition, RemoveNode,
+    UndrainedReplica,
+};
 pub use replica::Replica;
 pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

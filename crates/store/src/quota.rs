@@ -85,6 +85,7 @@ impl State {
             | Command::ChangeSettings { .. }
             | Command::Join(_)
             | Command::Label { .. }
+            | Command::SetNodeAttributes { .. }
             | Command::SetIntent { .. }
             | Command::Drain { .. }
             | Command::ConfirmLost { .. }
