@@ -156,6 +156,8 @@ impl Daemon {
         if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
+        let descriptors = listeners::raise_descriptor_limit();
+        tracing::debug!(descriptors, "file limit");
         let address = advertised_address(&config)?;
         let folder = DataFolder::take(&config.data_dir)?;
         let LocalNode { record, identity, keyring } = bootstrap::open_or_bootstrap(&folder, &config.node, address)?;
