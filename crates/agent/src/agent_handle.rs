@@ -20,7 +20,7 @@ use crate::{
     desired_work::DesiredWork,
     engine_query::{EngineAnswer, EngineQuery},
     fingerprint,
-    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
+    logs_exec::{ExecInput, ExecRequest, ExecSession, LogLine, LogOptions, Terminal},
     replica::AgentContext,
     runtime::{Handle, Runtime, RuntimeError},
 };
@@ -75,6 +75,27 @@ impl AgentHandle {
     ) -> Result<ExecSession, ReplicaAccessError> {
         let (runtime, handle) = self.find(key, attempt).await?;
         Ok(runtime.exec(&handle, request).await?)
+    }
+
+    /// Input and output of the process of a one-off job, on a terminal if it was given one. Once it has ended, its log
+    /// and its exit code.
+    pub async fn attach(
+        &self,
+        key: &ReplicaKey,
+        attempt: Attempt,
+        terminal: Terminal,
+    ) -> Result<ExecSession, ReplicaAccessError> {
+        let (runtime, handle) = self.find(key, attempt).await?;
+        match runtime.attach(&handle).await? {
+            Some(session) => {
+                if let Terminal::Size { columns, rows } = terminal {
+                    // The channel of a new session is empty.
+                    let _ = session.input.try_send(ExecInput::Resize { columns, rows });
+                }
+                Ok(session)
+            }
+            None => Ok(ExecSession::replay(runtime, handle).await?),
+        }
     }
 
     /// What the Docker Engine of this node has; nothing if the node has none. `logins` are for registries that are asked.

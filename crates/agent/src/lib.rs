@@ -24,6 +24,7 @@ mod logs_exec;
 mod orphan_gc;
 mod outbox;
 mod pressure;
+mod pseudo_terminal;
 mod pulls;
 mod replica;
 mod runtime;

@@ -273,6 +273,10 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
 
     /// Runs a command next to the replica's process.
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession>;
+
+    /// The input and output of the process itself, of a one-off job that was started with its input open. `None` once
+    /// it has ended and its session was taken or given up.
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>>;
 }
 
 /// What a driver is built from.

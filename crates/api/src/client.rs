@@ -19,8 +19,8 @@ use tokio::net::UnixStream;
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status,
-    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
+    OneOffJob, Pending, Quota, RemoveNode, Replica, RollbackRequest, RunRequest, ScaleRequest, SecretRequest,
+    SecretRow, SecretStored, Status, Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
@@ -156,6 +156,18 @@ impl Client {
     pub async fn restart(&self, namespace: &str, name: &str, service: &str) -> Result<Changed, ClientError> {
         let path = deployment_path(namespace, name, &format!("/services/{}/restart", encoded(service)));
         self.ask(Method::POST, &path, NO_BODY).await
+    }
+
+    /// Runs a command once, as a job of its own made from a service.
+    pub async fn run(
+        &self,
+        namespace: &str,
+        name: &str,
+        service: &str,
+        request: &RunRequest,
+    ) -> Result<OneOffJob, ClientError> {
+        let path = deployment_path(namespace, name, &format!("/services/{}/run", encoded(service)));
+        self.ask(Method::POST, &path, Some(request)).await
     }
 
     /// Resolves the images of a deployment again, and rolls what changed.

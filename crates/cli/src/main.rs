@@ -20,8 +20,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         apply, audit, backup, cluster, compose_words, config, cp, dashboard, demo_server, deployment, down, events,
-        logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, secret, server, sim, status, token, up,
-        version, volume, whatif, why,
+        logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, run, secret, server, sim, status,
+        token, up, version, volume, whatif, why,
     },
     exit::Exit,
     output::print,
@@ -56,6 +56,7 @@ enum Command {
     Why(why::WhyArgs),
     Logs(logs_exec::LogsArgs),
     Exec(logs_exec::ExecArgs),
+    Run(run::RunArgs),
     #[command(flatten)]
     Deployment(deployment::Command),
     Audit(audit::AuditArgs),
@@ -136,6 +137,7 @@ fn main() -> std::process::ExitCode {
         Command::Why(args) => why::run(args),
         Command::Logs(args) => logs_exec::logs(&args),
         Command::Exec(args) => logs_exec::exec(&args),
+        Command::Run(args) => run::run(&args),
         Command::Deployment(command) => deployment::run(command),
         Command::Audit(args) => audit::run(args),
         Command::Node(args) => node::run(args),

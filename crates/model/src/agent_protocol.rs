@@ -15,8 +15,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, Attempt, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber, RuntimeCode,
-    SecretName, ServiceSpec, SlotKey, StateIndex, Time,
+    Assignment, Attempt, DeploymentName, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber,
+    RuntimeCode, SecretName, ServiceSpec, SlotKey, StateIndex, Time,
     container::FileKind,
     node::NodeCondition,
     rebalance::Pressure,
@@ -69,6 +69,11 @@ impl Work {
     /// `longshore_<replica id>_g<generation>_r<attempt>`.
     pub fn container_name(&self) -> String {
         container_name(&self.key, self.attempt)
+    }
+
+    /// The deployment whose volumes, networks and services it uses: its own, or for a one-off job the one it was made from.
+    pub fn base_deployment(&self) -> &DeploymentName {
+        self.spec.one_off.as_ref().map_or(&self.key.group.deployment, |job| &job.of)
     }
 }
 

@@ -22,8 +22,8 @@ pub use crate::policy::{
 };
 
 use crate::{
-    Driver, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey, container::ContainerSpec,
-    volume::Sharing,
+    DeploymentName, Driver, GroupKey, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey,
+    container::ContainerSpec, volume::Sharing,
 };
 
 /// One resolved manifest.
@@ -180,6 +180,20 @@ pub struct ServiceSpec {
     /// What the image reference was resolved to when the manifest was applied; `None` if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_image: Option<ResolvedImage>,
+    /// The service that this one-off job runs a command of; `None` for a service of a manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_off: Option<OneOff>,
+}
+
+/// The service that a one-off job (`longshore run`) was made from. The job is a deployment of its own in the same
+/// namespace; it shares the volumes and networks of that deployment, is never run a second time, and is not reached
+/// under the service's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneOff {
+    /// The deployment.
+    pub of: DeploymentName,
+    /// The service in it.
+    pub service: ServiceName,
 }
 
 /// What replicas are created from: equal programs need no replacement.
@@ -219,6 +233,7 @@ impl Default for ServiceSpec {
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
             resolved_image: None,
+            one_off: None,
         }
     }
 }
@@ -242,6 +257,21 @@ impl ServiceSpec {
             AfterExhaustion::Return => true,
         };
         returns && !self.is_rescheduled() && !self.kind.is_job()
+    }
+
+    /// The group of a service in its `depends_on`: of its own deployment, or for a one-off job of the one it was made
+    /// from.
+    pub fn dependency_key(&self, group: &GroupKey, service: &ServiceName) -> GroupKey {
+        let sibling = group.sibling(service);
+        match &self.one_off {
+            Some(job) => GroupKey { deployment: job.of.clone(), ..sibling },
+            None => sibling,
+        }
+    }
+
+    /// The deployment whose secrets it may use: its own, or for a one-off job the one it was made from.
+    pub fn secrets_deployment<'a>(&'a self, own: &'a DeploymentName) -> &'a DeploymentName {
+        self.one_off.as_ref().map_or(own, |job| &job.of)
     }
 
     /// What its replicas are created from.

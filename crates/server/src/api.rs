@@ -24,6 +24,7 @@ mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
 pub(crate) mod nodes;
+mod one_off;
 mod openapi;
 mod queries;
 pub(crate) mod rebalance;
@@ -176,6 +177,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
         .route("/v1/deployments/{name}/services/{service}/restart", post(deployments::restart))
+        .route("/v1/deployments/{name}/services/{service}/run", post(one_off::run))
 }
 
 fn cluster_view_routes() -> Router<Arc<ApiState>> {

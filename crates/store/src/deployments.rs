@@ -48,7 +48,8 @@ impl State {
         for (key, service) in &groups {
             conflicts::check_volume_replicas(&key.service, service, service.replicas)?;
             let mut needed = service.secrets_required.iter();
-            if let Some(name) = needed.find(|name| !self.access().may_use(namespace, deployment, name)) {
+            let of = service.secrets_deployment(deployment);
+            if let Some(name) = needed.find(|name| !self.access().may_use(namespace, of, name)) {
                 return Err(CommandError::SecretOutOfScope { name: name.clone(), deployment: deployment.clone() });
             }
         }

@@ -121,7 +121,10 @@ impl State {
             .deployment(&key.namespace, &key.deployment)
             .and_then(|known| known.current().spec.volumes.get(volume.name.as_str())?.engine_name.clone());
         let home = assignment.node.clone();
-        let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home, engine_name };
+        // A one-off job may be the first to mount a volume of its deployment, and is gone before it.
+        let one_off = self.groups.get(key).and_then(|group| group.spec.one_off.as_ref());
+        let owner = one_off.map_or(&key.deployment, |job| &job.of).clone();
+        let made = Volume { key: volume.clone(), owner, home, engine_name };
         self.volumes.insert(volume, made.clone());
         events.push(Event::VolumeCreated(made));
     }

@@ -4,6 +4,7 @@
 //! Must not touch: processes it did not start. A pid is never trusted without its start time.
 //! Invariant: an agent that restarts finds every process by its folder, and none ends because an agent does.
 
+mod attach;
 mod cgroup;
 mod command;
 mod healthcheck;
@@ -209,6 +210,10 @@ impl Runtime for Exec {
 
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
         Box::pin(async move { command::exec(&self.config.shim, read_spec(handle)?, request) })
+    }
+
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>> {
+        Box::pin(async move { Ok(attach::attach(Path::new(&handle.0)).await) })
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use longshore_api::{Changed, Client, VolumeRow};
+use longshore_api::{Changed, Client, Deployment, VolumeRow};
 
 use crate::{
     daemon_client::{
@@ -63,6 +63,13 @@ pub(crate) fn run(args: DownArgs) -> anyhow::Result<Exit> {
             return scope.connection.print(&Changed::No, output::changed);
         }
         let changed = client.remove(scope.namespace(), &deployment).await?;
+        let is_job =
+            |it: &&Deployment| it.namespace == scope.namespace() && it.one_off_of.as_ref() == Some(&deployment);
+        for job in known.iter().filter(is_job) {
+            client.remove(scope.namespace(), &job.name).await?;
+            let goal = Goal { namespace: scope.namespace().to_owned(), deployment: job.name.clone(), revision: 0 };
+            wait::until_removed(client, &goal, Duration::from_secs(timeout)).await?;
+        }
         let goal = Goal { namespace: scope.namespace().to_owned(), deployment, revision: 0 };
         let exit = wait::until_removed(client, &goal, Duration::from_secs(timeout)).await?.report(&goal);
         scope.connection.print(&changed, output::changed)?;

@@ -10,7 +10,7 @@ use super::{GroupIx, View, companions::remove_edge, groups::Group};
 
 /// The services in the `depends_on` of a group's specs.
 fn dependencies(group: &Group) -> impl Iterator<Item = GroupKey> {
-    group.specs_in_use().flat_map(|spec| spec.depends_on.keys()).map(|service| group.key.sibling(service))
+    group.specs_in_use().flat_map(|spec| spec.depends_on.keys().map(|service| spec.dependency_key(&group.key, service)))
 }
 
 impl View {

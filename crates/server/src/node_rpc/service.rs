@@ -151,7 +151,8 @@ pub(crate) async fn file(
     let replica = replica.filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.reservation.secret_versions.get(&request.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
-    if !state.access().may_use(namespace, &key.group.deployment, &request.name) {
+    let of = group.spec.secrets_deployment(&key.group.deployment);
+    if !state.access().may_use(namespace, of, &request.name) {
         return Err(not_yours());
     }
     let sealed = state.access().contents(namespace, &request.name, version);

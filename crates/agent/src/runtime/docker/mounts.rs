@@ -104,9 +104,8 @@ fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
     if let Some(name) = &spec.engine_name {
         return name.clone();
     }
-    let group = &work.key.group;
     let is_generated =
-        key.name.as_str().strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
+        key.name.as_str().strip_prefix(work.base_deployment().as_str()).is_some_and(|rest| rest.starts_with('_'));
     if spec.external || !is_generated {
         return key.name.to_string();
     }
