@@ -17,7 +17,7 @@ use crate::{
     config::AgentConfig,
     control_link::RegistryLogin,
     desired_work::DesiredWork,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     fingerprint::{self, FingerprintConfig},
     logs_exec::{ExecInput, ExecRequest, ExecSession, LogLine, LogOptions, Terminal},
     replica::AgentContext,
@@ -111,6 +111,14 @@ impl AgentHandle {
         match self.ctx.runtimes.get(&Driver::Docker) {
             Some(runtime) => runtime.query_engine(query, logins).await,
             None => Ok(EngineAnswer::default()),
+        }
+    }
+
+    /// Deletes a volume of the Docker Engine of this node, if this cluster created it.
+    pub async fn remove_volume(&self, name: &str) -> Result<VolumeRemoval, RuntimeError> {
+        match self.ctx.runtimes.get(&Driver::Docker) {
+            Some(runtime) => runtime.remove_volume(name).await,
+            None => Ok(VolumeRemoval::Removed),
         }
     }
 

@@ -39,7 +39,7 @@ pub use agent::{Agent, StartAgentError};
 pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
-pub use engine_query::{EngineAnswer, EngineQuery};
+pub use engine_query::{EngineAnswer, EngineQuery, VolumeRemoval};
 pub use logs_exec::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
 };

@@ -30,7 +30,7 @@ use crate::{
     config::AgentConfig,
     control_link::{ControlLink, RegistryLogin},
     created_markers::CreatedMarkers,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::PullHandle,
     wakeups::Wakeups,
@@ -234,6 +234,11 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
         _logins: &'a BTreeMap<String, RegistryLogin>,
     ) -> RuntimeFuture<'a, EngineAnswer> {
         Box::pin(async { Ok(EngineAnswer::default()) })
+    }
+
+    /// Deletes a volume of the engine that this cluster created. Nothing to do for a driver without volumes.
+    fn remove_volume<'a>(&'a self, _name: &'a str) -> RuntimeFuture<'a, VolumeRemoval> {
+        Box::pin(async { Ok(VolumeRemoval::Removed) })
     }
 
     /// Fails with [`RuntimeError::DependencyNotReady`] until every service whose namespace the work shares runs here.

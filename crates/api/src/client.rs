@@ -280,6 +280,12 @@ impl Client {
         self.ask(Method::GET, "/v1/volumes", NO_BODY).await
     }
 
+    /// Deletes a volume that nothing uses, with its data.
+    pub async fn remove_volume(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        let path = format!("/v1/volumes/{}?namespace={}", encoded(name), encoded(namespace));
+        self.ask(Method::DELETE, &path, NO_BODY).await
+    }
+
     /// The moves that evening out would make.
     pub async fn even_out_plan(&self) -> Result<Vec<EvenOutMove>, ClientError> {
         self.ask(Method::GET, "/v1/rebalance", NO_BODY).await

@@ -80,7 +80,7 @@ enum Command {
     /// Set or remove the quota of a namespace.
     #[command(subcommand)]
     Quota(quota::Command),
-    /// List volumes.
+    /// List, show and delete volumes.
     #[command(subcommand)]
     Volume(volume::Command),
     Rebalance(rebalance::RebalanceArgs),

@@ -220,6 +220,11 @@ pub enum Command {
         /// Time of the change.
         at: Time,
     },
+    /// Forgets a volume whose data was deleted; refused while something mounts or holds it.
+    RemoveVolume {
+        /// The volume.
+        volume: VolumeKey,
+    },
     /// Starts a stopped deployment again, with the revision in force.
     Start {
         /// The namespace.

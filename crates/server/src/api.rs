@@ -170,6 +170,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
+        .route("/v1/volumes/{name}", delete(volumes::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
         .route("/v1/deployments/{name}/stop", post(deployments::stop))
         .route("/v1/deployments/{name}/start", post(deployments::start))

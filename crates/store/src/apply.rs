@@ -30,6 +30,7 @@ impl State {
                 self.control_rollout(&namespace, &deployment, word, at)?
             }
             Command::Restart { group, at } => self.restart_service(&group, at)?,
+            Command::RemoveVolume { volume } => self.remove_volume(&volume)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),

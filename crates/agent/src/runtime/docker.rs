@@ -52,7 +52,7 @@ use crate::{
     config::DockerConfig,
     control_link::RegistryLogin,
     created_markers::CreatedMarkers,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::{PullHandle, Pulls},
 };
@@ -170,6 +170,10 @@ impl Runtime for Docker {
         logins: &'a BTreeMap<String, RegistryLogin>,
     ) -> RuntimeFuture<'a, EngineAnswer> {
         Box::pin(self.answer(query, logins))
+    }
+
+    fn remove_volume<'a>(&'a self, name: &'a str) -> RuntimeFuture<'a, VolumeRemoval> {
+        Box::pin(self.delete_volume(name))
     }
 
     fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
