@@ -18,6 +18,7 @@ mod devices;
 mod disk;
 mod driver_availability;
 mod engine_query;
+pub mod file_limit;
 mod fingerprint;
 mod heartbeat;
 mod last_lines;

@@ -28,6 +28,7 @@ use std::{
 use rustix::process::{Pid, Signal, getpid, ioctl_tiocsctty, kill_process, kill_process_group, setrlimit, setsid};
 
 use crate::{
+    file_limit,
     logs_exec::{LogStream, NOT_FOUND, NOT_RUNNABLE},
     pseudo_terminal,
 };
@@ -35,6 +36,8 @@ use attach::{AttachMode, AttachPoint, ProcessInput};
 use log::LogFiles;
 use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 
+/// The variable that tells a shim the limit of open files for its process: its own is that of the daemon.
+pub(crate) const SOFT_FILE_LIMIT: &str = "LONGSHORE_SOFT_FILE_LIMIT";
 /// Time the shim reads output after the process has ended; a child it left behind may hold the pipe open.
 pub(crate) const OUTPUT_DRAIN: Duration = Duration::from_secs(2);
 /// Part of that time before the end is made known.
@@ -91,6 +94,9 @@ fn start(spec: &ProcessSpec) -> io::Result<Started> {
     let _ = setsid();
     for group in &spec.cgroups {
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
+    }
+    if let Some(limit) = std::env::var(SOFT_FILE_LIMIT).ok().and_then(|limit| limit.parse().ok()) {
+        file_limit::lower_to(limit);
     }
     for (resource, limit) in spec.rlimits() {
         setrlimit(resource, limit)?;

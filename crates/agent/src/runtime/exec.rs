@@ -38,9 +38,10 @@ use super::{
 };
 use crate::{
     config::ExecConfig,
+    file_limit,
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     shim::{
-        OUTPUT_DRAIN,
+        OUTPUT_DRAIN, SOFT_FILE_LIMIT,
         protocol::{ProcessId, ProcessSpec, ProcessStatus, members},
     },
     wakeups::Wakeups,
@@ -226,6 +227,7 @@ impl Exec {
             .args(arguments)
             .arg("run")
             .arg(folder)
+            .envs(file_limit::original().map(|limit| (SOFT_FILE_LIMIT, limit.to_string())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

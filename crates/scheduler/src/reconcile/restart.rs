@@ -118,11 +118,13 @@ fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
         let at = returns_at(&group.spec, replica.since, replica.history);
         return at.map_or(Due::Nothing, |at| restart_at(at, now));
     }
-    let at = replica.since.after(policy.delay.unwrap_or_else(|| backoff(replica.history.ends)));
-    // What its node, engine or registry lacks is no end of its own: it starts again whatever its policy says.
+    let paced = backoff(replica.history.ends);
+    // What its node, engine or registry lacks is no end of its own: it starts again whatever its policy says. A policy's
+    // delay is meant for its own ends, so a short one does not hammer an engine that lacks something.
     if !replica.code.is_none_or(RuntimeCode::is_own_fault) {
-        return restart_at(at, now);
+        return restart_at(replica.since.after(policy.delay.map_or(paced, |delay| delay.max(paced))), now);
     }
+    let at = replica.since.after(policy.delay.unwrap_or(paced));
     let well = replica.state == ReplicaState::Completed;
     match policy.condition {
         RestartCondition::Any => {}

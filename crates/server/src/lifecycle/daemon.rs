@@ -155,6 +155,8 @@ impl Daemon {
         if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
+        // Every connection that is relayed takes two files.
+        longshore_agent::file_limit::raise();
         let address = advertised_address(&config)?;
         let folder = DataFolder::take(&config.data_dir)?;
         let LocalNode { record, identity, keyring } = bootstrap::open_or_bootstrap(&folder, &config.node, address)?;
