@@ -23,11 +23,11 @@
 mod client;
 pub(crate) mod control_link;
 pub(crate) mod engine_query;
-pub(crate) mod volume_removal;
 pub(crate) mod handlers;
 pub(crate) mod logs_exec;
 mod raft_transport;
 pub(crate) mod service;
+pub(crate) mod volume_removal;
 mod wire;
 
 pub(crate) use self::{

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore_api::{Changed, Client, ClientError, Deployment, VolumeRow};
+use longshore_model::ApiErrorCode;
 
 use crate::{
     commands::volume,
@@ -103,6 +104,10 @@ async fn delete_volumes(client: &Client, rows: &[VolumeRow]) -> anyhow::Result<E
     for row in rows {
         match client.remove_volume(&row.namespace, &row.name).await {
             Ok(_) => print::stderr(&format!("volume {} is deleted", row.name)),
+            // Data that Longshore did not create stays, as it was promised.
+            Err(ClientError::Refused(envelope)) if envelope.code == ApiErrorCode::Forbidden.code() => {
+                print::stderr(&envelope.message);
+            }
             Err(ClientError::Refused(envelope)) => exit = print_refusal(&envelope, envelope.hint()),
             Err(error) => return Err(error.into()),
         }

@@ -96,6 +96,21 @@ fn print_entry(args: &LogsArgs, entry: &LogEntry, width: usize) -> anyhow::Resul
     print::stream(text.as_bytes())
 }
 
+/// Prints the output of a deployment as it is written, each line with its replica, until the stream ends.
+pub(super) async fn follow(client: &Client, namespace: &str, deployment: &str) -> anyhow::Result<()> {
+    let (of, namespace) = (deployment.to_owned(), namespace.to_owned());
+    let mut lines = client.logs(&LogQuery { of, namespace, follow: true, ..LogQuery::default() }).await?;
+    let (mut width, colour) = (0, Colour::of_stdout());
+    while let Some(entry) = lines.next().await? {
+        width = width.max(entry.replica.len());
+        let name = colour.paint(Tone::Strong, &format!("{:width$}", entry.replica));
+        if print::stream(format!("{name} | {}\n", entry.text).as_bytes())? == Pipe::Closed {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
 const EXEC_EXAMPLES: &str = "Examples:
   longshore exec web cat /etc/hostname
   longshore exec shop-web-0 cat /etc/hostname

@@ -50,7 +50,9 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
-        Command::Ls { connection } => query(connection, async |client| client.volumes().await, |rows| volumes_table(rows)),
+        Command::Ls { connection } => {
+            query(connection, async |client| client.volumes().await, |rows| volumes_table(rows))
+        }
         Command::Inspect { scope, name } => with_client(&scope.connection, async |client| {
             let row = find(client, scope, name).await?;
             scope.connection.print(&row, details)
@@ -76,7 +78,9 @@ async fn find(client: &Client, scope: &NamespaceArgs, name: &str) -> anyhow::Res
     let (namespace, name) = name.split_once('/').unwrap_or((scope.namespace(), name));
     let rows = client.volumes().await?;
     let row = rows.into_iter().find(|row| row.namespace == namespace && row.name == name);
-    row.ok_or_else(|| anyhow::anyhow!("there is no volume `{name}` (unknown_volume)\n\nhint: `longshore volume ls` lists them"))
+    row.ok_or_else(|| {
+        anyhow::anyhow!("there is no volume `{name}` (unknown_volume)\n\nhint: `longshore volume ls` lists them")
+    })
 }
 
 /// Asks on the terminal whether the data of volumes shall be deleted. An error where there is none to ask on.
@@ -84,7 +88,9 @@ pub(crate) fn confirmed(rows: &[VolumeRow]) -> anyhow::Result<bool> {
     let names: Vec<String> = rows.iter().map(|row| format!("`{}` on {}", row.name, row.node)).collect();
     let names = names.join(", ");
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        bail!("this deletes the data of {names}, and there is no terminal to ask on\n\nhint: `--yes` deletes it without asking");
+        bail!(
+            "this deletes the data of {names}, and there is no terminal to ask on\n\nhint: `--yes` deletes it without asking"
+        );
     }
     eprint!("Delete the data of {names}? [y/N] ");
     io::stderr().flush()?;

@@ -112,7 +112,8 @@ pub(crate) const ROUTES: &[Route] = &[
     .query(NAMESPACE)
     .takes("RunRequest")
     .gives("OneOffJob"),
-    change("DELETE", "/v1/volumes/{name}", DEPLOY, "Deletes a volume that nothing uses, with its data").query(NAMESPACE),
+    change("DELETE", "/v1/volumes/{name}", DEPLOY, "Deletes a volume that nothing uses, with its data")
+        .query(NAMESPACE),
     get("/v1/nodes", VIEW, "All nodes", "[Node]"),
     get("/v1/nodes/{name}", VIEW, "One node", "Node"),
     change("POST", "/v1/whatif", VIEW, "A dry run under assumptions").takes("WhatIfRequest").gives("WhatIf"),

@@ -146,7 +146,10 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("NamespaceRow", "name: string, deployments: integer, desired: Amounts, quota: Quota"),
     ("Amounts", "replicas: integer, cpu_millis: integer, memory_bytes: integer"),
     ("Quota", "replicas: integer?, cpu_millis: integer?, memory_bytes: integer?"),
-    ("VolumeRow", "namespace: string, name: string, deployment: string, node: string, engine_name: string, used_by: [string]"),
+    (
+        "VolumeRow",
+        "namespace: string, name: string, deployment: string, node: string, engine_name: string, used_by: [string]",
+    ),
     ("EvenOutMove", "namespace: string, replica: string, from: string, to: string"),
     ("KeyRotated", "key: integer"),
     ("JoinTokenRequest", "worker: boolean?, valid_secs: integer?"),
