@@ -18,7 +18,7 @@ mod port_proxy;
 pub use self::{
     network_state::{
         Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
-        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices,
     },
     port_proxy::PortProxy,
 };

@@ -136,6 +136,38 @@ pub enum NetworkFeed {
     },
 }
 
+/// Which services a message may have changed, so that what is computed from the state follows in proportion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TouchedServices {
+    /// Any of them.
+    All,
+    /// These, changed or gone.
+    These(BTreeSet<GroupKey>),
+}
+
+impl TouchedServices {
+    /// Those of one message.
+    pub fn of(message: &NetworkFeed) -> Self {
+        match message {
+            NetworkFeed::Snapshot { .. } => Self::All,
+            NetworkFeed::Changes { changed, gone, .. } => {
+                Self::These(changed.iter().map(|service| &service.group).chain(gone).cloned().collect())
+            }
+        }
+    }
+
+    /// Those of both.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::These(mut groups), Self::These(others)) => {
+                groups.extend(others);
+                Self::These(groups)
+            }
+            (Self::All, _) | (_, Self::All) => Self::All,
+        }
+    }
+}
+
 /// What a machine knows of the network, up to a cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
@@ -212,6 +244,16 @@ impl NetworkState {
     /// The services, by group.
     pub fn services(&self) -> impl Iterator<Item = &NetworkService> {
         self.services.values()
+    }
+
+    /// The service of a group.
+    pub fn service(&self, group: &GroupKey) -> Option<&NetworkService> {
+        self.services.get(group)
+    }
+
+    /// The state it is complete up to; `None` before the first snapshot.
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.cursor
     }
 
     /// The nodes of the cluster, by name.

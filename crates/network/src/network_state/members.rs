@@ -5,7 +5,7 @@
 //! an older daemon wrote is read.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
@@ -104,6 +104,9 @@ pub struct NetworkService {
     /// Name servers of the manifest, asked for foreign names instead of the machine's.
     #[serde(default)]
     pub dns: Vec<IpAddr>,
+    /// Names that only this service uses for services of its deployment: name -> service.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
     /// Its replicas that are, or are about to be, on a node.
     #[serde(default)]
     pub replicas: Vec<NetworkReplica>,
@@ -120,6 +123,7 @@ impl NetworkService {
             scopes: Vec::new(),
             hostname: None,
             dns: Vec::new(),
+            links: BTreeMap::new(),
             replicas: Vec::new(),
         }
     }
