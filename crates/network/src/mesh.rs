@@ -4,16 +4,23 @@
 //! key        the machine's key; its public half is the machine's identity in the mesh
 //! peers      network state -> peers with the networks each may speak for (pure)
 //! mtu        interfaces below -> MTU of the mesh (pure)
+//! kernel     WireGuard of the kernel, by netlink
 //! userspace  WireGuard as threads of a process: for kernels without it
+//! prober     asks each peer every second whether it is there; reach draws the conclusions (pure)
 //! ```
 //!
 //! Owns: the device between machines, its key, its peers, and knowing which of them answer.
 //! Must not touch: addresses and routes over the device; the host network sets them. Invariant: what leaves a machine is
 //! encrypted for the one peer that the destination belongs to, and what arrives is accepted only from networks of its sender.
 
+mod kernel;
 mod key;
 mod mtu;
+mod netlink;
 mod peers;
+mod prober;
+mod reach;
+mod stop;
 mod userspace;
 
 pub use self::{
