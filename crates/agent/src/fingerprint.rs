@@ -23,6 +23,7 @@ pub(crate) async fn collect(ctx: &AgentContext, data_dir: &Path, given_disk: Opt
         drivers: BTreeSet::new(),
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
+        network: None,
     };
     let available = ctx.runtimes.values().filter(|runtime| !ctx.drivers.is_unavailable(runtime.driver()));
     for runtime in available {

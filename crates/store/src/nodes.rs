@@ -21,6 +21,8 @@ impl State {
             Some(known) if known.health != Health::Down => return Err(CommandError::DuplicateNode(node.name)),
             Some(known) => Node {
                 number: known.number,
+                block: known.block,
+                joined_at: known.joined_at,
                 labels: known.labels.clone(),
                 intent: known.intent,
                 use_degraded: known.use_degraded,
@@ -31,10 +33,12 @@ impl State {
                 conflicts::check_join_keeps_replica_ids_unique(self, &node.name)?;
                 self.nodes_joined += 1;
                 self.removed.remove(&node.name);
-                Node { number: NodeNumber(self.nodes_joined), ..node }
+                let mut node = Node { number: NodeNumber(self.nodes_joined), ..node };
+                node.block = Some(self.take_block(&node));
+                node
             }
         };
-        let node = Arc::new(node);
+        let node = Arc::new(self.with_overlay(node));
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
         let mut events = vec![Event::NodeChanged(node)];
         events.extend(self.request_rebalance_on_join());
@@ -42,13 +46,27 @@ impl State {
     }
 
     pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
-        self.change_node(name, |node| {
-            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = survey;
-            let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
-            node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
-            (node.platform, node.drivers) = (platform, drivers);
-            (node.engine_labels, node.plugins) = (engine_labels, plugins);
-        })
+        let known = self.nodes.get(name).ok_or_else(|| CommandError::UnknownNode(name.clone()))?;
+        let mut node = Node::clone(known);
+        let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, network } = survey;
+        let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
+        node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
+        (node.platform, node.drivers) = (platform, drivers);
+        (node.engine_labels, node.plugins, node.network) = (engine_labels, plugins, network);
+        let node = self.with_overlay(node);
+        self.change_node(name, |known| *known = node)
+    }
+
+    /// What follows from a node's report about the overlay: whether it reaches its peers, and how many replicas can have
+    /// an address there.
+    fn with_overlay(&self, mut node: Node) -> Node {
+        if let Some(network) = &node.network {
+            node.overlay = network.reach;
+            if network.gives_addresses {
+                node.capacity.addresses = self.address_limit(node.address_block());
+            }
+        }
+        node
     }
 
     pub(crate) fn label(

@@ -114,6 +114,7 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            network: None,
         };
         let node = new_node(&State::default(), "n1".into(), survey, Time(0));
         Arc::new(Node { health, ..node })
