@@ -68,11 +68,9 @@ fn receive<T: NetlinkDeserializable>(socket: &Socket, answer: Answer, answers: &
     while !rest.is_empty() {
         let message = NetlinkMessage::<T>::deserialize(rest).map_err(io::Error::other)?;
         match message.payload {
-            NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-            NetlinkPayload::Error(_) => return Ok(true),
+            NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-            NetlinkPayload::Noop | NetlinkPayload::Overrun(_) => {}
             _ => {}
         }
         // Lengths are rounded up to four bytes.

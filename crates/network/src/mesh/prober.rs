@@ -1,6 +1,6 @@
 //! Asks every peer each second, through the mesh, whether it is there.
 //!
-//! The question is an ICMPv6 echo request to the peer's own address: the kernel of the peer answers, whatever program or
+//! The question is an echo request to the peer's own address: the kernel of the peer answers, whatever program or
 //! version runs there, and firewalls let it pass. Owns: the thread and its socket. Must not touch: what follows from
 //! silence. Invariant: only answers to questions of this process count; without a source address nothing is measured.
 
