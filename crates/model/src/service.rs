@@ -55,6 +55,9 @@ pub struct NetworkSpec {
     pub labels: BTreeMap<String, String>,
     /// Who creates it and whether it has external access.
     pub reach: NetworkReach,
+    /// Whether names on it resolve to IPv6 addresses, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enable_ipv6: bool,
 }
 
 /// Who creates a network and whether it has external access.
