@@ -13,9 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{DEVICE, Lab, Machine, Running, Underlay, eventually, join, run, state};
+use lab::{DEVICE, Lab, Machine, Running, Underlay, eventually, join, run, state, state_of};
+use longshore_model::MeshKind;
 use longshore_network::{
-    NetworkNode,
+    MeshMode, NetworkNode,
     mesh::{Mesh, Reach},
 };
 
@@ -228,6 +229,35 @@ fn a_machine_follows_its_network_state_and_knows_which_peers_answer() {
     meshes[0].update(&state(&joined[..2]));
     eventually("the removal", || meshes[0].report().peers.len() == 1);
     assert!(!machines[2].reaches(machines[0].ipv4()));
+}
+
+#[test]
+fn vxlan_joins_machines_if_it_is_named_and_a_removed_one_is_not_sent_to() {
+    let mut lab = Lab::new(1500);
+    let machines = [lab.bare_machine(), lab.bare_machine()];
+    let folders = machines.each_ref().map(|_| tempfile::tempdir().unwrap());
+    let meshes = [machines[0].follow(folders[0].path()), machines[1].follow(folders[1].path())];
+    let state = |nodes: &[NetworkNode]| state_of(MeshMode::Vxlan, nodes);
+    for (machine, mesh) in machines.iter().zip(&meshes) {
+        mesh.update(&state(&[machine.node_with(None)]));
+        eventually("an identity", || mesh.report().identity.is_some());
+        assert_eq!(mesh.report().kind, Some(MeshKind::Vxlan));
+    }
+    let nodes = [0, 1].map(|index: usize| machines[index].node_with(meshes[index].report().identity));
+    for (index, other) in [(0, 1), (1, 0)] {
+        let device = meshes[index].report().device.unwrap();
+        let (namespace, next_hop) = (&machines[index].namespace, machines[other].ipv4());
+        run(&format!("ip -n {namespace} addr add {}/32 dev {device}", machines[index].ipv4()));
+        run(&format!("ip -n {namespace} addr add {}/128 dev {device} nodad", machines[index].ipv6()));
+        run(&format!("ip -n {namespace} route add {next_hop}/32 via {next_hop} dev {device} onlink"));
+        run(&format!("ip -n {namespace} route add {}/128 dev {device}", machines[other].ipv6()));
+        meshes[index].update(&state(&nodes));
+    }
+    wait_for_answers(&machines[0], &machines[1]);
+    assert_eq!(transfer(&machines[0], &machines[1], machines[1].ipv4().into(), 1 << 20), 1 << 20);
+    eventually("an answered probe", || meshes[0].report().peers.values().all(|peer| peer.reach == Reach::Reachable));
+    meshes[0].update(&state(&nodes[..1]));
+    eventually("the removal", || !machines[0].reaches(machines[1].ipv4()));
 }
 
 #[test]

@@ -195,8 +195,12 @@ pub(crate) fn plan() -> AddressPlan {
 
 /// A state with these nodes.
 pub(crate) fn state(nodes: &[NetworkNode]) -> NetworkState {
-    let settings =
-        NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh: MeshMode::Auto, mesh_port: PORT };
+    state_of(MeshMode::Auto, nodes)
+}
+
+/// A state with these nodes, joined in this way.
+pub(crate) fn state_of(mesh: MeshMode, nodes: &[NetworkNode]) -> NetworkState {
+    let settings = NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh, mesh_port: PORT };
     let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
     let (services, nodes) = (Vec::new(), nodes.to_vec());
     let mut state = NetworkState::default();
