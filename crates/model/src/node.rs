@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::device::DeviceGroup;
 
 use crate::{
-    NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, overlay::NodeNetwork, service::Protocol,
+    NodeAttributes, NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, overlay::NodeNetwork,
+    service::Protocol,
 };
 
 /// A machine that can run replicas.
@@ -33,6 +34,9 @@ pub struct Node {
     pub role: ConstraintRole,
     /// The pool it belongs to.
     pub pool: PoolName,
+    /// The data centre it stands in; empty if none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub datacenter: String,
     /// Operating system and processor.
     pub platform: Platform,
     /// Drivers it can start replicas with.
@@ -72,6 +76,13 @@ pub struct Node {
     /// Its part in the overlay, as it reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NodeNetwork>,
+    /// What operators declared about it, as in force.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub attributes: NodeAttributes,
+    /// What the flags of its daemon last declared. The same flags again change nothing, so that a restart does not undo
+    /// what was set since.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 impl Node {
@@ -86,6 +97,7 @@ impl Node {
             engine_labels: BTreeMap::new(),
             role: ConstraintRole::default(),
             pool: PoolName::default_pool(),
+            datacenter: String::new(),
             platform: Platform::new("linux", "amd64"),
             drivers: BTreeSet::new(),
             plugins: BTreeSet::new(),
@@ -102,6 +114,8 @@ impl Node {
             joined_at: None,
             block: None,
             network: None,
+            attributes: NodeAttributes::default(),
+            flags: NodeAttributes::default(),
         }
     }
 
@@ -145,7 +159,7 @@ impl Node {
 pub struct NodeFingerprint {
     /// Operating system and processor.
     pub platform: Platform,
-    /// Its capacity. Devices and addresses are declared by the operator.
+    /// Its capacity, with the devices that were found.
     pub capacity: Capacity,
     /// Drivers that answered.
     pub drivers: BTreeSet<Driver>,
@@ -156,6 +170,9 @@ pub struct NodeFingerprint {
     /// Its part in the overlay; older agents do not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NodeNetwork>,
+    /// What the flags of its daemon declare.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 /// Something an operator should know about a node. It ends by itself once its cause does.

@@ -29,9 +29,9 @@ impl State {
         Arc::make_mut(&mut self.blocks).release(node.address_block(), at);
     }
 
-    /// How many addresses a node with this block has for replicas. A node without an IPv4 block has no limit.
-    pub(crate) fn address_limit(&self, block: u32) -> Option<u64> {
-        self.config.address_plan().ipv4_block(block).map(|_| LARGEST_IPV4_HOST)
+    /// How many addresses a node has for replicas. A node without an IPv4 block has no limit.
+    pub(crate) fn address_limit(&self, node: &Node) -> Option<u64> {
+        self.config.address_plan().ipv4_block(node.address_block()).map(|_| LARGEST_IPV4_HOST)
     }
 
     /// Gives blocks and VIPs to the nodes and services of a state of before.

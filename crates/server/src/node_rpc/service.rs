@@ -85,7 +85,7 @@ pub(crate) async fn register(
 
 /// The initial state of a node that joins.
 pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerprint, now: Time) -> Node {
-    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, network } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = fingerprint;
     let role = match state.access().membership(&name).map(|membership| membership.role) {
         Some(NodeRole::Server) | None => ConstraintRole::Manager,
         Some(NodeRole::Worker) => ConstraintRole::Worker,
@@ -98,6 +98,7 @@ pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerpri
         drivers,
         plugins,
         capacity,
+        flags,
         network,
         health_since: now,
         joined_at,

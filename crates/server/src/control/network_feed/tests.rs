@@ -125,9 +125,11 @@ fn a_machine_knows_every_published_port_and_the_scopes_of_its_own_replicas() {
     let mut world = World::new();
     world.deploy("shop", &[], &[("web", published(8080)), ("api", on(&[])), ("db", on(&["back"]))]);
     world.deploy("blog", &[], &[("web", on(&[]))]);
+    assert!(world.sent("a").is_empty(), "a service without replicas has no open port");
+    world.place(&group("shop", "web"), "c");
     assert_eq!(world.sent("a"), ["shop/web"], "a port is everybody's");
     let told = world.place(&group("shop", "api"), "a");
-    assert_eq!(told.keys().copied().collect::<Vec<_>>(), ["a"], "nobody else has a replica in the scope");
+    assert_eq!(told.keys().copied().collect::<Vec<_>>(), ["a", "c"], "`b` has no replica in the scope");
     assert_eq!(world.sent("a"), ["shop/api", "shop/web"]);
     assert_eq!(world.sent("b"), ["shop/web"]);
     world.place(&group("blog", "web"), "b");
@@ -154,9 +156,8 @@ fn a_service_that_leaves_the_machine_takes_its_scope_with_it() {
     world.deploy("shop", &[], &[("api", on(&[])), ("db", on(&[]))]);
     world.place(&group("shop", "api"), "a");
     assert_eq!(world.sent("a"), ["shop/api", "shop/db"]);
-    let told = world.observe(&group("shop", "api"), ReplicaState::Stopped, "");
-    drop(told);
-    world.apply(Command::Remove { namespace: "default".into(), deployment: "shop".into() });
+    let intent = longshore_model::Intent::Removed;
+    world.apply(Command::SetIntent { node: "a".into(), intent, at: Time(80) });
     assert!(world.sent("a").is_empty(), "{:?}", world.sent("a"));
 }
 
