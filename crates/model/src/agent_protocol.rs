@@ -15,8 +15,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, Attempt, DeploymentName, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber,
-    RuntimeCode, SecretName, ServiceSpec, SlotKey, StateIndex, Time,
+    Assignment, Attempt, DeploymentName, Driver, Generation, GroupKey, NamespacePolicy, Observation, ReplicaState,
+    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, SlotKey, StateIndex, Time,
     container::FileKind,
     node::NodeCondition,
     rebalance::Pressure,
@@ -63,6 +63,9 @@ pub struct Work {
     /// How the volumes it mounts are created, by name; one that is not listed gets the engine's defaults.
     #[serde(default)]
     pub volumes: BTreeMap<String, VolumeSpec>,
+    /// What its manifest was allowed to ask, to be checked again before it is created; `None` is everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Arc<NamespacePolicy>>,
 }
 
 impl Work {

@@ -38,6 +38,7 @@ pub mod rollout;
 pub mod service;
 pub mod settings;
 pub mod suggest;
+pub mod tenant_policy;
 pub mod time;
 pub mod units;
 pub mod volume;
@@ -68,4 +69,5 @@ pub use replica::{Assignment, DeploymentStatus, ReplicaState, Reservation, Slot}
 pub use rollout::{DeploymentPlan, Rollout, RolloutState};
 pub use service::{DeploymentSpec, PlacementSpec, ServiceKind, ServiceSpec, Strategy};
 pub use settings::ClusterConfig;
+pub use tenant_policy::{NamespacePolicy, PolicyRule};
 pub use time::Time;

@@ -22,8 +22,8 @@ pub use crate::policy::{
 };
 
 use crate::{
-    DeploymentName, Driver, GroupKey, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey,
-    container::ContainerSpec, volume::Sharing,
+    DeploymentName, Driver, GroupKey, NamespacePolicy, NodeName, Reservation, ResolvedImage, SecretName, ServiceName,
+    VolumeKey, container::ContainerSpec, volume::Sharing,
 };
 
 /// One resolved manifest.
@@ -40,6 +40,18 @@ pub struct DeploymentSpec {
     /// Routes of external requests.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// What the namespace's policy allowed when the manifest was applied; nodes check it again. `None` for a manifest
+    /// that was applied without a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Arc<NamespacePolicy>>,
+}
+
+impl DeploymentSpec {
+    /// Whether both are the same manifest, whatever policy they were applied under.
+    pub fn is_same_manifest(&self, other: &Self) -> bool {
+        let Self { services, networks, volumes, routes, granted: _ } = self;
+        (services, networks, volumes, routes) == (&other.services, &other.networks, &other.volumes, &other.routes)
+    }
 }
 
 /// A network of a deployment.

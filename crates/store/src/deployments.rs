@@ -32,7 +32,7 @@ impl Deployment {
     /// Whether an apply of `spec` would change nothing: it is in force already and no rollout is live.
     fn is_unchanged_by(&self, spec: &DeploymentSpec) -> bool {
         let rolls = self.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
-        self.desired == DesiredState::Run && self.current().spec == *spec && !rolls
+        self.desired == DesiredState::Run && self.current().spec.is_same_manifest(spec) && !rolls
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     api::name_rules,
     clock,
     lifecycle::node_context::{NodeContext, server},
-    node_rpc::{Hello, HelloAnswer, JoinAnswer, JoinRequest},
+    node_rpc::{Hello, HelloAnswer, JoinAnswer, JoinRequest, fingerprint_limits},
     security::{
         identity::{IdentityError, SigningAuthority},
         keyring::{KeyringError, constant_time_eq, digest_of, random_hex},
@@ -48,6 +48,10 @@ pub(crate) enum NodeRequestError {
     InvalidName,
     #[error("the cluster has no authority yet")]
     NotBootstrapped,
+    #[error("`{address}` is the address of node `{owner}`")]
+    AddressTaken { address: String, owner: NodeName },
+    #[error("what the node says of itself cannot be: {0}")]
+    AbsurdFingerprint(&'static str),
 }
 
 /// Proposes one command; a refusal is an error.
@@ -67,7 +71,11 @@ pub(crate) async fn register(
     hello: Hello,
 ) -> Result<HelloAnswer, NodeRequestError> {
     let Hello { fingerprint, address } = hello;
+    fingerprint_limits::check(&fingerprint).map_err(NodeRequestError::AbsurdFingerprint)?;
     let state = store.read().await?.state;
+    if let Some(address) = &address {
+        ensure_address_free(&state, node, address)?;
+    }
     let command = match state.node(node) {
         Some(_) => Command::Refresh { node: node.clone(), fingerprint: Box::new(fingerprint) },
         None => Command::Join(Box::new(new_node(&state, node.clone(), fingerprint, clock::now()))),
@@ -81,6 +89,18 @@ pub(crate) async fn register(
         propose(store, actor, Command::Access(Box::new(relocate))).await?;
     }
     Ok(HelloAnswer { servers: ctx.servers() })
+}
+
+/// A node that moves may not take the address of another: calls for that one would reach it.
+fn ensure_address_free(state: &State, node: &NodeName, address: &str) -> Result<(), NodeRequestError> {
+    if !name_rules::is_usable(address) {
+        return Err(NodeRequestError::InvalidName);
+    }
+    let mut others = state.access().memberships().filter(|(name, _)| *name != node);
+    match others.find(|(_, membership)| membership.address == address) {
+        Some((owner, _)) => Err(NodeRequestError::AddressTaken { address: address.to_owned(), owner: owner.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The initial state of a node that joins.
@@ -288,7 +308,7 @@ pub(crate) async fn admit_node(
     // A request without a valid token costs no signature; the state machine makes the final decision.
     if !credential.is_admitted(&state) {
         let role = credential.granted_role(&state).ok_or(CommandError::JoinTokenInvalid)?;
-        if !name_rules::is_usable(node.as_str()) || !name_rules::is_usable(address) {
+        if !name_rules::is_node(node.as_str()) || !name_rules::is_usable(address) {
             return Err(NodeRequestError::InvalidName);
         }
         let certificate = signer(ctx, &state)?.sign(node, role, public_key)?;

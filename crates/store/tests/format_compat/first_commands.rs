@@ -103,7 +103,14 @@ fn access() -> Vec<Command> {
         AccessCommand::GrantJoin { id: "t1".into(), grant },
         admit,
         AccessCommand::IssueToken { id: "o1".into(), token },
-        AccessCommand::StoreSecret { namespace, name, version: 1, contents: sealed(), deployment: None },
+        AccessCommand::StoreSecret {
+            namespace,
+            name,
+            version: 1,
+            contents: sealed(),
+            deployment: None,
+            by_operator: false,
+        },
         AccessCommand::Relocate { node: "b".into(), address: "10.0.0.3:7474".to_owned() },
     ];
     commands.map(|command| Command::Access(Box::new(command))).into()
