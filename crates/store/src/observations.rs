@@ -20,15 +20,15 @@ const LONG_RUN: Duration = Duration::from_mins(10);
 impl State {
     pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
         let mut events = Vec::new();
-        let Some(group) = self.groups.get_mut(&observation.group) else {
+        let Some(group) = self.groups.get_mut(&observation.key.group) else {
             return events;
         };
         let spec = group.spec.clone();
-        let Some(slot) = group.slots.get_mut(&observation.slot) else {
+        let Some(slot) = group.slots.get_mut(&observation.key.slot) else {
             return events;
         };
-        let replaced_by = newest_desired(slot).filter(|newest| *newest > observation.generation);
-        let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.generation)
+        let replaced_by = newest_desired(slot).filter(|newest| *newest > observation.key.generation);
+        let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.key.generation)
         else {
             return events;
         };
@@ -38,8 +38,7 @@ impl State {
         match (replica.desired, observation.state) {
             // Any attempt counts here: an agent that was disconnected may have missed the latest one.
             (DesiredState::Stop, ReplicaState::Stopped) => {
-                let Observation { group, slot, generation, at, .. } = observation;
-                self.release(&group, &slot, generation, at, &mut events);
+                self.release(&observation.key, observation.at, &mut events);
             }
             // Other states of a stopping replica are ignored, so that it cannot appear live again.
             (DesiredState::Stop, _) => {}
@@ -56,7 +55,7 @@ impl State {
                 if was_lost {
                     replica.replaced_by = replaced_by;
                 }
-                events.push(observed(&observation.group, &observation.slot, replica));
+                events.push(observed(&observation.key.group, &observation.key.slot, replica));
                 if is_live(replica) {
                     // The replica reported again, so the slot no longer waits for a replacement.
                     slot.waiting = None;
@@ -118,7 +117,7 @@ fn count_failure(group: &mut Group, seen: &Observation, node: NodeName, window: 
     let times = group.failures.entry(node.clone()).or_default();
     times.retain(|time| seen.at.since(*time) < window);
     times.push(seen.at);
-    Event::FailureCounted { group: seen.group.clone(), node, at: seen.at }
+    Event::FailureCounted { group: seen.key.group.clone(), node, at: seen.at }
 }
 
 /// The observation with its state adjusted. A stop that nobody requested is a failure. So is the completion of a
