@@ -6,6 +6,7 @@
 //! with `serde(rename)`, so that old data stays readable.
 
 pub mod access;
+pub mod address_plan;
 pub mod agent_protocol;
 pub mod api_error_code;
 pub mod audit;
@@ -42,6 +43,7 @@ pub mod units;
 pub mod volume;
 mod yes_no;
 
+pub use address_plan::AddressPlan;
 pub use agent_protocol::{Cursor, Desired, Heartbeat, ReplicaReport, Report, Work, WorkFeed};
 pub use api_error_code::ApiErrorCode;
 pub use audit::{Actor, AuditAction, AuditEvent, AuditOutcome};

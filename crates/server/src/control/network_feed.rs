@@ -17,13 +17,13 @@ use longshore_model::{
     replica::{DesiredState, Detail, Replica},
     service::{Port, PortMode, Protocol},
 };
-use longshore_network::{Endpoint, NetworkFeed, PublishedPort, PublishedService};
+use longshore_network::{Endpoint, NetworkFeed, NetworkService, PublishedPort};
 use longshore_store::{Group, State, replicated::Change};
 
 /// What was sent to a machine.
 #[derive(Debug, Default)]
 pub(crate) struct MachineFeed {
-    sent: BTreeMap<GroupKey, PublishedService>,
+    sent: BTreeMap<GroupKey, NetworkService>,
     /// Nodes with endpoints, as they were when those were sent.
     nodes: BTreeMap<NodeName, NodeView>,
 }
@@ -46,7 +46,8 @@ impl MachineFeed {
             feed.remember_nodes(state, key);
         }
         let services = feed.sent.values().cloned().collect();
-        let snapshot = NetworkFeed::Snapshot { cursor: cursor(state, state.index()), services };
+        let snapshot =
+            NetworkFeed::Snapshot { cursor: cursor(state, state.index()), services, nodes: Vec::new(), settings: None };
         (feed, snapshot)
     }
 
@@ -72,7 +73,14 @@ impl MachineFeed {
         if changed.is_empty() && gone.is_empty() {
             return None;
         }
-        Some(NetworkFeed::Changes { cursor: cursor(state, through), changed, gone })
+        Some(NetworkFeed::Changes {
+            cursor: cursor(state, through),
+            changed,
+            gone,
+            nodes: Vec::new(),
+            nodes_gone: Vec::new(),
+            settings: None,
+        })
     }
 
     /// The services to look at again.
@@ -147,7 +155,7 @@ fn cursor(state: &State, index: StateIndex) -> Cursor {
 }
 
 /// The published ports of a service with their endpoints; `None` if it publishes none.
-fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedService> {
+fn service(state: &State, key: &GroupKey, group: &Group) -> Option<NetworkService> {
     if is_removed(state, key) || state.is_stopped(key) || has_no_replicas(group) || !is_proxied(&group.spec) {
         return None;
     }
@@ -166,7 +174,7 @@ fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedServ
             port.endpoints.extend(endpoint(key, slot, replica, spec, port, node.ip));
         }
     }
-    Some(PublishedService { group: key.clone(), ports })
+    Some(NetworkService { ports, ..NetworkService::new(key.clone()) })
 }
 
 /// Whether the service is no longer part of its deployment; its last replicas may still be stopping.
@@ -243,6 +251,7 @@ fn endpoint(
         node_ip,
         own,
         bound,
+        overlay: None,
     })
 }
 

@@ -235,7 +235,8 @@ impl NodeLink {
         if let Some(store) = self.ctx.store() {
             return open_network_feed(store).await;
         }
-        let removed = |cursor| NetworkFeed::Snapshot { cursor, services: Vec::new() };
+        let removed =
+            |cursor| NetworkFeed::Snapshot { cursor, services: Vec::new(), nodes: Vec::new(), settings: None };
         self.open_remote_feed("/peer/network", removed).await
     }
 
