@@ -18,7 +18,7 @@ use crate::{State, ended_replicas::is_job, state::Group, state_events::observed,
 const LONG_RUN: Duration = Duration::from_mins(10);
 
 impl State {
-    pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
+    pub(crate) fn observe(&mut self, observation: &Observation) -> Vec<Event> {
         let mut events = Vec::new();
         let Some(group) = self.groups.get_mut(&observation.key.group) else {
             return events;
@@ -32,7 +32,7 @@ impl State {
         else {
             return events;
         };
-        if is_of_previous_incarnation(replica, &observation) {
+        if is_of_previous_incarnation(replica, observation) {
             return events;
         }
         match (replica.desired, observation.state) {
@@ -43,12 +43,12 @@ impl State {
             // Other states of a stopping replica are ignored, so that it cannot appear live again.
             (DesiredState::Stop, _) => {}
             (DesiredState::Run, _) if replica.attempt != observation.attempt => {}
-            (DesiredState::Run, _) if is_stale(replica, &observation) => {}
+            (DesiredState::Run, _) if is_stale(replica, observation) => {}
             (DesiredState::Run, _) => {
                 let node = replica.assignment.node.clone();
                 let replica_kind = replica.assignment.reservation.kind;
                 let was_lost = replica.state == ReplicaState::Lost;
-                let effect = apply_observation(replica, normalised(&observation, replica_kind, &spec), &spec);
+                let effect = apply_observation(replica, normalised(observation, replica_kind, &spec), &spec);
                 if effect == ObservationEffect::Unchanged {
                     return events;
                 }
@@ -63,7 +63,7 @@ impl State {
                 }
                 // A global replica has no other node to go to, so its failures do not count against the node.
                 if effect == ObservationEffect::Failure && !spec.kind.is_per_node() {
-                    events.push(count_failure(group, &observation, node, self.config.faulty_window));
+                    events.push(count_failure(group, observation, node, self.config.faulty_window));
                 }
             }
         }
