@@ -88,7 +88,7 @@ impl RebalancePayload {
 impl TimelineLog {
     pub(super) fn rebalanced(&mut self, now: Time, made: &Move) {
         let key = &made.key;
-        let entry = self.push_replica(now, EntryKind::RebalanceMoved, &key);
+        let entry = self.push_replica(now, EntryKind::RebalanceMoved, key);
         entry.from = Some(made.score.src.clone());
         entry.rebalance = Some(RebalancePayload::new(&made.score, Some((&made.key.group, &made.key.slot))));
     }
