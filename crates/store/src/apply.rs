@@ -52,7 +52,7 @@ impl State {
             Command::Access(command) => self.change_access(*command)?,
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
-            Command::Observe(observation) => self.observe(observation),
+            Command::Observe(observation) => self.observe(&observation),
             Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
             Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };

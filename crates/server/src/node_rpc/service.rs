@@ -162,10 +162,7 @@ pub(crate) async fn accept_reports(
 
 /// Whether a generation is assigned to the node: no node reports for another.
 fn is_on(state: &State, report: &ReplicaReport, node: &NodeName) -> bool {
-    let key = &report.key;
-    let slot = state.group(&key.group).and_then(|group| group.slots.get(&key.slot));
-    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == key.generation));
-    replica.is_some_and(|replica| replica.assignment.node == *node)
+    state.replica(&report.key).is_some_and(|replica| replica.assignment.node == *node)
 }
 
 /// The contents of a secret, for a node that runs a replica that needs it.
@@ -178,10 +175,7 @@ pub(crate) async fn file(
     let state = store.read().await?.state;
     let not_yours = || NodeRequestError::NotAssigned(node.clone());
     let key = &request.key;
-    let group = state.group(&key.group).ok_or_else(not_yours)?;
-    let slot = group.slots.get(&key.slot).ok_or_else(not_yours)?;
-    let replica = slot.replicas.iter().find(|replica| replica.generation == key.generation);
-    let replica = replica.filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
+    let replica = state.replica(key).filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.reservation.secret_versions.get(&request.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
     let of = group.spec.secrets_deployment(&key.group.deployment);
