@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, Health, Intent, NamespaceName, Node,
     NodeAttributes, NodeName, Plan, ReplicaKey, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    VolumeKey,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
@@ -259,6 +260,7 @@ impl Command {
             | Self::Apply { .. }
             | Self::Scale { .. }
             | Self::Remove { .. }
+            | Self::RemoveVolume { .. }
             | Self::PutSecret { .. }
             | Self::SetQuota { .. }
             | Self::EvenOut
