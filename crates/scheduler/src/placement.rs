@@ -14,7 +14,6 @@ mod tree;
 use longshore_model::{Placement, SlotGeneration, Strategy};
 
 use crate::{
-    address,
     request::PlacementRequest,
     view::{NodeIx, View},
 };
@@ -40,7 +39,7 @@ impl Batch<'_> {
         self.placed.push(Placement {
             key: pending,
             node: known.name.clone(),
-            address: address::address(self.view.config.cluster_prefix, known.number, reserved.host),
+            address: self.view.config.address_plan().replica_ipv6(known.address_block(), reserved.host),
             new_volumes: reserved.new_volumes,
             devices: reserved.devices,
             reservation: None,
