@@ -15,14 +15,16 @@ const MAX_TEXT: usize = 64 * 1024;
 
 /// Says what cannot be.
 pub(crate) fn check(fingerprint: &NodeFingerprint) -> Result<(), &'static str> {
-    let NodeFingerprint { platform, capacity, drivers: _, engine_labels, plugins } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers: _, engine_labels, plugins, network: _, flags } = fingerprint;
     if capacity.cpu_millis > MAX_CPU_MILLIS {
         return Err("it has more cores than any machine");
     }
     if capacity.memory_bytes > MAX_BYTES || capacity.disk_bytes.is_some_and(|bytes| bytes > MAX_BYTES) {
         return Err("it has more memory or disk than any machine");
     }
-    let entries = engine_labels.len() + plugins.len() + capacity.devices.len() + capacity.device_groups.len();
+    let declared = flags.labels.len() + flags.devices.values().map(Vec::len).sum::<usize>();
+    let found = capacity.devices.len() + capacity.device_groups.len();
+    let entries = engine_labels.len() + plugins.len() + found + declared;
     if entries > MAX_ENTRIES {
         return Err("it lists more than a thousand labels, plugins and devices");
     }

@@ -178,7 +178,9 @@ pub(crate) async fn file(
     let replica = state.replica(key).filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.reservation.secret_versions.get(&request.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
-    let of = group.spec.secrets_deployment(&key.group.deployment);
+    let of = state
+        .group(&key.group)
+        .map_or(&key.group.deployment, |group| group.spec.secrets_deployment(&key.group.deployment));
     if !state.access().may_use(namespace, of, &request.name) {
         return Err(not_yours());
     }
