@@ -30,8 +30,8 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Changes, Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, FailedReplica, Port, PortCondition,
-    PullChoice, RollbackRequest, Rollout, ScaleRequest, Service, Status,
+    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, FailedReplica, OneOffJob, Port,
+    PortCondition, PullChoice, RollbackRequest, Rollout, RunRequest, ScaleRequest, Service, Status,
 };
 pub use dry_run::{
     Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,

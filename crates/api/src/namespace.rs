@@ -116,6 +116,9 @@ pub struct VolumeRow {
     pub deployment: String,
     /// The node its data is on.
     pub node: String,
+    /// What it is called in the engine of that node.
+    #[serde(default)]
+    pub engine_name: String,
     /// Services that mount it.
     pub used_by: Vec<String>,
 }

@@ -127,6 +127,8 @@ pub enum AuditAction {
     DeploymentStopped,
     /// A stopped deployment was started.
     DeploymentStarted,
+    /// A volume was removed with its data.
+    VolumeRemoved,
     /// A rollout failed and waits for an operator.
     RolloutPaused,
     /// A rollout failed, and its replicas are being rolled back.
@@ -171,6 +173,7 @@ impl AuditAction {
             Self::TokenRevoked => "token_revoked",
             Self::DeploymentStopped => "deployment_stopped",
             Self::DeploymentStarted => "deployment_started",
+            Self::VolumeRemoved => "volume_removed",
             Self::RolloutPaused => "rollout_paused",
             Self::RolloutAborted => "rollout_aborted",
             Self::RolledBack => "rolled_back",

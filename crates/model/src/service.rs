@@ -22,8 +22,8 @@ pub use crate::policy::{
 };
 
 use crate::{
-    Driver, NamespacePolicy, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey,
-    container::ContainerSpec, volume::Sharing,
+    DeploymentName, Driver, GroupKey, NamespacePolicy, NodeName, Reservation, ResolvedImage, SecretName, ServiceName,
+    VolumeKey, container::ContainerSpec, volume::Sharing,
 };
 
 /// One resolved manifest.
@@ -67,6 +67,9 @@ pub struct NetworkSpec {
     pub labels: BTreeMap<String, String>,
     /// Who creates it and whether it has external access.
     pub reach: NetworkReach,
+    /// Whether names on it resolve to IPv6 addresses, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enable_ipv6: bool,
 }
 
 /// Who creates a network and whether it has external access.
@@ -80,6 +83,24 @@ pub enum NetworkReach {
     Internal,
     /// Exists already; not managed by the deployment.
     External,
+}
+
+/// What the name of a service resolves to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointMode {
+    /// Its VIP.
+    #[default]
+    Vip,
+    /// Its replicas.
+    Dnsrr,
+}
+
+impl EndpointMode {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field in by reference")]
+    const fn is_default(&self) -> bool {
+        matches!(self, Self::Vip)
+    }
 }
 
 /// How a volume is created.
@@ -184,6 +205,9 @@ pub struct ServiceSpec {
     /// Networks it is attached to, by their key in the manifest.
     #[serde(default)]
     pub networks: BTreeMap<String, Attachment>,
+    /// What its name resolves to.
+    #[serde(default, skip_serializing_if = "EndpointMode::is_default")]
+    pub endpoint_mode: EndpointMode,
     /// Labels on the service itself, not on its containers.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -192,6 +216,20 @@ pub struct ServiceSpec {
     /// What the image reference was resolved to when the manifest was applied; `None` if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_image: Option<ResolvedImage>,
+    /// The service that this one-off job runs a command of; `None` for a service of a manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_off: Option<OneOff>,
+}
+
+/// The service that a one-off job (`longshore run`) was made from. The job is a deployment of its own in the same
+/// namespace; it shares the volumes and networks of that deployment, is never run a second time, and is not reached
+/// under the service's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneOff {
+    /// The deployment.
+    pub of: DeploymentName,
+    /// The service in it.
+    pub service: ServiceName,
 }
 
 /// What replicas are created from: equal programs need no replacement.
@@ -228,9 +266,11 @@ impl Default for ServiceSpec {
             max_concurrent: None,
             depends_on: BTreeMap::new(),
             networks: BTreeMap::new(),
+            endpoint_mode: EndpointMode::default(),
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
             resolved_image: None,
+            one_off: None,
         }
     }
 }
@@ -254,6 +294,26 @@ impl ServiceSpec {
             AfterExhaustion::Return => true,
         };
         returns && !self.is_rescheduled() && !self.kind.is_job()
+    }
+
+    /// The group of a service in its `depends_on`: of its own deployment, or for a one-off job of the one it was made
+    /// from.
+    pub fn dependency_key(&self, group: &GroupKey, service: &ServiceName) -> GroupKey {
+        let sibling = group.sibling(service);
+        match &self.one_off {
+            Some(job) => GroupKey { deployment: job.of.clone(), ..sibling },
+            None => sibling,
+        }
+    }
+
+    /// The deployment whose secrets it may use: its own, or for a one-off job the one it was made from.
+    pub fn secrets_deployment<'a>(&'a self, own: &'a DeploymentName) -> &'a DeploymentName {
+        self.one_off.as_ref().map_or(own, |job| &job.of)
+    }
+
+    /// Whether its replicas have networks of their own in the overlay, and the service a VIP.
+    pub const fn has_overlay_networks(&self) -> bool {
+        self.container.namespaces.network.is_none()
     }
 
     /// What its replicas are created from.

@@ -41,4 +41,7 @@ pub enum Sharing {
     Deployment,
     /// One holder at a time.
     Exclusive,
+    /// A one-off job of the owning deployment: it mounts the volume on its home beside whoever holds it, and blocks
+    /// nobody.
+    OneOff,
 }

@@ -24,6 +24,7 @@ mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
 pub(crate) mod nodes;
+mod one_off;
 mod openapi;
 mod policies;
 mod queries;
@@ -180,6 +181,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
+        .route("/v1/volumes/{name}", delete(volumes::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
         .route("/v1/deployments/{name}/stop", post(deployments::stop))
         .route("/v1/deployments/{name}/start", post(deployments::start))
@@ -187,6 +189,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
         .route("/v1/deployments/{name}/services/{service}/restart", post(deployments::restart))
+        .route("/v1/deployments/{name}/services/{service}/run", post(one_off::run))
 }
 
 fn cluster_view_routes() -> Router<Arc<ApiState>> {

@@ -108,9 +108,7 @@ impl Simulation {
             let is_reachable = matches!(node.health, Health::Ready | Health::Degraded);
             let state = is_reachable.then(|| next(replica)).flatten()?;
             Some(Observation {
-                group: group.clone(),
-                slot: slot.key.clone(),
-                generation: replica.generation,
+                key: group.replica(&slot.key, replica.generation),
                 attempt: replica.attempt,
                 placed_at: Some(replica.assignment.placed_at),
                 state,

@@ -28,6 +28,7 @@ pub(crate) mod handlers;
 pub(crate) mod logs_exec;
 mod raft_transport;
 pub(crate) mod service;
+pub(crate) mod volume_removal;
 mod wire;
 
 pub(crate) use self::{

@@ -34,6 +34,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         }
         Command::Stop { namespace, deployment, .. } => (AuditAction::DeploymentStopped, scoped(namespace, deployment)),
         Command::Start { namespace, deployment, .. } => (AuditAction::DeploymentStarted, scoped(namespace, deployment)),
+        Command::RemoveVolume { volume } => (AuditAction::VolumeRemoved, scoped(&volume.namespace, &volume.name)),
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),

@@ -126,6 +126,17 @@ pub enum CommandError {
         /// The requested version.
         asked: u64,
     },
+    /// No volume of that name.
+    #[error("there is no volume `{0}`")]
+    UnknownVolume(VolumeKey),
+    /// A service mounts the volume, or a replica still holds it.
+    #[error("volume `{volume}` is in use by `{holder}`")]
+    VolumeHeld {
+        /// The volume.
+        volume: VolumeKey,
+        /// A service as `deployment/service`, or a replica.
+        holder: String,
+    },
     /// No secret of that name.
     #[error("there is no secret `{0}`")]
     UnknownSecret(SecretName),
@@ -206,6 +217,8 @@ impl CommandError {
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::ReplicaIdConflict { .. } => "replica_id_conflict",
             Self::SecretVersionRegression { .. } => "secret_version_regression",
+            Self::UnknownVolume(_) => "unknown_volume",
+            Self::VolumeHeld { .. } => "volume_in_use",
             Self::UnknownSecret(_) => "unknown_secret",
             Self::SecretInUse { .. } => "secret_in_use",
             Self::SecretOutOfScope { .. } => "secret_out_of_scope",
@@ -247,6 +260,8 @@ impl CommandError {
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
             | Self::ReplicaIdConflict { .. }
+            | Self::UnknownVolume(_)
+            | Self::VolumeHeld { .. }
             | Self::UnknownSecret(_)
             | Self::SecretInUse { .. }
             | Self::SecretOutOfScope { .. }
@@ -285,6 +300,8 @@ impl CommandError {
             }
             Self::ReplicaIdConflict { .. } => "rename the service or the deployment",
             Self::SecretVersionRegression { .. } => "use a higher version",
+            Self::UnknownVolume(_) => "`longshore volume ls` lists them",
+            Self::VolumeHeld { .. } => "remove the deployment first: `longshore down -v` does both",
             Self::UnknownSecret(_) => "`longshore secret ls` lists them",
             Self::SecretInUse { .. } => "apply the deployment without it first, or remove the deployment",
             Self::SecretOutOfScope { .. } => "use another name, or let an admin store the secret for this deployment",

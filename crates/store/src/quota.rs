@@ -92,6 +92,7 @@ impl State {
             | Command::SetHealth { .. }
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }
+            | Command::RemoveVolume { .. }
             | Command::Stop { .. }
             | Command::Start { .. }
             | Command::Rollback { .. }

@@ -18,7 +18,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use longshore_api::connection;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use rustls::{ServerConfig, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -45,16 +45,6 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Descriptors that connections of the network never take: the log, the engine, agents and the local socket need them.
 const RESERVED_DESCRIPTORS: u64 = 128;
-
-/// Raises the number of files this process may open to what the system allows. Returns the limit in force.
-pub(crate) fn raise_descriptor_limit() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
-        return limit.maximum;
-    }
-    limit.current
-}
 
 /// Connections of one listener of the network for which there are descriptors: half of what is not reserved, because
 /// there are two such listeners.

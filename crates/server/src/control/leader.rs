@@ -232,19 +232,14 @@ impl Leader {
         }
         let state = self.store.read_local().state;
         for event in changes.iter().flat_map(|change| &change.events) {
-            let Event::Observed {
-                group, slot, generation, attempt: Attempt(0), state: ReplicaState::Running, at, ..
-            } = event
-            else {
+            let Event::Observed { key, attempt: Attempt(0), state: ReplicaState::Running, at, .. } = event else {
                 continue;
             };
-            let held = state.group(group).and_then(|known| known.slots.get(slot));
-            let replica = held.and_then(|held| held.replicas.iter().find(|seen| seen.generation == *generation));
-            let Some(assignment) = replica.map(|replica| &replica.assignment) else { continue };
+            let Some(assignment) = state.replica(key).map(|replica| &replica.assignment) else { continue };
             self.ctx.telemetry.replica_started(assignment.placed_at, *at, |span| {
-                span.set("longshore.replica", slot.replica_id(group));
+                span.set("longshore.replica", key.replica_id());
                 span.set("longshore.node", assignment.node.as_str());
-                span.set("longshore.generation", generation.0);
+                span.set("longshore.generation", key.generation.0);
             });
         }
     }

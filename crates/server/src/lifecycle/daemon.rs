@@ -18,6 +18,7 @@ use crate::{
     api::{self, ApiState, listeners},
     control::leader,
     lifecycle::{
+        address_choice::{ChoiceError, PoolClash},
         bootstrap::{self, LocalNode},
         data_folder::{DataFolder, FolderError},
         node_context::{NodeContext, ServeError},
@@ -79,6 +80,9 @@ pub enum StartError {
         /// The cluster.
         cluster: String,
     },
+    /// The cluster's addresses are in use on this machine.
+    #[error(transparent)]
+    PoolClash(#[from] PoolClash),
     /// Key, certificate or keyring are missing.
     #[error("key, certificate or keyring of node `{0}` are missing from its folder")]
     NoIdentity(NodeName),
@@ -129,6 +133,15 @@ impl From<KeyringError> for StartError {
     }
 }
 
+impl From<ChoiceError> for StartError {
+    fn from(error: ChoiceError) -> Self {
+        match error {
+            ChoiceError::Clash(clash) => clash.into(),
+            ChoiceError::Random(error) => error.into(),
+        }
+    }
+}
+
 impl From<ServeError> for StartError {
     fn from(error: ServeError) -> Self {
         Self::Store(error_chain(&error))
@@ -156,8 +169,8 @@ impl Daemon {
         if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
-        let descriptors = listeners::raise_descriptor_limit();
-        tracing::debug!(descriptors, "file limit");
+        // Every connection that is relayed takes two files.
+        longshore_agent::file_limit::raise();
         let address = advertised_address(&config)?;
         let folder = DataFolder::take(&config.data_dir)?;
         let LocalNode { record, identity, keyring } = bootstrap::open_or_bootstrap(&folder, &config.node, address)?;

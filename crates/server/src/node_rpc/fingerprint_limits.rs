@@ -15,7 +15,7 @@ const MAX_TEXT: usize = 64 * 1024;
 
 /// Says what cannot be.
 pub(crate) fn check(fingerprint: &NodeFingerprint) -> Result<(), &'static str> {
-    let NodeFingerprint { platform, capacity, drivers: _, engine_labels, plugins, flags } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers: _, engine_labels, plugins, network: _, flags } = fingerprint;
     if capacity.cpu_millis > MAX_CPU_MILLIS {
         return Err("it has more cores than any machine");
     }
@@ -58,6 +58,7 @@ mod tests {
             drivers: [].into(),
             engine_labels: [].into(),
             plugins: [].into(),
+            network: None,
             flags: NodeAttributes::default(),
         };
         assert_eq!(check(&ordinary), Ok(()));

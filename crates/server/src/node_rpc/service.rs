@@ -105,12 +105,25 @@ fn ensure_address_free(state: &State, node: &NodeName, address: &str) -> Result<
 
 /// The initial state of a node that joins.
 pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerprint, now: Time) -> Node {
-    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = fingerprint;
     let role = match state.access().membership(&name).map(|membership| membership.role) {
         Some(NodeRole::Server) | None => ConstraintRole::Manager,
         Some(NodeRole::Worker) => ConstraintRole::Worker,
     };
-    Node { engine_labels, role, platform, drivers, plugins, capacity, flags, health_since: now, ..Node::new(name) }
+    let joined_at = Some(now);
+    Node {
+        engine_labels,
+        role,
+        platform,
+        drivers,
+        plugins,
+        capacity,
+        flags,
+        network,
+        health_since: now,
+        joined_at,
+        ..Node::new(name)
+    }
 }
 
 /// Commits what a node reports; only on the leader, whose clock stamps it.
@@ -149,10 +162,7 @@ pub(crate) async fn accept_reports(
 
 /// Whether a generation is assigned to the node: no node reports for another.
 fn is_on(state: &State, report: &ReplicaReport, node: &NodeName) -> bool {
-    let key = &report.key;
-    let slot = state.group(&key.group).and_then(|group| group.slots.get(&key.slot));
-    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == key.generation));
-    replica.is_some_and(|replica| replica.assignment.node == *node)
+    state.replica(&report.key).is_some_and(|replica| replica.assignment.node == *node)
 }
 
 /// The contents of a secret, for a node that runs a replica that needs it.
@@ -165,13 +175,13 @@ pub(crate) async fn file(
     let state = store.read().await?.state;
     let not_yours = || NodeRequestError::NotAssigned(node.clone());
     let key = &request.key;
-    let group = state.group(&key.group).ok_or_else(not_yours)?;
-    let slot = group.slots.get(&key.slot).ok_or_else(not_yours)?;
-    let replica = slot.replicas.iter().find(|replica| replica.generation == key.generation);
-    let replica = replica.filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
+    let replica = state.replica(key).filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.reservation.secret_versions.get(&request.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
-    if !state.access().may_use(namespace, &key.group.deployment, &request.name) {
+    let of = state
+        .group(&key.group)
+        .map_or(&key.group.deployment, |group| group.spec.secrets_deployment(&key.group.deployment));
+    if !state.access().may_use(namespace, of, &request.name) {
         return Err(not_yours());
     }
     let sealed = state.access().contents(namespace, &request.name, version);
@@ -320,6 +330,7 @@ pub(crate) async fn admit_node(
         authority: authority.certificate.clone(),
         certificate: membership.certificate.clone(),
         servers: store.members().members.values().map(server).collect(),
+        ipv4_pool: Some(state.config().ipv4_pool),
     })
 }
 

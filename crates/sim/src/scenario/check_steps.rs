@@ -76,6 +76,8 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::ReplicaIdConflict { .. }
         | CommandError::SecretVersionRegression { .. }
         | CommandError::UnknownSecret(_)
+        | CommandError::UnknownVolume(_)
+        | CommandError::VolumeHeld { .. }
         | CommandError::SecretInUse { .. }
         | CommandError::SecretOutOfScope { .. }
         | CommandError::KeyOutdated(_)

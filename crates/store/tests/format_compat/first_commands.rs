@@ -200,8 +200,7 @@ fn placements() -> Plan {
 
 fn place(index: u32, node: &str, address: u16, new_volumes: Vec<VolumeKey>) -> PlanItem {
     PlanItem::Place(Placement {
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
         node: node.into(),
         address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, address),
         new_volumes,
@@ -213,9 +212,7 @@ fn place(index: u32, node: &str, address: u16, new_volumes: Vec<VolumeKey>) -> P
 
 fn seen(index: u32, state: ReplicaState, code: Option<RuntimeCode>) -> Command {
     Command::Observe(Observation {
-        group: group("web"),
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: group("web").replica(&SlotKey::Index(SlotIndex(index)), Generation(1)),
         attempt: Attempt(0),
         placed_at: None,
         state,

@@ -15,7 +15,10 @@ use longshore_model::{
 use super::ports;
 use crate::{
     runtime::{PreparedFile, RuntimeError, StopSpec, identity_env},
-    shim::protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
+    shim::{
+        attach::AttachMode,
+        protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
+    },
 };
 
 /// Output that is kept if the manifest sets no log options.
@@ -57,7 +60,15 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         stop_signal: stop.signal,
         stop_grace_millis: u64::try_from(stop.grace.as_millis()).unwrap_or(u64::MAX),
         ports,
+        attach: attach_mode(work),
     })
+}
+
+/// A one-off job whose input is open is attached to by whoever started it.
+fn attach_mode(work: &Work) -> Option<AttachMode> {
+    let on = |switch: Switch| work.spec.container.switches.contains(&switch);
+    let mode = if on(Switch::Tty) { AttachMode::Terminal } else { AttachMode::Piped };
+    (work.spec.one_off.is_some() && on(Switch::StdinOpen)).then_some(mode)
 }
 
 /// The first setting that needs a container.
@@ -69,7 +80,9 @@ fn unsupported(spec: &ServiceSpec) -> Option<String> {
     let mount =
         spec.mounts.iter().find(|mount| !matches!(&mount.source, MountSource::Bind(path) if *path == mount.target));
     let switch = container.switches.iter().find(|switch| match switch {
-        Switch::ReadOnly | Switch::Tty | Switch::StdinOpen | Switch::OomKillDisable => true,
+        // Only the process of a one-off job has somebody to attach to it.
+        Switch::Tty | Switch::StdinOpen => spec.one_off.is_none(),
+        Switch::ReadOnly | Switch::OomKillDisable => true,
         Switch::Init | Switch::Privileged => false,
     });
     let first =
@@ -102,7 +115,9 @@ fn environment(work: &Work, files: &[PreparedFile], ports: &[ProcessPort]) -> Ve
         .filter_map(|(name, value)| Some((name.clone(), value.clone().or_else(|| std::env::var(name).ok())?)));
     // A file cannot be mounted at its target, so a variable holds its path.
     let file_paths = files.iter().map(|file| (file_variable(&file.target), file.path.to_string_lossy().into_owned()));
-    let own = identity_env::variables(work).into_iter().chain(ports::variables(ports));
+    let terminal = attach_mode(work).filter(|mode| *mode == AttachMode::Terminal);
+    let terminal = terminal.map(|_| ("TERM".to_owned(), "xterm".to_owned()));
+    let own = identity_env::variables(work).into_iter().chain(terminal).chain(ports::variables(ports));
     inherited.chain([path]).chain(own).chain(file_paths).chain(from_manifest).collect()
 }
 

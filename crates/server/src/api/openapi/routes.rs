@@ -107,6 +107,17 @@ pub(crate) const ROUTES: &[Route] = &[
     .takes("ScaleRequest"),
     change("POST", "/v1/deployments/{name}/services/{service}/restart", DEPLOY, "Replaces every replica of a service")
         .query(NAMESPACE),
+    change(
+        "POST",
+        "/v1/deployments/{name}/services/{service}/run",
+        DEPLOY,
+        "Runs a command once, as a job made from a service",
+    )
+    .query(NAMESPACE)
+    .takes("RunRequest")
+    .gives("OneOffJob"),
+    change("DELETE", "/v1/volumes/{name}", DEPLOY, "Deletes a volume that nothing uses, with its data")
+        .query(NAMESPACE),
     get("/v1/nodes", VIEW, "All nodes", "[Node]"),
     get("/v1/nodes/{name}", VIEW, "One node", "Node"),
     change("POST", "/v1/whatif", VIEW, "A dry run under assumptions").takes("WhatIfRequest").gives("WhatIf"),
