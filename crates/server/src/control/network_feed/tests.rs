@@ -204,6 +204,7 @@ fn a_mesh_identity_and_a_removal_are_told_to_every_machine() {
         drivers: BTreeSet::new(),
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
+        flags: longshore_model::NodeAttributes::default(),
         network: Some(NodeNetwork { mesh: mesh.clone(), gives_addresses: true, ..NodeNetwork::default() }),
     };
     let told = world.apply(Command::Refresh { node: "a".into(), fingerprint: Box::new(survey) });
