@@ -44,6 +44,7 @@ impl State {
                 self.control_rollout(&namespace, &deployment, word, at)?
             }
             Command::Restart { group, at } => self.restart_service(&group, at)?,
+            Command::RemoveVolume { volume } => self.remove_volume(&volume)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
@@ -53,7 +54,7 @@ impl State {
             Command::Access(command) => self.change_access(*command)?,
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
-            Command::Observe(observation) => self.observe(observation),
+            Command::Observe(observation) => self.observe(&observation),
             Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
             Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };

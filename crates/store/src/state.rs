@@ -14,8 +14,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
-    Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, ReplicaKey,
+    RevisionNumber, Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time,
+    VolumeKey,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
     replica::{Collected, DesiredState, Replica, Rescheduled},
@@ -224,6 +225,12 @@ impl State {
         self.groups.iter().flat_map(|(key, group)| {
             group.slots.values().flat_map(move |slot| slot.replicas.iter().map(move |replica| (key, slot, replica)))
         })
+    }
+
+    /// One generation.
+    pub fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
+        let slot = self.groups.get(&key.group)?.slots.get(&key.slot)?;
+        slot.replicas.iter().find(|replica| replica.generation == key.generation)
     }
 
     /// The groups of one deployment.
