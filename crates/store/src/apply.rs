@@ -11,7 +11,9 @@ impl State {
     /// Applies one command and returns the events it caused.
     pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
         let before = self.latest;
-        self.latest = before.max(command.time().unwrap_or_default());
+        if self.is_numbered {
+            self.latest = before.max(command.time().unwrap_or_default());
+        }
         let result = self.dispatch(command);
         if result.as_ref().is_ok_and(|events| !events.is_empty()) {
             self.index = StateIndex(self.index.0 + 1);

@@ -271,7 +271,7 @@ impl State {
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.desired = DesiredState::Run;
-        if address_numbers::wants_vip(group) {
+        if self.is_numbered && address_numbers::wants_vip(group) {
             group.vip = Some(Arc::make_mut(&mut self.vips).take_lowest(self.latest, |_| true));
         }
         group.rollout_position = rollout_position.clone();

@@ -52,7 +52,10 @@ pub struct State {
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
     /// Node memberships, tokens and sealed secrets.
     pub(crate) access: Arc<Access>,
-    /// The latest time of a command that changed the state.
+    /// Whether blocks and VIPs are given out. The first command of a version that does so begins it: members with
+    /// snapshots of different ages must not number what exists in different orders.
+    pub(crate) is_numbered: bool,
+    /// The latest time of a command that changed the state, since then.
     pub(crate) latest: Time,
     /// Blocks of addresses, of which every node has one.
     pub(crate) blocks: Arc<NumberPool>,

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use longshore_model::{
     AddressPlan, BoundPort, Driver, GroupKey, Health, NodeName, ReplicaState, ServiceSpec, SlotKey,
+    address_plan::is_block,
     replica::{DesiredState, Detail, Replica},
     service::{Port, PortMode, Protocol},
 };
@@ -25,7 +26,7 @@ pub(super) fn node(state: &State, name: &NodeName) -> NetworkNode {
     let advertised = state.access().membership(name).and_then(|membership| ip_of(&membership.address));
     NetworkNode {
         name: name.clone(),
-        block: node.and_then(|node| node.block),
+        block: node.map(|node| node.address_block()).filter(|block| is_block(*block)),
         ip: advertised.or_else(|| node.and_then(|node| node.ip)),
         mesh: node.and_then(|node| node.network.as_ref()?.mesh.clone()),
         is_up: node.is_some_and(|node| node.health != Health::Down && node.confirmed_lost.is_none()),
