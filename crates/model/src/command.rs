@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
-    NamespaceName, Node, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    NamespaceName, Node, NodeAttributes, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName,
+    SlotKey, Time,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
@@ -56,6 +57,15 @@ pub enum Command {
         node: NodeName,
         /// Labels to set.
         labels: BTreeMap<String, String>,
+    },
+    /// Sets declared attributes of a node; absent parts stay.
+    SetNodeAttributes {
+        /// The node.
+        node: NodeName,
+        /// The attributes.
+        attributes: Box<NodeAttributes>,
+        /// Time of the change.
+        at: Time,
     },
     /// Sets what operators want of a node.
     SetIntent {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::device::DeviceGroup;
 
-use crate::{NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, service::Protocol};
+use crate::{NodeAttributes, NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, service::Protocol};
 
 /// A machine that can run replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Node {
     pub role: ConstraintRole,
     /// The pool it belongs to.
     pub pool: PoolName,
+    /// The data centre it stands in; empty if none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub datacenter: String,
     /// Operating system and processor.
     pub platform: Platform,
     /// Drivers it can start replicas with.
@@ -61,6 +64,13 @@ pub struct Node {
     /// When it left the cluster.
     #[serde(default)]
     pub removed_at: Option<Time>,
+    /// What operators declared about it, as in force.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub attributes: NodeAttributes,
+    /// What the flags of its daemon last declared. The same flags again change nothing, so that a restart does not undo
+    /// what was set since.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 impl Node {
@@ -75,6 +85,7 @@ impl Node {
             engine_labels: BTreeMap::new(),
             role: ConstraintRole::default(),
             pool: PoolName::default_pool(),
+            datacenter: String::new(),
             platform: Platform::new("linux", "amd64"),
             drivers: BTreeSet::new(),
             plugins: BTreeSet::new(),
@@ -88,6 +99,8 @@ impl Node {
             confirmed_lost: None,
             drain: None,
             removed_at: None,
+            attributes: NodeAttributes::default(),
+            flags: NodeAttributes::default(),
         }
     }
 
@@ -126,7 +139,7 @@ impl Node {
 pub struct NodeFingerprint {
     /// Operating system and processor.
     pub platform: Platform,
-    /// Its capacity. Devices and addresses are declared by the operator.
+    /// Its capacity, with the devices that were found.
     pub capacity: Capacity,
     /// Drivers that answered.
     pub drivers: BTreeSet<Driver>,
@@ -134,6 +147,9 @@ pub struct NodeFingerprint {
     pub engine_labels: BTreeMap<String, String>,
     /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
     pub plugins: BTreeSet<String>,
+    /// What the flags of its daemon declare.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 /// Something an operator should know about a node. It ends by itself once its cause does.

@@ -15,6 +15,7 @@ impl State {
             Command::ChangeSettings { expected, config } => self.change_settings(&expected, *config)?,
             Command::Join(node) => self.join(*node)?,
             Command::Label { node, labels } => self.label(&node, labels)?,
+            Command::SetNodeAttributes { node, attributes, at } => self.set_attributes(&node, &attributes, at)?,
             Command::SetIntent { node, intent, at } => self.set_intent(&node, intent, at)?,
             Command::Drain { node, deadline, then, at } => self.drain(&node, deadline, then, at)?,
             Command::ConfirmLost { node, at } => self.confirm_lost(&node, at)?,

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    AfterDrain, Capacity, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time,
+    AfterDrain, Capacity, Event, Health, Intent, Node, NodeAttributes, NodeName, NodeNumber, ReplicaState, RuntimeCode,
+    Time,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
 };
@@ -21,10 +22,14 @@ impl State {
             Some(known) if known.health != Health::Down => return Err(CommandError::DuplicateNode(node.name)),
             Some(known) => Node {
                 number: known.number,
+                pool: known.pool.clone(),
+                datacenter: known.datacenter.clone(),
                 labels: known.labels.clone(),
+                reserved: known.reserved.clone(),
                 intent: known.intent,
                 use_degraded: known.use_degraded,
                 drain: known.drain.clone(),
+                attributes: known.attributes.clone(),
                 ..node
             },
             None => {
@@ -34,7 +39,7 @@ impl State {
                 Node { number: NodeNumber(self.nodes_joined), ..node }
             }
         };
-        let node = Arc::new(node);
+        let node = Arc::new(declared(node));
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
         let mut events = vec![Event::NodeChanged(node)];
         events.extend(self.request_rebalance_on_join());
@@ -43,11 +48,29 @@ impl State {
 
     pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
         self.change_node(name, |node| {
-            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = survey;
-            let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
-            node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
+            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags } = survey;
+            let addresses = capacity.addresses.or(node.capacity.addresses);
+            node.capacity = node.attributes.capacity_of(Capacity { addresses, ..capacity });
             (node.platform, node.drivers) = (platform, drivers);
             (node.engine_labels, node.plugins) = (engine_labels, plugins);
+            take_flags(node, flags);
+        })
+    }
+
+    pub(crate) fn set_attributes(
+        &mut self,
+        name: &NodeName,
+        attributes: &NodeAttributes,
+        at: Time,
+    ) -> Result<Vec<Event>, CommandError> {
+        self.change_node(name, |node| {
+            declare(node, attributes);
+            let heard = node.attributes.health_when_heard();
+            // A node that is not heard takes the new health when it is heard again.
+            let is_heard = matches!(node.health, Health::Ready | Health::Degraded);
+            if attributes.degraded.is_some() && is_heard && node.health != heard {
+                (node.health, node.health_since) = (heard, at);
+            }
         })
     }
 
@@ -159,4 +182,32 @@ impl State {
         }
         events
     }
+}
+
+/// A node that joins, with what its flags declare in force.
+fn declared(mut node: Node) -> Node {
+    let flags = std::mem::take(&mut node.flags);
+    take_flags(&mut node, flags);
+    node
+}
+
+/// Puts those flags into force that changed since the daemon last named them. A label that is no longer named goes.
+fn take_flags(node: &mut Node, flags: NodeAttributes) {
+    for name in node.flags.labels.keys().filter(|name| !flags.labels.contains_key(*name)) {
+        node.labels.remove(name);
+        node.attributes.labels.remove(name);
+    }
+    declare(node, &flags.changed_since(&node.flags));
+    node.flags = flags;
+}
+
+fn declare(node: &mut Node, newer: &NodeAttributes) {
+    node.attributes.extend(newer);
+    node.labels.extend(newer.labels.clone());
+    node.pool = newer.pool.clone().unwrap_or_else(|| node.pool.clone());
+    node.datacenter = newer.datacenter.clone().unwrap_or_else(|| node.datacenter.clone());
+    node.reserved.memory_bytes = newer.reserved_memory_bytes.unwrap_or(node.reserved.memory_bytes);
+    node.reserved.cpu_millis = newer.reserved_cpu_millis.unwrap_or(node.reserved.cpu_millis);
+    node.reserved.disk_bytes = newer.reserved_disk_bytes.or(node.reserved.disk_bytes);
+    node.capacity = node.attributes.capacity_of(std::mem::take(&mut node.capacity));
 }

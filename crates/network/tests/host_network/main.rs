@@ -1,6 +1,8 @@
 //! The host side of the overlay on real kernels: each test is a machine in a network namespace of its own, and replicas
 //! are further namespaces on its bridge.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
+
 mod namespaces;
 
 use std::{

@@ -6,7 +6,7 @@
 use std::{env, fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_agent::StartAgentError;
-use longshore_model::{NodeName, error_chain};
+use longshore_model::{NodeAttributes, NodeName, error_chain};
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{
     net::TcpListener,
@@ -48,6 +48,8 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Disk that replicas on this machine may use, counted by the scheduler; not counted unless given.
     pub disk_bytes: Option<u64>,
+    /// What the operator declares about the node of this daemon.
+    pub attributes: NodeAttributes,
     /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
     /// `docker` driver off.
     pub docker: Vec<PathBuf>,

@@ -174,6 +174,11 @@ fn share_of(mut survey: NodeFingerprint, shared_by: u64) -> NodeFingerprint {
     if shared_by > 1 {
         capacity.memory_bytes = share(capacity.memory_bytes, shared_by);
         capacity.disk_bytes = capacity.disk_bytes.map(|bytes| share(bytes, shared_by));
+        let flags = &mut survey.flags;
+        flags.reserved_cpu_millis = flags.reserved_cpu_millis.map(|millis| millis / shared_by);
+        for reserved in [&mut flags.reserved_memory_bytes, &mut flags.reserved_disk_bytes] {
+            *reserved = reserved.map(|bytes| share(bytes, shared_by));
+        }
     }
     survey
 }
@@ -206,6 +211,12 @@ fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<St
         docker.volume_suffix = Some(node.to_string());
     }
     agent.disk_bytes = config.disk_bytes;
+    agent.flags = config.attributes.clone();
+    // A device cannot be shared between the nodes of one machine: the first has them all.
+    if *node != config.node {
+        agent.flags.devices.clear();
+        agent.finds_devices = false;
+    }
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
 }
@@ -228,7 +239,7 @@ fn folder_of(node: &NodeName, config: &ServerConfig) -> PathBuf {
 mod tests {
     use std::path::Path;
 
-    use longshore_model::{Capacity, Platform};
+    use longshore_model::{Capacity, NodeAttributes, Platform};
 
     use super::*;
 
@@ -242,6 +253,7 @@ mod tests {
             advertise: None,
             http: None,
             disk_bytes: None,
+            attributes: NodeAttributes::default(),
             docker: Vec::new(),
             shim: None,
         }
@@ -274,6 +286,7 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            flags: NodeAttributes::default(),
         };
         let third = share_of(survey, 3).capacity;
         assert_eq!((third.cpu_millis, third.memory_bytes, third.disk_bytes), (2000, 3 << 20, Some(10 << 20)));

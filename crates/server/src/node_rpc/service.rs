@@ -85,12 +85,12 @@ pub(crate) async fn register(
 
 /// The initial state of a node that joins.
 pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerprint, now: Time) -> Node {
-    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags } = fingerprint;
     let role = match state.access().membership(&name).map(|membership| membership.role) {
         Some(NodeRole::Server) | None => ConstraintRole::Manager,
         Some(NodeRole::Worker) => ConstraintRole::Worker,
     };
-    Node { engine_labels, role, platform, drivers, plugins, capacity, health_since: now, ..Node::new(name) }
+    Node { engine_labels, role, platform, drivers, plugins, capacity, flags, health_since: now, ..Node::new(name) }
 }
 
 /// Commits what a node reports; only on the leader, whose clock stamps it.
