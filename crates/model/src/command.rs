@@ -231,6 +231,41 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The time of the change, where the command has one.
+    pub fn time(&self) -> Option<Time> {
+        match self {
+            Self::SetIntent { at, .. }
+            | Self::SetNodeAttributes { at, .. }
+            | Self::Drain { at, .. }
+            | Self::ConfirmLost { at, .. }
+            | Self::SetHealth { at, .. }
+            | Self::Rollback { at, .. }
+            | Self::ControlRollout { at, .. }
+            | Self::Restart { at, .. }
+            | Self::Stop { at, .. }
+            | Self::Start { at, .. } => Some(*at),
+            Self::Join(node) => node.joined_at,
+            Self::Commit(plan) => Some(plan.made_at),
+            Self::Observe(observation) => Some(observation.at),
+            Self::Configure(_)
+            | Self::ChangeSettings { .. }
+            | Self::Label { .. }
+            | Self::SetUseDegraded { .. }
+            | Self::Apply { .. }
+            | Self::Scale { .. }
+            | Self::Remove { .. }
+            | Self::PutSecret { .. }
+            | Self::SetQuota { .. }
+            | Self::EvenOut
+            | Self::RecordExec { .. }
+            | Self::RecordBackup
+            | Self::Access(_)
+            | Self::Refresh { .. } => None,
+        }
+    }
+}
+
 /// What an operator can do with a live rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,5 +1,6 @@
 //! Tests of the state machine. Plans are written by hand: the store decides nothing.
 
+mod address_numbers;
 mod rebalance;
 mod settings;
 
@@ -348,6 +349,7 @@ fn a_restart_with_the_same_flags_does_not_undo_what_was_set_since() {
         engine_labels: std::collections::BTreeMap::new(),
         plugins: std::collections::BTreeSet::new(),
         flags,
+        network: None,
     };
     let refresh = |flags| Command::Refresh { node: "a".into(), fingerprint: Box::new(fingerprint(flags)) };
     let mut state = State::default();

@@ -18,6 +18,7 @@ use crate::{
     api::{self, ApiState, listeners},
     control::leader,
     lifecycle::{
+        address_choice::{ChoiceError, PoolClash},
         bootstrap::{self, LocalNode},
         data_folder::{DataFolder, FolderError},
         node_context::{NodeContext, ServeError},
@@ -79,6 +80,9 @@ pub enum StartError {
         /// The cluster.
         cluster: String,
     },
+    /// The cluster's addresses are in use on this machine.
+    #[error(transparent)]
+    PoolClash(#[from] PoolClash),
     /// Key, certificate or keyring are missing.
     #[error("key, certificate or keyring of node `{0}` are missing from its folder")]
     NoIdentity(NodeName),
@@ -126,6 +130,15 @@ pub enum StartError {
 impl From<KeyringError> for StartError {
     fn from(error: KeyringError) -> Self {
         Self::Keyring(error.to_string())
+    }
+}
+
+impl From<ChoiceError> for StartError {
+    fn from(error: ChoiceError) -> Self {
+        match error {
+            ChoiceError::Clash(clash) => clash.into(),
+            ChoiceError::Random(error) => error.into(),
+        }
     }
 }
 
