@@ -241,6 +241,18 @@ impl NetworkState {
         }
     }
 
+    /// Whether a server has told anything yet.
+    pub fn is_known(&self) -> bool {
+        self.cursor.is_some()
+    }
+
+    /// The state with further services.
+    pub(crate) fn with_services(&self, services: Vec<NetworkService>) -> Self {
+        let mut state = self.clone();
+        state.services.extend(by_group(services));
+        state
+    }
+
     /// The services, by group.
     pub fn services(&self) -> impl Iterator<Item = &NetworkService> {
         self.services.values()
