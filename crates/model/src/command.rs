@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
     NamespaceName, Node, NodeAttributes, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName,
-    SlotKey, Time,
+    SlotKey, Time, VolumeKey,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
