@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! dataplane       hosts what follows, in a process that outlives the daemon
+//! dns             answers names of replicas and services by who asks
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
 //! ```
 //!
@@ -12,13 +14,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dataplane;
+mod dns;
 mod network_state;
 mod port_proxy;
+mod socket_handover;
 
 pub use self::{
     network_state::{
         Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
-        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices, Vantage,
     },
-    port_proxy::PortProxy,
+    port_proxy::{EndpointTraffic, ServiceTraffic},
 };

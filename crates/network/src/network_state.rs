@@ -83,6 +83,38 @@ impl Endpoint {
     }
 }
 
+/// Where this machine looks at endpoints from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vantage {
+    /// The nodes of this machine.
+    pub local_nodes: BTreeSet<NodeName>,
+    /// Nodes that the mesh reaches from here; none if this machine takes no part in it.
+    pub meshed_nodes: BTreeSet<NodeName>,
+}
+
+impl Vantage {
+    /// As a state tells it.
+    pub fn of(state: &NetworkState, local_nodes: &BTreeSet<NodeName>) -> Self {
+        let is_meshed = |node: &&NetworkNode| node.mesh.is_some() && node.block.is_some();
+        let takes_part = local_nodes.iter().filter_map(|node| state.node(node)).any(|node| is_meshed(&node));
+        let meshed = state.nodes().filter(|node| takes_part && is_meshed(node)).map(|node| node.name.clone());
+        Self { local_nodes: local_nodes.clone(), meshed_nodes: meshed.collect() }
+    }
+
+    /// The addresses of an endpoint to try from here, best first: through the mesh where both take part in it.
+    pub fn addresses_of(&self, endpoint: &Endpoint) -> Vec<SocketAddr> {
+        let others = endpoint.addresses_from(&self.local_nodes).into_iter();
+        let is_local = endpoint.is_on(&self.local_nodes);
+        match endpoint.overlay {
+            Some(overlay) if is_local => deduplicated(endpoint.own.into_iter().chain([overlay]).chain(others)),
+            Some(overlay) if self.meshed_nodes.contains(&endpoint.node) => {
+                deduplicated([overlay].into_iter().chain(others))
+            }
+            Some(_) | None => others.collect(),
+        }
+    }
+}
+
 fn loopback_of(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -318,6 +350,29 @@ mod tests {
         assert_eq!(from(&["a"], &process), ["127.0.0.1:41000"]);
         assert_eq!(from(&["b"], &process), ["10.0.0.1:41000"]);
         assert!(from(&["b"], &endpoint("a", "", None, &["0.0.0.0:41000"])).is_empty());
+    }
+
+    #[test]
+    fn a_replica_of_another_machine_is_reached_through_the_mesh_if_both_take_part_in_it() {
+        let overlay = "10.128.4.3:80".parse().ok();
+        let container = Endpoint { overlay, ..endpoint("a", "10.0.0.1", Some("10.128.4.3:80"), &["10.0.0.1:49153"]) };
+        let node = |name: &str, mesh: bool| NetworkNode {
+            name: name.into(),
+            block: Some(1),
+            ip: None,
+            mesh: mesh.then(|| MeshIdentity { public_key: "k".to_owned(), port: 51820 }),
+            is_up: true,
+        };
+        let from = |local: &str, nodes: Vec<NetworkNode>| {
+            let mut state = NetworkState::default();
+            state.apply(NetworkFeed::Snapshot { cursor: cursor(1), services: Vec::new(), nodes, settings: None });
+            let addresses = Vantage::of(&state, &BTreeSet::from([local.into()])).addresses_of(&container);
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(from("b", vec![node("a", true), node("b", true)]), ["10.128.4.3:80", "10.0.0.1:49153"]);
+        assert_eq!(from("b", vec![node("a", true), node("b", false)]), ["10.0.0.1:49153"]);
+        assert_eq!(from("b", vec![node("a", false), node("b", true)]), ["10.0.0.1:49153"]);
+        assert_eq!(from("a", Vec::new()), ["10.128.4.3:80", "10.0.0.1:49153"]);
     }
 
     fn service(name: &str, port: u16) -> NetworkService {

@@ -5,7 +5,6 @@
 //! every endpoint of the set fails within [`RETIRED_FOR`] of the removal, in which it is known to serve on.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::SocketAddr,
     sync::{
@@ -15,14 +14,14 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::NodeName;
 use tokio::{
     net::TcpStream,
     sync::Notify,
     time::{Instant, sleep, timeout},
 };
 
-use crate::Endpoint;
+use super::traffic::{EndpointTraffic, Traffic};
+use crate::{Endpoint, network_state::Vantage};
 
 /// Time an endpoint has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,6 +45,7 @@ pub(super) struct EndpointSet {
     /// Where the search for an endpoint begins, so that equals take turns.
     turn: AtomicUsize,
     changed: Notify,
+    traffic: Arc<Traffic>,
 }
 
 #[derive(Debug, Default)]
@@ -84,11 +84,11 @@ impl Lease {
 }
 
 impl Target {
-    fn new(endpoint: &Endpoint, local_nodes: &BTreeSet<NodeName>) -> Option<Self> {
-        let addresses = endpoint.addresses_from(local_nodes);
+    fn new(endpoint: &Endpoint, vantage: &Vantage) -> Option<Self> {
+        let addresses = vantage.addresses_of(endpoint);
         (!addresses.is_empty()).then(|| Self {
             replica: endpoint.replica.clone(),
-            is_local: endpoint.is_on(local_nodes),
+            is_local: endpoint.is_on(&vantage.local_nodes),
             addresses,
             preferred: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -98,6 +98,11 @@ impl Target {
 
     fn is_same(&self, other: &Self) -> bool {
         (&self.replica, self.is_local, &self.addresses) == (&other.replica, other.is_local, &other.addresses)
+    }
+
+    /// Whether it is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     pub(super) fn lease(self: &Arc<Self>) -> Lease {
@@ -128,8 +133,9 @@ impl Target {
         *lock(&self.ejection) = None;
     }
 
-    pub(super) fn failed(&self) {
-        *lock(&self.ejection) = Some(Instant::now() + EJECTED_FOR);
+    /// Ejects it. Returns whether it was not ejected before.
+    fn failed(&self) -> bool {
+        lock(&self.ejection).replace(Instant::now() + EJECTED_FOR).is_none()
     }
 
     /// Connects to the first address that does not keep silent. A refusal is final: whoever refused is alive, and a
@@ -153,9 +159,37 @@ impl Target {
 }
 
 impl EndpointSet {
+    /// The endpoints of a port of a service with these counters.
+    pub(super) fn counted(traffic: Arc<Traffic>) -> Self {
+        Self { traffic, ..Self::default() }
+    }
+
+    pub(super) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// What each endpoint does now.
+    pub(super) fn endpoints(&self) -> Vec<EndpointTraffic> {
+        let members = lock(&self.members);
+        let of = |target: &Arc<Target>| EndpointTraffic {
+            replica: target.replica.clone(),
+            open: target.open.load(Ordering::Relaxed) as u64,
+            is_ejected: lock(&target.ejection).is_some(),
+        };
+        members.serving.iter().map(of).collect()
+    }
+
+    /// Ejects an endpoint that did not answer; another one is tried.
+    pub(super) fn eject(&self, target: &Target) {
+        self.traffic.retries.add(1);
+        if target.failed() {
+            self.traffic.ejections.add(1);
+        }
+    }
+
     /// Replaces the endpoints. One that stays keeps its connections and its ejection.
-    pub(super) fn replace(&self, endpoints: &[Endpoint], local_nodes: &BTreeSet<NodeName>) {
-        let wanted = endpoints.iter().filter_map(|endpoint| Target::new(endpoint, local_nodes));
+    pub(super) fn replace(&self, endpoints: &[Endpoint], vantage: &Vantage) {
+        let wanted = endpoints.iter().filter_map(|endpoint| Target::new(endpoint, vantage));
         let mut members = lock(&self.members);
         let now = Instant::now();
         let before = std::mem::take(&mut members.serving);
@@ -211,7 +245,7 @@ impl EndpointSet {
                     }
                     Err(error) => {
                         tracing::debug!(replica = target.replica, %error, "an endpoint does not accept connections");
-                        target.failed();
+                        self.eject(&target);
                         tried.push(target);
                     }
                 }

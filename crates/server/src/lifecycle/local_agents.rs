@@ -244,6 +244,7 @@ mod tests {
             disk_bytes: None,
             docker: Vec::new(),
             shim: None,
+            dataplane: None,
         }
     }
 

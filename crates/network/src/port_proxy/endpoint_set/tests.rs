@@ -1,7 +1,8 @@
 //! Choosing, retrying and ejecting, with real sockets of this machine.
 
-use std::net::TcpListener as StdListener;
+use std::{collections::BTreeSet, net::TcpListener as StdListener};
 
+use longshore_model::NodeName;
 use tokio::net::TcpListener;
 
 use super::*;
@@ -18,8 +19,8 @@ fn endpoint(replica: &str, node: &str, addresses: &[SocketAddr]) -> Endpoint {
     }
 }
 
-fn nodes(names: &[&str]) -> BTreeSet<NodeName> {
-    names.iter().map(|name| NodeName::from(*name)).collect()
+fn nodes(names: &[&str]) -> Vantage {
+    Vantage { local_nodes: names.iter().map(|name| NodeName::from(*name)).collect(), ..Vantage::default() }
 }
 
 fn set(endpoints: &[Endpoint]) -> EndpointSet {
