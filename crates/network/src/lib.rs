@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! render          state -> bridges, routes, kernel parameters and the nftables table of this machine; pure
+//! mesh            joins the machines: encrypted device, peers, probes
 //! dataplane       hosts what follows, in a process that outlives the daemon
 //! dns             answers names of replicas and services by who asks
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
@@ -16,8 +18,10 @@
 
 pub mod dataplane;
 mod dns;
+pub mod mesh;
 mod network_state;
 mod port_proxy;
+pub mod render;
 mod socket_handover;
 
 pub use self::{

@@ -226,7 +226,7 @@ struct TestServer {
 }
 
 /// Every test has a port of its own, because all use the same address.
-async fn serve(services: Vec<NetworkService>, upstream: Option<SocketAddr>) -> TestServer {
+fn serve(services: Vec<NetworkService>, upstream: Option<SocketAddr>) -> TestServer {
     let folder = tempfile::tempdir().unwrap();
     let files = ResolverFiles { resolv_conf: folder.path().join("resolv.conf"), resolved: folder.path().join("none") };
     let text = upstream.map(|upstream| format!("nameserver {}\n", upstream.ip())).unwrap_or_default();
@@ -259,7 +259,7 @@ async fn ask_tcp(to: SocketAddr, source: &str, bytes: &[u8]) -> Message {
 async fn three_hundred_answers_are_truncated_over_udp_and_whole_over_tcp() {
     let hosts: Vec<u64> = (1..=300).collect();
     let many = service("shop", "web", Some(1), &hosts, vec![scope("default/shop/default", &[])]);
-    let test = serve(vec![many], None).await;
+    let test = serve(vec![many], None);
     for (udp_bytes, limit) in [(None, 512), (Some(1232), 1232), (Some(4096), 1232)] {
         let bytes = question("tasks.web.", RecordType::A, udp_bytes);
         let answer = ask_udp(test.address, WEB, &bytes).await;
@@ -295,7 +295,7 @@ async fn upstream() -> (SocketAddr, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn foreign_names_reach_the_upstream_and_unknown_labels_do_not() {
     let (address, asked) = upstream().await;
-    let test = serve(two_deployments(), Some(address)).await;
+    let test = serve(two_deployments(), Some(address));
     let foreign = question("example.com.", RecordType::A, None);
     let answer = ask_udp(test.address, BLOG, &foreign).await;
     assert_eq!(answer.metadata.id, Message::from_vec(&foreign).unwrap().metadata.id);
@@ -311,7 +311,7 @@ async fn foreign_names_reach_the_upstream_and_unknown_labels_do_not() {
 async fn a_dead_upstream_fails_foreign_names_in_time_and_nothing_else() {
     // It takes datagrams and never answers; TCP is refused.
     let silent = StdUdp::bind("127.0.0.1:0").unwrap();
-    let test = serve(two_deployments(), Some(silent.local_addr().unwrap())).await;
+    let test = serve(two_deployments(), Some(silent.local_addr().unwrap()));
     let (address, began) = (test.address, Instant::now());
     let foreign =
         tokio::spawn(async move { ask_udp(address, BLOG, &question("example.com.", RecordType::A, None)).await });
@@ -326,7 +326,7 @@ async fn a_dead_upstream_fails_foreign_names_in_time_and_nothing_else() {
 
 #[tokio::test]
 async fn sockets_are_handed_over_while_questions_wait() {
-    let test = serve(two_deployments(), None).await;
+    let test = serve(two_deployments(), None);
     let (old, new) = std::os::unix::net::UnixStream::pair().unwrap();
     let handed_over = test.server.hand_over();
     assert_eq!(handed_over.len(), 2);
@@ -361,7 +361,7 @@ async fn slowest_of_hundred(first: SocketAddr, second: SocketAddr, rounds: usize
 
 #[tokio::test]
 async fn an_answer_takes_little_longer_than_an_echo() {
-    let test = serve(two_deployments(), None).await;
+    let test = serve(two_deployments(), None);
     let echo = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = echo.local_addr().unwrap();
     tokio::spawn(async move {
