@@ -1,4 +1,4 @@
-//! The part of this machine's network that runs in user space: published ports and names.
+//! The part of this machine's network that runs in user space: published ports, names, and the last step to replicas.
 //!
 //! ```text
 //! daemon ── client ──unix socket──▶ process ──▶ Dataplane ──▶ port_proxy, dns
@@ -18,7 +18,7 @@ use std::{
     collections::BTreeSet,
     net::UdpSocket,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use longshore_model::{NodeName, node::NodeCondition};
@@ -33,6 +33,7 @@ use crate::{
     dns::{self, NameServer},
     port_proxy::PortProxy,
     socket_handover::{InheritedSockets, NamedSocket},
+    transparent_relay::TransparentRelay,
 };
 
 /// File of the last network state in the data folder; the daemon writes it.
@@ -45,6 +46,7 @@ pub struct Dataplane {
     state: Mutex<NetworkState>,
     port_proxy: PortProxy,
     names: NameServer,
+    relay: TransparentRelay,
 }
 
 impl Dataplane {
@@ -56,10 +58,12 @@ impl Dataplane {
     }
 
     fn start_with(local_nodes: BTreeSet<NodeName>, mut inherited: InheritedSockets) -> Self {
-        let of_names = inherited.split_off("dns ");
+        let (of_names, of_relay) = (inherited.split_off("dns "), inherited.split_off("relay "));
+        let relay = TransparentRelay::start(of_relay);
         Self {
-            port_proxy: PortProxy::start(local_nodes.clone(), inherited),
+            port_proxy: PortProxy::start(local_nodes.clone(), Arc::clone(relay.transparency()), inherited),
             names: NameServer::start(of_names),
+            relay,
             local_nodes,
             state: Mutex::default(),
         }
@@ -78,6 +82,7 @@ impl Dataplane {
     fn close_unused(&self) {
         self.port_proxy.close_unused();
         self.names.close_unused();
+        self.relay.close_unused();
     }
 
     /// Applies a message.
@@ -92,6 +97,7 @@ impl Dataplane {
     fn apply(&self, state: &NetworkState, touched: &TouchedServices) {
         self.port_proxy.update(state, touched);
         self.names.update(state, touched, &self.local_nodes);
+        self.relay.update(state, &self.local_nodes);
     }
 
     /// Addresses and ports that another program has.
@@ -108,20 +114,20 @@ impl Dataplane {
 
     /// Whether connections or UDP sessions are open.
     fn has_connections(&self) -> bool {
-        self.port_proxy.has_connections()
+        self.port_proxy.has_connections() || self.relay.has_connections()
     }
 
     /// Stops accepting and returns the open sockets. Connections go on.
     fn hand_over(&self) -> Vec<NamedSocket> {
         let mut sockets = self.port_proxy.hand_over();
         sockets.extend(self.names.hand_over());
+        sockets.extend(self.relay.hand_over());
         sockets
     }
 
     /// Stops accepting. Connections go on until the process ends.
     pub fn shut_down(&self) {
-        self.port_proxy.shut_down();
-        self.names.shut_down();
+        drop(self.hand_over());
     }
 }
 

@@ -162,11 +162,6 @@ impl NameServer {
         });
         sockets.collect()
     }
-
-    /// Stops listening.
-    pub(crate) fn shut_down(&self) {
-        drop(self.hand_over());
-    }
 }
 
 /// The gateway addresses of these nodes.

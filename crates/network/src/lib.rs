@@ -7,6 +7,7 @@
 //! dataplane       hosts what follows, in a process that outlives the daemon
 //! dns             answers names of replicas and services by who asks
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
+//! transparent_relay  connects to replicas of this machine from the client's own address
 //! ```
 //!
 //! Owns: the listeners of published ports, choosing an endpoint, and leaving alone those that do not answer.
@@ -21,13 +22,16 @@ mod dns;
 pub mod mesh;
 mod network_state;
 mod port_proxy;
+mod proxy_protocol;
 pub mod render;
 mod socket_handover;
+mod tcp_relay;
+mod transparent_relay;
 
 pub use self::{
     network_state::{
         Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
-        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices, Vantage,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices, TransparentWay, Vantage,
     },
     port_proxy::{EndpointTraffic, ServiceTraffic},
 };

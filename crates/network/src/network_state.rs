@@ -11,13 +11,16 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use longshore_model::{Cursor, GroupKey, NodeName, service::Protocol};
+use longshore_model::{AddressPlan, Cursor, GroupKey, NodeName, service::Protocol};
 use serde::{Deserialize, Serialize};
 
 pub use self::members::{
     EndpointMode, MeshIdentity, MeshMode, NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope,
     ScopeName,
 };
+
+/// The port of the transparent relay at mesh addresses.
+pub(crate) const RELAY_PORT: u16 = 7480;
 
 /// One port that every machine of the cluster listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +91,28 @@ impl Endpoint {
 pub struct Vantage {
     /// The nodes of this machine.
     pub local_nodes: BTreeSet<NodeName>,
-    /// Nodes that the mesh reaches from here; none if this machine takes no part in it.
-    pub meshed_nodes: BTreeSet<NodeName>,
+    /// Nodes that the mesh reaches from here, with their mesh addresses; none if this machine takes no part in it.
+    pub meshed_nodes: BTreeMap<NodeName, IpAddr>,
+    /// Where addresses of the overlay come from.
+    pub plan: Option<AddressPlan>,
+}
+
+/// How an endpoint is reached so that its replica sees the client's own address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransparentWay {
+    /// The relay of its machine; `None` on its own machine.
+    pub relay: Option<SocketAddr>,
+    /// Its overlay address, whose family the client must have.
+    pub ipv4: Option<SocketAddr>,
+    /// The same in IPv6.
+    pub ipv6: Option<SocketAddr>,
+}
+
+impl TransparentWay {
+    /// The replica's address in the client's family.
+    pub fn replica_for(&self, client: IpAddr) -> Option<SocketAddr> {
+        if client.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
 }
 
 impl Vantage {
@@ -97,8 +120,25 @@ impl Vantage {
     pub fn of(state: &NetworkState, local_nodes: &BTreeSet<NodeName>) -> Self {
         let is_meshed = |node: &&NetworkNode| node.mesh.is_some() && node.block.is_some();
         let takes_part = local_nodes.iter().filter_map(|node| state.node(node)).any(|node| is_meshed(&node));
-        let meshed = state.nodes().filter(|node| takes_part && is_meshed(node)).map(|node| node.name.clone());
-        Self { local_nodes: local_nodes.clone(), meshed_nodes: meshed.collect() }
+        let plan = state.settings().map(|settings| settings.addresses);
+        let meshed = state.nodes().filter(|node| takes_part && is_meshed(node));
+        let addresses = meshed.filter_map(|node| Some((node.name.clone(), plan?.node_ipv6(node.block?).into())));
+        Self { local_nodes: local_nodes.clone(), meshed_nodes: addresses.collect(), plan }
+    }
+
+    /// How an endpoint is reached from the client's own address; `None` if it has no overlay address, or the mesh does not
+    /// reach its machine from here.
+    pub fn transparent_way(&self, endpoint: &Endpoint) -> Option<TransparentWay> {
+        let (plan, overlay) = (self.plan?, endpoint.overlay?);
+        let is_local = endpoint.is_on(&self.local_nodes);
+        let relay = self.meshed_nodes.get(&endpoint.node).map(|ip| SocketAddr::new(*ip, RELAY_PORT));
+        let relay = if is_local { None } else { Some(relay?) };
+        let (ipv4, ipv6) = match overlay.ip() {
+            IpAddr::V4(ip) => (Some(ip), plan.ipv6_of(ip)),
+            IpAddr::V6(ip) => (plan.ipv4_of(ip), Some(ip)),
+        };
+        let at = |ip: IpAddr| SocketAddr::new(ip, overlay.port());
+        Some(TransparentWay { relay, ipv4: ipv4.map(|ip| at(ip.into())), ipv6: ipv6.map(|ip| at(ip.into())) })
     }
 
     /// The addresses of an endpoint to try from here, best first: through the mesh where both take part in it.
@@ -107,7 +147,7 @@ impl Vantage {
         let is_local = endpoint.is_on(&self.local_nodes);
         match endpoint.overlay {
             Some(overlay) if is_local => deduplicated(endpoint.own.into_iter().chain([overlay]).chain(others)),
-            Some(overlay) if self.meshed_nodes.contains(&endpoint.node) => {
+            Some(overlay) if self.meshed_nodes.contains_key(&endpoint.node) => {
                 deduplicated([overlay].into_iter().chain(others))
             }
             Some(_) | None => others.collect(),
@@ -365,7 +405,10 @@ mod tests {
         };
         let from = |local: &str, nodes: Vec<NetworkNode>| {
             let mut state = NetworkState::default();
-            state.apply(NetworkFeed::Snapshot { cursor: cursor(1), services: Vec::new(), nodes, settings: None });
+            let addresses = AddressPlan { prefix: "fd4c::".parse().unwrap(), pool: "10.128.0.0/10".parse().unwrap() };
+            let settings = NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto };
+            let (cursor, services) = (cursor(1), Vec::new());
+            state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
             let addresses = Vantage::of(&state, &BTreeSet::from([local.into()])).addresses_of(&container);
             addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
         };

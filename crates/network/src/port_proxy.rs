@@ -13,7 +13,6 @@
 mod budget;
 mod endpoint_set;
 mod listen;
-mod relay;
 mod tcp;
 mod traffic;
 mod udp;
@@ -28,6 +27,7 @@ use std::{
 use longshore_model::{GroupKey, NodeName, node::NodeCondition, reason::NodeConditionCode, service::Protocol};
 use tokio::task::AbortHandle;
 
+pub(crate) use self::traffic::Counter;
 pub use self::traffic::{EndpointTraffic, ServiceTraffic};
 use self::{
     budget::Budget,
@@ -38,6 +38,7 @@ use self::{
 use crate::{
     Endpoint, NetworkService, NetworkState, PublishedPort, TouchedServices, Vantage,
     socket_handover::{InheritedSockets, NamedSocket},
+    transparent_relay::Transparency,
 };
 
 /// Time between two attempts to open a listener.
@@ -61,6 +62,7 @@ pub(crate) struct PortProxy {
 #[derive(Debug)]
 struct Shared {
     local_nodes: BTreeSet<NodeName>,
+    transparency: Arc<Transparency>,
     budget: Budget,
     ports: Mutex<Ports>,
 }
@@ -98,9 +100,14 @@ impl Drop for Listener {
 
 impl PortProxy {
     /// Starts with no listener. Endpoints on `local_nodes` are on this machine. Needs a tokio runtime.
-    pub(crate) fn start(local_nodes: BTreeSet<NodeName>, inherited: InheritedSockets) -> Self {
+    /// Where transparency is available, replicas of this machine see their clients' addresses.
+    pub(crate) fn start(
+        local_nodes: BTreeSet<NodeName>,
+        transparency: Arc<Transparency>,
+        inherited: InheritedSockets,
+    ) -> Self {
         let ports = Mutex::new(Ports { inherited, ..Ports::default() });
-        let shared = Arc::new(Shared { local_nodes, budget: Budget::of_process(), ports });
+        let shared = Arc::new(Shared { local_nodes, transparency, budget: Budget::of_process(), ports });
         let retries = tokio::spawn(retry(Arc::clone(&shared))).abort_handle();
         Self { shared, retries }
     }
@@ -168,11 +175,6 @@ impl PortProxy {
         });
         open.collect()
     }
-
-    /// Closes every listener. Connections go on until the process ends.
-    pub(crate) fn shut_down(&self) {
-        drop(self.hand_over());
-    }
 }
 
 impl ListenKey {
@@ -215,9 +217,10 @@ impl Shared {
         ports.traffic.retain(|group, _| !is_touched(group) || groups.contains(group));
         for (key, (group, port)) in desired {
             let traffic = Arc::clone(ports.traffic.entry(group.clone()).or_default());
+            let transparency = Arc::clone(&self.transparency);
             let listener = ports.listeners.entry(key.clone()).or_insert_with(|| Listener {
                 group: group.clone(),
-                endpoints: Arc::new(EndpointSet::counted(traffic)),
+                endpoints: Arc::new(EndpointSet::new(traffic, transparency)),
                 status: Status::LeftToProcess,
             });
             listener.group.clone_from(group);

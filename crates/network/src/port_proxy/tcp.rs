@@ -3,12 +3,13 @@
 //! Owns: the accept loop, and the options of both sockets.
 //! Invariant: an accepted connection outlives its listener; it ends when one of its ends ends it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{budget::PortBudget, endpoint_set::EndpointSet, relay::relay};
+use super::{budget::PortBudget, endpoint_set::EndpointSet};
+use crate::{proxy_protocol::canonical, tcp_relay::relay};
 
 /// A connection without traffic is probed after this time, so that a vanished peer is noticed. There is no other idle
 /// limit: a database connection may rest for days.
@@ -23,11 +24,11 @@ pub(super) async fn accept(listener: Arc<TcpListener>, endpoints: Arc<EndpointSe
     loop {
         let Some(room) = budget.room().await else { return };
         match listener.accept().await {
-            Ok((client, _)) => {
+            Ok((client, from)) => {
                 let endpoints = Arc::clone(&endpoints);
                 tokio::spawn(async move {
                     // How a connection ended is the concern of its two ends.
-                    let _ = serve(&client, &endpoints).await;
+                    let _ = serve(&client, canonical(from), &endpoints).await;
                     drop(room);
                 });
             }
@@ -39,10 +40,10 @@ pub(super) async fn accept(listener: Arc<TcpListener>, endpoints: Arc<EndpointSe
     }
 }
 
-async fn serve(client: &TcpStream, endpoints: &EndpointSet) -> io::Result<()> {
+async fn serve(client: &TcpStream, from: SocketAddr, endpoints: &EndpointSet) -> io::Result<()> {
     let traffic = endpoints.traffic();
     let _open = traffic.begin();
-    let Some((upstream, lease)) = endpoints.connect().await else {
+    let Some((upstream, lease)) = endpoints.connect(from).await else {
         traffic.refused.add(1);
         return Ok(());
     };

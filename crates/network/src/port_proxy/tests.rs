@@ -46,7 +46,7 @@ fn state(ports: Vec<PublishedPort>) -> NetworkState {
 }
 
 fn proxy() -> PortProxy {
-    PortProxy::start(BTreeSet::from(["here".into()]), InheritedSockets::default())
+    PortProxy::start(BTreeSet::from(["here".into()]), Arc::default(), InheritedSockets::default())
 }
 
 /// A server that sends its name, then echoes until the client stops sending, then says goodbye.

@@ -15,7 +15,7 @@ use rustix::{
 };
 use tokio::{io::Interest, net::TcpStream, try_join};
 
-use super::traffic::Counter;
+use crate::port_proxy::Counter;
 
 /// Bytes that are copied at a time.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Copies in both directions until both have ended, or one fails.
-pub(super) async fn relay(
+pub(crate) async fn relay(
     client: &TcpStream,
     upstream: &TcpStream,
     bytes_in: &Counter,
