@@ -24,6 +24,8 @@ pub mod hex;
 pub mod ids;
 pub mod image;
 pub mod node;
+pub mod node_attributes;
+pub mod overlay;
 pub mod placement_spec;
 pub mod plan;
 pub mod policy;
@@ -57,6 +59,8 @@ pub use ids::{
 };
 pub use image::ResolvedImage;
 pub use node::{Capacity, ConstraintRole, Driver, Health, Intent, Node, Platform};
+pub use node_attributes::NodeAttributes;
+pub use overlay::{MeshIdentity, MeshKind, MeshMode, NodeNetwork};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
 pub use reason::{NodeConditionCode, Reason, RuntimeCode, SkipReason};
 pub use refusal::Refusal;

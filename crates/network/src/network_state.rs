@@ -14,10 +14,8 @@ use std::{
 use longshore_model::{AddressPlan, Cursor, GroupKey, NodeName, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-pub use self::members::{
-    EndpointMode, MeshIdentity, MeshMode, NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope,
-    ScopeName,
-};
+pub use self::members::{NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope, ScopeName};
+pub use longshore_model::{MeshIdentity, MeshMode, service::EndpointMode};
 
 /// The port of the transparent relay at mesh addresses.
 pub(crate) const RELAY_PORT: u16 = 7480;

@@ -21,6 +21,8 @@ pub(crate) struct Machine {
     pub(crate) daemon: Option<Child>,
     /// The binary of the next daemon.
     pub(crate) program: PathBuf,
+    /// Searched for programs before everything else.
+    tools: Option<PathBuf>,
 }
 
 impl Machine {
@@ -32,6 +34,7 @@ impl Machine {
             port,
             daemon: None,
             program: env!("CARGO_BIN_EXE_longshore").into(),
+            tools: None,
         }
     }
 
@@ -48,7 +51,17 @@ impl Machine {
         command.current_dir(self.folder.path()).env("LONGSHORE_SOCKET", self.path("data/longshore.sock"));
         // A command without `--data-dir` must not use the real default.
         command.env("LONGSHORE_DATA_DIR", self.path("other"));
+        if let Some(tools) = &self.tools {
+            let usual = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::iter::once(tools.clone()).chain(std::env::split_paths(&usual));
+            command.env("PATH", std::env::join_paths(all).unwrap());
+        }
         command.env("HELLO_PORT", self.port.to_string()).env_remove("DOCKER_HOST");
+    }
+
+    /// Lets the daemon find the programs of a folder first.
+    pub(crate) fn add_to_path(&mut self, tools: PathBuf) {
+        self.tools = Some(tools);
     }
 
     /// Path of the example in the repository.

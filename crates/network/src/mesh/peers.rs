@@ -113,7 +113,7 @@ mod tests {
             prefix: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0),
             pool: "10.128.0.0/10".parse().unwrap(),
         };
-        let settings = NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto };
+        let settings = NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51820 };
         let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
         let mut state = NetworkState::default();
         state.apply(NetworkFeed::Snapshot { cursor, services: Vec::new(), nodes, settings: Some(settings) });

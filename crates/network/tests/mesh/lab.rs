@@ -136,7 +136,8 @@ impl Machine {
     }
 
     fn peers(&self, nodes: &[NetworkNode]) -> MeshPeers {
-        let settings = NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh: MeshMode::Auto };
+        let settings =
+            NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh: MeshMode::Auto, mesh_port: 51820 };
         let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
         let (services, nodes) = (Vec::new(), nodes.to_vec());
         let mut state = NetworkState::default();

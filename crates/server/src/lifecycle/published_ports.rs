@@ -88,8 +88,8 @@ impl PublishedPorts {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
         let path = ctx.folder.path_of(STATE_FILE);
         let state = read(&path);
-        let host = Arc::new(Host::start(config, nodes, state.clone()));
-        let follower = Follower { ctx: Arc::clone(ctx), host: Arc::clone(&host), path, state };
+        let host = Arc::new(Host::start(config, nodes.clone(), state.clone()));
+        let follower = Follower { ctx: Arc::clone(ctx), nodes, host: Arc::clone(&host), path, state };
         let feed = tokio::spawn(follower.run()).abort_handle();
         *self.lock() = Some(Running { host, feed });
         Ok(())
@@ -125,6 +125,8 @@ impl PublishedPorts {
 /// Follows the network state.
 struct Follower {
     ctx: Arc<NodeContext>,
+    /// The nodes of this process.
+    nodes: BTreeSet<NodeName>,
     host: Arc<Host>,
     path: PathBuf,
     state: NetworkState,
@@ -135,7 +137,7 @@ impl Follower {
         let (shortest, longest) = PAUSES;
         let mut pause = shortest;
         loop {
-            match NodeLink::of(&self.ctx).network_feed().await {
+            match NodeLink::of(&self.ctx).network_feed(self.nodes.clone()).await {
                 Ok(feed) if !self.ctx.agents.all_isolated() => {
                     pause = shortest;
                     self.follow(feed).await;
