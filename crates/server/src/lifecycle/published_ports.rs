@@ -54,17 +54,13 @@ enum Host {
 
 impl Host {
     fn start(config: &ServerConfig, nodes: BTreeSet<NodeName>, state: NetworkState) -> Self {
-        match config.dataplane.clone() {
-            Some(command) => {
-                let data_dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
-                Self::Process(DataplaneClient::start(DataplaneCommand { command, data_dir, nodes }, state))
-            }
-            None => {
-                let dataplane = Dataplane::start(&config.data_dir, nodes);
-                dataplane.replace(state);
-                Self::Task(dataplane)
-            }
+        if let Some(command) = config.dataplane.clone() {
+            let data_dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+            return Self::Process(DataplaneClient::start(DataplaneCommand { command, data_dir, nodes }, state));
         }
+        let dataplane = Dataplane::start(&config.data_dir, nodes);
+        dataplane.replace(state);
+        Self::Task(dataplane)
     }
 
     fn update(&self, message: NetworkFeed) {
