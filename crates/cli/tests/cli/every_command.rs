@@ -120,7 +120,7 @@ impl Tour {
         answer
     }
 
-    /// Records a command that prints until it is killed; a story of its own runs it.
+    /// Records a command that prints until it is killed, or needs more than this machine has; a story of its own runs it.
     fn endless(&mut self, line: &str) {
         let leaf = self.tree.leaf(line);
         for recorded in [&mut self.shown, &mut self.shaped, &mut self.in_yaml] {

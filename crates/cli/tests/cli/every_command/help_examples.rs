@@ -28,6 +28,8 @@ const EXPECTED_FAILURES: &[(&str, i32, &str)] = &[
     ("longshore rollback shop", 1, "there is no earlier revision"),
     ("longshore rollback shop --to 3 --wait", 1, "there is no revision 3"),
     ("longshore token rm 1f6d0c2b9a4e7385", 1, "there is no such token"),
+    ("longshore volume inspect shop_data", 1, "there is no such volume"),
+    ("longshore volume rm shop_data --yes", 1, "there is no such volume"),
 ];
 /// Examples that run until they are killed.
 const ENDLESS: &[&str] = &[
