@@ -41,6 +41,7 @@ pub(crate) async fn collect(ctx: &AgentContext, config: &FingerprintConfig) -> N
         drivers: BTreeSet::new(),
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
+        network: None,
         flags: config.flags.clone(),
     };
     let available = ctx.runtimes.values().filter(|runtime| !ctx.drivers.is_unavailable(runtime.driver()));

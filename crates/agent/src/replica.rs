@@ -11,6 +11,7 @@
 //! ```
 
 mod clear_previous;
+mod policy_check;
 mod start;
 mod stop;
 

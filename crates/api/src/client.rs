@@ -19,9 +19,9 @@ use tokio::net::UnixStream;
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    NodeAttributesRequest, OneOffJob, Pending, Quota, RemoveNode, Replica, RollbackRequest, RunRequest, ScaleRequest,
-    SecretRequest, SecretRow, SecretStored, Status, Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest,
-    Why, connection,
+    NodeAttributesRequest, OneOffJob, Pending, Policy, PolicyRequest, PolicyTest, Quota, RemoveNode, Replica,
+    RollbackRequest, RunRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status, Token, TokenRequest,
+    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
@@ -258,6 +258,21 @@ impl Client {
     /// All namespaces.
     pub async fn namespaces(&self) -> Result<Vec<NamespaceRow>, ClientError> {
         self.ask(Method::GET, "/v1/namespaces", NO_BODY).await
+    }
+
+    /// What the manifests of a namespace may ask.
+    pub async fn policy(&self, namespace: &str) -> Result<Policy, ClientError> {
+        self.ask(Method::GET, &format!("/v1/namespaces/{}/policy", encoded(namespace)), NO_BODY).await
+    }
+
+    /// Sets rules of a namespace's policy.
+    pub async fn set_policy(&self, namespace: &str, request: &PolicyRequest) -> Result<Changed, ClientError> {
+        self.ask(Method::PUT, &format!("/v1/namespaces/{}/policy", encoded(namespace)), Some(request)).await
+    }
+
+    /// What an apply of the manifest would be refused for by the policy.
+    pub async fn test_policy(&self, manifest: &ApplyRequest) -> Result<PolicyTest, ClientError> {
+        self.ask(Method::POST, "/v1/policy-test", Some(manifest)).await
     }
 
     /// Sets the whole quota of a namespace.

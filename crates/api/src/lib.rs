@@ -43,7 +43,9 @@ pub use enums::{
 pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};
 pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
-pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
+pub use namespace::{
+    Amounts, DeniedDemand, EvenOutMove, NamespaceRow, OtherRules, Policy, PolicyRequest, PolicyTest, Quota, VolumeRow,
+};
 pub use node::{
     DeviceGroup, Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeAttributesRequest, NodeCondition, RemoveNode,
     UndrainedReplica,

@@ -20,6 +20,7 @@ pub(crate) mod logs_exec;
 pub(crate) mod namespace;
 pub(crate) mod node;
 pub(crate) mod plan;
+pub(crate) mod policy;
 pub(crate) mod ps;
 pub(crate) mod pull;
 pub(crate) mod quota;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! IPv6  <cluster /48> : block : replica        the node's /64; gateway <…>:ffff:ffff:ffff:fffe
+//!       a block above 65,534 is a /80: its upper half stands between its lower half and the replica
 //! IPv4  <pool> cut into /22 blocks, same host   the node's /22; gateway is its last usable address
 //! VIPs  <cluster /48> : ffff : number           and the last sixteenth of the pool
 //! nodes <cluster /48> : 0 : block               and the gateway of the node's /22
@@ -24,12 +25,22 @@ const BLOCK_PREFIX: u8 = 22;
 pub const LARGEST_IPV4_HOST: u64 = (1 << BLOCK_BITS) - 3;
 /// The IPv6 subnet of VIPs.
 const VIP_SUBNET: u32 = 0xffff;
-/// Largest block number; above it is the subnet of VIPs.
+/// Largest block number that is a /64; those above it are /80s.
 pub const LARGEST_BLOCK: u32 = VIP_SUBNET - 1;
 /// The pool if no other is named.
 pub const DEFAULT_IPV4_POOL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 128, 0, 0), 10);
 /// The smallest pool, as a prefix length: one block for nodes' own addresses, one for VIPs, two for nodes.
 pub const SMALLEST_POOL: u8 = 20;
+/// The largest pool, as a prefix length: the largest private network.
+pub const LARGEST_POOL: u8 = 8;
+/// Bits of a replica's host number in a /80.
+const SMALL_HOST_BITS: u32 = 48;
+
+/// Whether a number can be a block: its lower half is a subnet of its own, neither that of nodes nor that of VIPs.
+pub const fn is_block(number: u32) -> bool {
+    let subnet = number & 0xffff;
+    subnet != 0 && subnet != VIP_SUBNET
+}
 
 /// Everything that addresses of the overlay are computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,9 +62,10 @@ impl AddressPlan {
         self.first_vip_block() - 1
     }
 
-    /// The /64 of a node.
+    /// The /64 of a node; the /80 of a node with a block above [`LARGEST_BLOCK`].
     pub fn ipv6_block(&self, block: u32) -> Ipv6Net {
-        Ipv6Net::new_assert(self.ipv6(block, 0), 64)
+        let length = if block <= LARGEST_BLOCK { 64 } else { 80 };
+        Ipv6Net::new_assert(self.ipv6(block, 0), length)
     }
 
     /// The /22 of a node; `None` if the pool has none for this number.
@@ -97,9 +109,10 @@ impl AddressPlan {
         self.ipv4_block(block).map(|block| Ipv4Addr::from(u32::from(block.broadcast()) - 1))
     }
 
-    /// The last usable address of the node's /64, counted as in IPv4.
+    /// The last usable address of the node's block, counted as in IPv4.
     pub fn ipv6_gateway(&self, block: u32) -> Ipv6Addr {
-        self.ipv6(block, u64::MAX - 1)
+        let last = u128::from(self.ipv6_block(block).broadcast());
+        Ipv6Addr::from(last - 1)
     }
 
     /// A node's own address in the mesh.
@@ -146,7 +159,9 @@ impl AddressPlan {
     }
 
     fn ipv6(&self, subnet: u32, host: u64) -> Ipv6Addr {
-        Ipv6Addr::from(u128::from(self.prefix) >> 80 << 80 | u128::from(subnet & 0xffff) << 64 | u128::from(host))
+        let (low, high) = (u128::from(subnet & 0xffff), u128::from(subnet >> 16));
+        let host = high << SMALL_HOST_BITS | u128::from(host);
+        Ipv6Addr::from(u128::from(self.prefix) >> 80 << 80 | low << 64 | host)
     }
 
     fn ipv4(&self, offset: u32) -> Ipv4Addr {
@@ -179,6 +194,17 @@ mod tests {
         let gateways: Vec<String> = plan.gateways(1).iter().map(ToString::to_string).collect();
         assert_eq!(gateways, ["10.128.7.254", "fd4c:6f6e:6773:1:ffff:ffff:ffff:fffe"]);
         assert_eq!(plan.node_ipv6(7).to_string(), "fd4c:6f6e:6773::7");
+    }
+
+    #[test]
+    fn a_block_beyond_the_last_subnet_is_a_part_of_one() {
+        let plan = plan("10.128.0.0/10");
+        assert!(!is_block(0) && is_block(1) && is_block(LARGEST_BLOCK));
+        assert!(!is_block(LARGEST_BLOCK + 1) && !is_block(65_536) && is_block(65_537));
+        assert_eq!(plan.replica_ipv6(65_537, 3).to_string(), "fd4c:6f6e:6773:1:1::3");
+        assert_eq!(plan.ipv6_block(65_537).to_string(), "fd4c:6f6e:6773:1:1::/80");
+        assert_eq!(plan.ipv6_gateway(65_537).to_string(), "fd4c:6f6e:6773:1:1:ffff:ffff:fffe");
+        assert_eq!(plan.ipv4_of(plan.replica_ipv6(65_537, 3)), None);
     }
 
     #[test]

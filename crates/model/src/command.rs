@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
-    NamespaceName, Node, NodeAttributes, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName,
-    SlotKey, Time, VolumeKey,
+    AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, Health, Intent, NamespaceName, Node,
+    NodeAttributes, NodeName, Plan, ReplicaKey, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    VolumeKey,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
@@ -236,6 +236,42 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The time of the change, where the command has one.
+    pub fn time(&self) -> Option<Time> {
+        match self {
+            Self::SetIntent { at, .. }
+            | Self::SetNodeAttributes { at, .. }
+            | Self::Drain { at, .. }
+            | Self::ConfirmLost { at, .. }
+            | Self::SetHealth { at, .. }
+            | Self::Rollback { at, .. }
+            | Self::ControlRollout { at, .. }
+            | Self::Restart { at, .. }
+            | Self::Stop { at, .. }
+            | Self::Start { at, .. } => Some(*at),
+            Self::Join(node) => node.joined_at,
+            Self::Commit(plan) => Some(plan.made_at),
+            Self::Observe(observation) => Some(observation.at),
+            Self::Configure(_)
+            | Self::ChangeSettings { .. }
+            | Self::Label { .. }
+            | Self::SetUseDegraded { .. }
+            | Self::Apply { .. }
+            | Self::Scale { .. }
+            | Self::Remove { .. }
+            | Self::RemoveVolume { .. }
+            | Self::PutSecret { .. }
+            | Self::SetQuota { .. }
+            | Self::EvenOut
+            | Self::RecordExec { .. }
+            | Self::RecordBackup
+            | Self::Access(_)
+            | Self::Refresh { .. } => None,
+        }
+    }
+}
+
 /// What an operator can do with a live rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -292,19 +328,14 @@ impl QuotaDimension {
 }
 
 /// An agent's observation of one generation and attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot.
-    pub slot: SlotKey,
     /// The generation seen.
-    pub generation: Generation,
+    pub key: ReplicaKey,
     /// The attempt seen.
     pub attempt: Attempt,
     /// When the observed generation was placed. A slot that was closed and opened again counts generations from 1 again;
     /// this time tells its incarnations apart. Absent in logs written before the field existed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed_at: Option<Time>,
     /// Its state.
     pub state: ReplicaState,

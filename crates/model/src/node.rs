@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::device::DeviceGroup;
 
-use crate::{NodeAttributes, NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, service::Protocol};
+use crate::{
+    NodeAttributes, NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, overlay::NodeNetwork,
+    service::Protocol,
+};
 
 /// A machine that can run replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +67,15 @@ pub struct Node {
     /// When it left the cluster.
     #[serde(default)]
     pub removed_at: Option<Time>,
+    /// When it joined; `None` if it joined before this was recorded, and in simulations. Its block is its number then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined_at: Option<Time>,
+    /// Number of its block of addresses; assigned by the state machine, see [`Node::address_block`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
+    /// Its part in the overlay, as it reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NodeNetwork>,
     /// What operators declared about it, as in force.
     #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
     pub attributes: NodeAttributes,
@@ -99,9 +111,17 @@ impl Node {
             confirmed_lost: None,
             drain: None,
             removed_at: None,
+            joined_at: None,
+            block: None,
+            network: None,
             attributes: NodeAttributes::default(),
             flags: NodeAttributes::default(),
         }
+    }
+
+    /// Number of its block of addresses. A state of before blocks were assigned has none; the number selected it then.
+    pub fn address_block(&self) -> u32 {
+        self.block.unwrap_or(self.number.0)
     }
 
     /// Memory the scheduler may assign.
@@ -147,6 +167,9 @@ pub struct NodeFingerprint {
     pub engine_labels: BTreeMap<String, String>,
     /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
     pub plugins: BTreeSet<String>,
+    /// Its part in the overlay; older agents do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NodeNetwork>,
     /// What the flags of its daemon declare.
     #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
     pub flags: NodeAttributes,

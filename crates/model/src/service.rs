@@ -22,8 +22,8 @@ pub use crate::policy::{
 };
 
 use crate::{
-    DeploymentName, Driver, GroupKey, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey,
-    container::ContainerSpec, volume::Sharing,
+    DeploymentName, Driver, GroupKey, NamespacePolicy, NodeName, Reservation, ResolvedImage, SecretName, ServiceName,
+    VolumeKey, container::ContainerSpec, volume::Sharing,
 };
 
 /// One resolved manifest.
@@ -40,6 +40,18 @@ pub struct DeploymentSpec {
     /// Routes of external requests.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// What the namespace's policy allowed when the manifest was applied; nodes check it again. `None` for a manifest
+    /// that was applied without a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Arc<NamespacePolicy>>,
+}
+
+impl DeploymentSpec {
+    /// Whether both are the same manifest, whatever policy they were applied under.
+    pub fn is_same_manifest(&self, other: &Self) -> bool {
+        let Self { services, networks, volumes, routes, granted: _ } = self;
+        (services, networks, volumes, routes) == (&other.services, &other.networks, &other.volumes, &other.routes)
+    }
 }
 
 /// A network of a deployment.
@@ -55,6 +67,9 @@ pub struct NetworkSpec {
     pub labels: BTreeMap<String, String>,
     /// Who creates it and whether it has external access.
     pub reach: NetworkReach,
+    /// Whether names on it resolve to IPv6 addresses, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enable_ipv6: bool,
 }
 
 /// Who creates a network and whether it has external access.
@@ -68,6 +83,24 @@ pub enum NetworkReach {
     Internal,
     /// Exists already; not managed by the deployment.
     External,
+}
+
+/// What the name of a service resolves to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointMode {
+    /// Its VIP.
+    #[default]
+    Vip,
+    /// Its replicas.
+    Dnsrr,
+}
+
+impl EndpointMode {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field in by reference")]
+    const fn is_default(&self) -> bool {
+        matches!(self, Self::Vip)
+    }
 }
 
 /// How a volume is created.
@@ -172,6 +205,9 @@ pub struct ServiceSpec {
     /// Networks it is attached to, by their key in the manifest.
     #[serde(default)]
     pub networks: BTreeMap<String, Attachment>,
+    /// What its name resolves to.
+    #[serde(default, skip_serializing_if = "EndpointMode::is_default")]
+    pub endpoint_mode: EndpointMode,
     /// Labels on the service itself, not on its containers.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -230,6 +266,7 @@ impl Default for ServiceSpec {
             max_concurrent: None,
             depends_on: BTreeMap::new(),
             networks: BTreeMap::new(),
+            endpoint_mode: EndpointMode::default(),
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
             resolved_image: None,
@@ -272,6 +309,11 @@ impl ServiceSpec {
     /// The deployment whose secrets it may use: its own, or for a one-off job the one it was made from.
     pub fn secrets_deployment<'a>(&'a self, own: &'a DeploymentName) -> &'a DeploymentName {
         self.one_off.as_ref().map_or(own, |job| &job.of)
+    }
+
+    /// Whether its replicas have networks of their own in the overlay, and the service a VIP.
+    pub const fn has_overlay_networks(&self) -> bool {
+        self.container.namespaces.network.is_none()
     }
 
     /// What its replicas are created from.

@@ -14,10 +14,8 @@ use std::{
 use longshore_model::{Cursor, GroupKey, NodeName, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-pub use self::members::{
-    EndpointMode, MeshIdentity, MeshMode, NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope,
-    ScopeName,
-};
+pub use self::members::{NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope, ScopeName};
+pub use longshore_model::{MeshIdentity, MeshMode, service::EndpointMode};
 
 /// One port that every machine of the cluster listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

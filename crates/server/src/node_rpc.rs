@@ -23,6 +23,7 @@
 mod client;
 pub(crate) mod control_link;
 pub(crate) mod engine_query;
+mod fingerprint_limits;
 pub(crate) mod handlers;
 pub(crate) mod logs_exec;
 mod raft_transport;

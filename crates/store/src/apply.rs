@@ -10,6 +10,20 @@ use crate::{CommandError, State};
 impl State {
     /// Applies one command and returns the events it caused.
     pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
+        let before = self.latest;
+        if self.is_numbered {
+            self.latest = before.max(command.time().unwrap_or_default());
+        }
+        let result = self.dispatch(command);
+        if result.as_ref().is_ok_and(|events| !events.is_empty()) {
+            self.index = StateIndex(self.index.0 + 1);
+        } else {
+            self.latest = before;
+        }
+        result
+    }
+
+    fn dispatch(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
         let events = match command {
             Command::Configure(config) => self.configure(config),
             Command::ChangeSettings { expected, config } => self.change_settings(&expected, *config)?,
@@ -40,13 +54,10 @@ impl State {
             Command::Access(command) => self.change_access(*command)?,
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
-            Command::Observe(observation) => self.observe(observation),
+            Command::Observe(observation) => self.observe(&observation),
             Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
             Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };
-        if !events.is_empty() {
-            self.index = StateIndex(self.index.0 + 1);
-        }
         Ok(events)
     }
 

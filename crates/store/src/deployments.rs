@@ -22,7 +22,7 @@ use longshore_model::{
 };
 
 use crate::{
-    CommandError, State, conflicts, ended_replicas, reschedules,
+    CommandError, State, address_numbers, conflicts, ended_replicas, reschedules,
     rollouts::DeploymentRef,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
     state_events::observed,
@@ -32,7 +32,7 @@ impl Deployment {
     /// Whether an apply of `spec` would change nothing: it is in force already and no rollout is live.
     fn is_unchanged_by(&self, spec: &DeploymentSpec) -> bool {
         let rolls = self.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
-        self.desired == DesiredState::Run && self.current().spec == *spec && !rolls
+        self.desired == DesiredState::Run && self.current().spec.is_same_manifest(spec) && !rolls
     }
 }
 
@@ -257,6 +257,7 @@ impl State {
             rollout_position: RolloutPosition::default(),
             failures: BTreeMap::new(),
             spread_rebalance: SpreadRebalance::Idle,
+            vip: None,
         });
         // Failures of another program say nothing about this one.
         if !group.spec.has_same_code(&spec) {
@@ -270,6 +271,9 @@ impl State {
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.desired = DesiredState::Run;
+        if self.is_numbered && address_numbers::wants_vip(group) {
+            group.vip = Some(Arc::make_mut(&mut self.vips).take_lowest(self.latest, |_| true));
+        }
         group.rollout_position = rollout_position.clone();
         let (next_index, restart_epoch) = (group.next_index, group.restart_epoch);
         events.push(Event::GroupChanged { group: key, revision, spec, next_index, restart_epoch, rollout_position });
@@ -293,6 +297,9 @@ impl State {
             return;
         };
         let counter = group.next_index;
+        if let Some(vip) = group.vip {
+            Arc::make_mut(&mut self.vips).release(vip, self.latest);
+        }
         self.groups.remove(key);
         events.push(Event::GroupGone(key.clone()));
         let owner = (key.namespace.clone(), key.deployment.clone());

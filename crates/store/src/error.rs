@@ -61,6 +61,22 @@ pub enum CommandError {
     /// More replicas than `MAX_REPLICAS`.
     #[error("{0} replicas are more than a service may have, which is {MAX_REPLICAS}")]
     TooManyReplicas(u32),
+    /// More replicas in the whole cluster than its nodes could run.
+    #[error("{asked} replicas are more than this cluster may have, which is {limit}")]
+    TooManyForCluster {
+        /// All that would be desired.
+        asked: u64,
+        /// The ceiling for the present number of nodes.
+        limit: u64,
+    },
+    /// An operator stores a secret that a manifest stored before, for a deployment.
+    #[error("secret `{name}` belongs to deployment `{deployment}`, which stored it first")]
+    SecretOwned {
+        /// The secret.
+        name: SecretName,
+        /// Its deployment.
+        deployment: DeploymentName,
+    },
     /// The node is the cluster's only server.
     #[error("node `{0}` is the only server, and with it the cluster would be gone")]
     LastServer(NodeName),
@@ -194,7 +210,8 @@ impl CommandError {
             Self::DuplicateNode(_) => "duplicate_node",
             Self::NodeStillAlive(_) => "node_still_alive",
             Self::CannotScaleGlobal(_) => "cannot_scale_global",
-            Self::TooManyReplicas(_) => "too_many_replicas",
+            Self::TooManyReplicas(_) | Self::TooManyForCluster { .. } => "too_many_replicas",
+            Self::SecretOwned { .. } => "secret_owned",
             Self::LastServer(_) => "last_server",
             Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
             Self::IngressPortTaken { .. } => "ingress_port_taken",
@@ -237,6 +254,8 @@ impl CommandError {
             | Self::NodeStillAlive(_)
             | Self::CannotScaleGlobal(_)
             | Self::TooManyReplicas(_)
+            | Self::TooManyForCluster { .. }
+            | Self::SecretOwned { .. }
             | Self::LastServer(_)
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
@@ -269,6 +288,10 @@ impl CommandError {
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
             Self::NodeStillAlive(_) => "wait until the node is suspect or down, or drain it",
             Self::TooManyReplicas(_) => "ask for fewer, or divide them among services",
+            Self::TooManyForCluster { .. } => "ask for fewer, or let more nodes join: each allows 10,000",
+            Self::SecretOwned { .. } => {
+                "name that deployment with `--deployment` if the secret is for it; else use another name, or remove the secret first"
+            }
             Self::LastServer(_) => "let another server join first, or stop the daemon and empty its data directory",
             Self::CannotScaleGlobal(_) => "a global service follows the nodes; use constraints to choose them",
             Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",

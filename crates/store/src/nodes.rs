@@ -16,12 +16,15 @@ use crate::{CommandError, State, conflicts, ended_replicas, state_events::observ
 
 impl State {
     pub(crate) fn join(&mut self, node: Node) -> Result<Vec<Event>, CommandError> {
+        let mut numbered = Vec::new();
         let node = match self.nodes.get(&node.name) {
             // A second machine must not take the name of a live node. A node that is down may return on new hardware,
             // and keeps the operator's settings.
             Some(known) if known.health != Health::Down => return Err(CommandError::DuplicateNode(node.name)),
             Some(known) => Node {
                 number: known.number,
+                block: known.block,
+                joined_at: known.joined_at,
                 pool: known.pool.clone(),
                 datacenter: known.datacenter.clone(),
                 labels: known.labels.clone(),
@@ -34,27 +37,44 @@ impl State {
             },
             None => {
                 conflicts::check_join_keeps_replica_ids_unique(self, &node.name)?;
+                if let Some(at) = node.joined_at {
+                    numbered = self.begin_numbering(at);
+                }
                 self.nodes_joined += 1;
                 self.removed.remove(&node.name);
-                Node { number: NodeNumber(self.nodes_joined), ..node }
+                let mut node = Node { number: NodeNumber(self.nodes_joined), ..node };
+                node.block = self.take_block(&node);
+                node
             }
         };
-        let node = Arc::new(declared(node));
+        let mut node = declared(node);
+        let limit = self.address_limit(&node);
+        follow_overlay(&mut node, limit);
+        let node = Arc::new(node);
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
-        let mut events = vec![Event::NodeChanged(node)];
+        let mut events = numbered;
+        events.push(Event::NodeChanged(node));
         events.extend(self.request_rebalance_on_join());
         Ok(events)
     }
 
     pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
-        self.change_node(name, |node| {
-            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags } = survey;
+        let mut events = match &survey.network {
+            Some(_) if self.nodes.contains_key(name) => self.begin_numbering(self.latest),
+            Some(_) | None => Vec::new(),
+        };
+        let limit = self.nodes.get(name).and_then(|node| self.address_limit(node));
+        let changed = self.change_node(name, |node| {
+            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = survey;
             let addresses = capacity.addresses.or(node.capacity.addresses);
             node.capacity = node.attributes.capacity_of(Capacity { addresses, ..capacity });
             (node.platform, node.drivers) = (platform, drivers);
-            (node.engine_labels, node.plugins) = (engine_labels, plugins);
+            (node.engine_labels, node.plugins, node.network) = (engine_labels, plugins, network);
             take_flags(node, flags);
-        })
+            follow_overlay(node, limit);
+        })?;
+        events.extend(changed);
+        Ok(events)
     }
 
     pub(crate) fn set_attributes(
@@ -63,6 +83,7 @@ impl State {
         attributes: &NodeAttributes,
         at: Time,
     ) -> Result<Vec<Event>, CommandError> {
+        let limit = self.nodes.get(name).and_then(|node| self.address_limit(node));
         self.change_node(name, |node| {
             declare(node, attributes);
             let heard = node.attributes.health_when_heard();
@@ -71,6 +92,7 @@ impl State {
             if attributes.degraded.is_some() && is_heard && node.health != heard {
                 (node.health, node.health_since) = (heard, at);
             }
+            follow_overlay(node, limit);
         })
     }
 
@@ -210,4 +232,14 @@ fn declare(node: &mut Node, newer: &NodeAttributes) {
     node.reserved.cpu_millis = newer.reserved_cpu_millis.unwrap_or(node.reserved.cpu_millis);
     node.reserved.disk_bytes = newer.reserved_disk_bytes.or(node.reserved.disk_bytes);
     node.capacity = node.attributes.capacity_of(std::mem::take(&mut node.capacity));
+}
+
+/// What follows from a node's report about the overlay: whether it reaches its peers, and how many replicas can have an
+/// address there.
+fn follow_overlay(node: &mut Node, limit: Option<u64>) {
+    let Some(network) = &node.network else { return };
+    node.overlay = network.reach;
+    if let Some(limit) = limit.filter(|_| network.gives_addresses) {
+        node.capacity.addresses = Some(node.capacity.addresses.map_or(limit, |declared| declared.min(limit)));
+    }
 }

@@ -94,7 +94,7 @@ impl Usage {
                 match self.take(state, group, placement, placement.reservation.as_ref().unwrap_or(reservation)) {
                     Ok(()) => true,
                     Err(reason) => {
-                        dropped.push(DroppedItem { group: group.clone(), slot: placement.slot.clone(), reason });
+                        dropped.push(DroppedItem { group: group.clone(), slot: placement.key.slot.clone(), reason });
                         false
                     }
                 }

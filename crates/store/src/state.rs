@@ -14,8 +14,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
-    Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, ReplicaKey,
+    RevisionNumber, Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time,
+    VolumeKey,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
     replica::{Collected, DesiredState, Replica, Rescheduled},
@@ -23,7 +24,7 @@ use longshore_model::{
     volume::Volume,
 };
 
-use crate::{access::Access, cow_map::CowMap};
+use crate::{access::Access, cow_map::CowMap, number_pool::NumberPool};
 
 /// Revisions kept per deployment: enough for several rollbacks, few enough not to matter in a snapshot.
 pub(crate) const REVISIONS_KEPT: usize = 10;
@@ -38,8 +39,7 @@ pub struct State {
     /// Removed nodes, as they were when they were removed.
     pub(crate) removed: BTreeMap<NodeName, Arc<Node>>,
     pub(crate) evacuation: Evacuation,
-    /// Number of nodes that ever joined. A new node gets the next number. It never decreases, because a node's number
-    /// selects its address range.
+    /// Number of nodes that ever joined. A new node gets the next number.
     pub(crate) nodes_joined: u32,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
@@ -52,6 +52,15 @@ pub struct State {
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
     /// Node memberships, tokens and sealed secrets.
     pub(crate) access: Arc<Access>,
+    /// Whether blocks and VIPs are given out. The first command of a version that does so begins it: members with
+    /// snapshots of different ages must not number what exists in different orders.
+    pub(crate) is_numbered: bool,
+    /// The latest time of a command that changed the state, since then.
+    pub(crate) latest: Time,
+    /// Blocks of addresses, of which every node has one.
+    pub(crate) blocks: Arc<NumberPool>,
+    /// VIPs, of which every service with networks has one.
+    pub(crate) vips: Arc<NumberPool>,
 }
 
 /// A deployment and its revisions.
@@ -131,6 +140,9 @@ pub struct Group {
     /// Whether a spread rebalance was requested.
     #[serde(default, rename = "evening_out")]
     pub spread_rebalance: SpreadRebalance,
+    /// Number of its VIP; `None` if it has no networks.
+    #[serde(default)]
+    pub vip: Option<u32>,
 }
 
 impl State {
@@ -213,6 +225,12 @@ impl State {
         self.groups.iter().flat_map(|(key, group)| {
             group.slots.values().flat_map(move |slot| slot.replicas.iter().map(move |replica| (key, slot, replica)))
         })
+    }
+
+    /// One generation.
+    pub fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
+        let slot = self.groups.get(&key.group)?.slots.get(&key.slot)?;
+        slot.replicas.iter().find(|replica| replica.generation == key.generation)
     }
 
     /// The groups of one deployment.

@@ -10,7 +10,9 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use longshore_model::{AddressPlan, Attempt, Generation, GroupKey, NodeName};
+use longshore_model::{
+    AddressPlan, Attempt, Generation, GroupKey, MeshIdentity, MeshMode, NodeName, service::EndpointMode,
+};
 use serde::{Deserialize, Serialize};
 
 use super::PublishedPort;
@@ -24,21 +26,14 @@ pub struct NetworkSettings {
     pub addresses: AddressPlan,
     /// What joins the machines.
     pub mesh: MeshMode,
+    /// The UDP port of the mesh.
+    #[serde(default = "default_mesh_port")]
+    pub mesh_port: u16,
 }
 
-/// What joins the machines of a cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MeshMode {
-    /// WireGuard of the kernel where it has it, otherwise in user space.
-    #[default]
-    Auto,
-    /// WireGuard of the kernel, or none.
-    Wireguard,
-    /// VXLAN, not encrypted.
-    Vxlan,
-    /// None: replicas reach replicas of their own machine only.
-    Off,
+/// The port of a state that was written before it had one.
+const fn default_mesh_port() -> u16 {
+    51820
 }
 
 /// A node as other machines see it.
@@ -57,15 +52,6 @@ pub struct NetworkNode {
     pub mesh: Option<MeshIdentity>,
     /// Whether it is neither down nor lost.
     pub is_up: bool,
-}
-
-/// A machine's identity in the mesh. Nodes of one process share it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct MeshIdentity {
-    /// Its public key, in base64 as WireGuard writes it.
-    pub public_key: String,
-    /// The UDP port it listens on.
-    pub port: u16,
 }
 
 /// A network of a manifest: its members reach each other. Printed `namespace/deployment/network`, and
@@ -94,17 +80,6 @@ pub struct Scope {
     /// Further names of the service there.
     #[serde(default)]
     pub aliases: BTreeSet<String>,
-}
-
-/// What the name of a service resolves to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EndpointMode {
-    /// Its VIP.
-    #[default]
-    Vip,
-    /// Its replicas.
-    Dnsrr,
 }
 
 /// A service with everything that machines need to reach it.

@@ -56,7 +56,12 @@ fn state(services: Vec<NetworkService>) -> NetworkState {
         cursor: Cursor { incarnation: 0, index: StateIndex(1) },
         services,
         nodes: vec![node("a", 1), node("b", 2), node("c", 3)],
-        settings: Some(NetworkSettings { cluster: CLUSTER.to_owned(), addresses: plan(), mesh: MeshMode::Auto }),
+        settings: Some(NetworkSettings {
+            cluster: CLUSTER.to_owned(),
+            addresses: plan(),
+            mesh: MeshMode::Auto,
+            mesh_port: 51820,
+        }),
     });
     state
 }

@@ -29,7 +29,7 @@ fn held(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<(Vo
         let foreign = volume.owner.as_ref().is_some_and(|owner| *owner != request.key.deployment);
         let sharing = if foreign && wanted.sharing != Sharing::OneOff { Sharing::Exclusive } else { wanted.sharing };
         let holders = volume.holders.iter().filter(|holder| blocks(request, candidate.view, sharing, holder));
-        let first = holders.map(|holder| holder.slot.replica_id(&candidate.view.group(holder.group).key)).min()?;
+        let first = holders.map(|holder| holder.key.slot.replica_id(&candidate.view.group(holder.group).key)).min()?;
         Some((wanted.key.clone(), first))
     })
 }
@@ -39,7 +39,7 @@ fn held(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<(Vo
 fn blocks(request: &PlacementRequest, view: &View, sharing: Sharing, holder: &Holder) -> bool {
     let other = view.group(holder.group);
     if holder.group == request.group {
-        let slot = other.slot_at(&holder.slot).ok().map(|at| &other.slots[at]);
+        let slot = other.slot_at(&holder.key.slot).ok().map(|at| &other.slots[at]);
         return slot.is_some_and(|slot| slot.desired == DesiredState::Stop);
     }
     if sharing == Sharing::OneOff || holder.sharing == Sharing::OneOff {

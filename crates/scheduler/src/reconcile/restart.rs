@@ -58,7 +58,7 @@ pub(super) fn restart_ended(pass: &mut GroupPass<'_>, group: GroupIx) {
         match due(record, slot, replica, pass.now) {
             Due::Nothing => {}
             Due::Reschedule(_) | Due::GiveUp if is_failed_move(pass.view, slot, replica) => {
-                items.push(PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
+                items.push(PlanItem::Stop(slot.key.generation(replica.generation)));
             }
             // The node could not receive it: the replica is replaced elsewhere, or restarted once its node is back.
             Due::Restart if pass.view.nodes.is_down(replica.node) => {}
@@ -70,17 +70,17 @@ pub(super) fn restart_ended(pass: &mut GroupPass<'_>, group: GroupIx) {
             }
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
             Due::Reschedule(delay) => {
-                let (slot, generation) = (slot.key.clone(), replica.generation);
-                leaving.push((slot.clone(), generation));
-                items.push(PlanItem::Reschedule { slot, generation, delay });
+                let key = slot.key.generation(replica.generation);
+                leaving.push(key.clone());
+                items.push(PlanItem::Reschedule { key, delay });
             }
             Due::GiveUp => items.push(give_up(slot, replica)),
         }
     }
     pass.items.extend(items);
     // Assumed stopped at once, so that this pass looks for the next node.
-    for (slot, generation) in leaving {
-        pass.view.assume_stopping(group, &slot, generation);
+    for key in &leaving {
+        pass.view.assume_stopping(group, key);
     }
     if let Some(at) = wake_at {
         pass.wake(at);
@@ -168,12 +168,11 @@ fn backoff(ends: u32) -> Duration {
 
 fn restart(slot: &Slot, replica: &Replica) -> PlanItem {
     let attempt = Attempt(replica.attempt.0 + 1);
-    PlanItem::Restart { slot: slot.key.clone(), generation: replica.generation, attempt }
+    PlanItem::Restart { key: slot.key.generation(replica.generation), attempt }
 }
 
 fn give_up(slot: &Slot, replica: &Replica) -> PlanItem {
-    let (slot, generation) = (slot.key.clone(), replica.generation);
-    PlanItem::GiveUp { slot, generation, code: RuntimeCode::RestartExhausted }
+    PlanItem::GiveUp { key: slot.key.generation(replica.generation), code: RuntimeCode::RestartExhausted }
 }
 
 #[cfg(test)]

@@ -46,12 +46,12 @@ fn changed(event: &Event) -> Option<&GroupKey> {
         | Event::GroupGone(group)
         | Event::SlotClosing { group, .. }
         | Event::SlotGone { group, .. }
-        | Event::Placed { group, .. }
-        | Event::Stopping { group, .. }
-        | Event::Restarting { group, .. }
-        | Event::Collected { group, .. }
-        | Event::Observed { group, .. }
-        | Event::Released { group, .. } => Some(group),
+        | Event::Collected { group, .. } => Some(group),
+        Event::Placed { key, .. }
+        | Event::Stopping(key)
+        | Event::Restarting { key, .. }
+        | Event::Observed { key, .. }
+        | Event::Released { key, .. } => Some(&key.group),
         _ => None,
     }
 }

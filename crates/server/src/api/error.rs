@@ -140,6 +140,7 @@ impl From<CommandError> for ApiError {
             | CommandError::UnknownVolume(_)
             | CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
             CommandError::SecretOutOfScope { .. } => StatusCode::FORBIDDEN,
+            CommandError::TooManyForCluster { .. } | CommandError::SecretOwned { .. } => StatusCode::CONFLICT,
             CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
             CommandError::AlreadyBootstrapped
             | CommandError::DuplicateToken(_)
@@ -188,6 +189,8 @@ fn missing_object(error: &CommandError) -> Option<(ObjectKind, String)> {
         CommandError::NoPreviousRevision(deployment) => (ObjectKind::Revision, deployment.to_string()),
         CommandError::NoRollout(deployment) => (ObjectKind::Rollout, deployment.to_string()),
         CommandError::SecretOutOfScope { .. }
+        | CommandError::TooManyForCluster { .. }
+        | CommandError::SecretOwned { .. }
         | CommandError::JoinTokenInvalid
         | CommandError::JoinTokenExpired
         | CommandError::AlreadyBootstrapped

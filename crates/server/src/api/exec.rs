@@ -20,7 +20,7 @@ use crate::{
     api::{
         ApiError, ApiState,
         extract::{JsonBody, PathParams, invalid},
-        views,
+        policies, views,
     },
     node_rpc::logs_exec::{self, ExecConnection, LogsExecError, PeerExecRequest, Target},
     security::{
@@ -54,6 +54,7 @@ pub(crate) async fn exec(
     }
     let found = if wanted.attach { started_attempt } else { running_attempt }(&state, &group, &slot);
     let target = found.ok_or_else(|| failed(StatusCode::CONFLICT, format!("replica `{replica}` is not running")))?;
+    policies::ensure_exec_allowed(&state, &caller, &group, wanted.user.as_deref())?;
     let permit = api.streams.acquire(&caller.credential.name()).ok_or_else(|| {
         let message = "too many streams and sessions are open; close one of them first";
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, ApiErrorCode::TooManyRequests, message)

@@ -23,6 +23,7 @@ use crate::{
         ApiError, ApiResult, ApiState,
         deployments::NamespaceQuery,
         extract::{JsonBody, PathParams, QueryParams, invalid},
+        policies,
     },
     security::{auth::Caller, keyring},
 };
@@ -51,7 +52,9 @@ pub(crate) async fn run(
         // Not the service's name: on the networks they share, the job must not answer for it.
         service: ServiceName::new(format!("{}-run", of.service)),
     };
-    let job = Box::new(deployment_of(&group, job(&of, spec, &request), revision));
+    let mut job = Box::new(deployment_of(&group, job(&of, spec, &request), revision));
+    // Its volumes and networks are those of the deployment it was made from.
+    job.granted = policies::ensure_spec_allowed(&state, &caller, (&of.namespace, &of.deployment), &job)?;
     let (namespace, deployment) = (group.namespace.clone(), group.deployment.clone());
     let command = Command::Apply { namespace, deployment, spec: job, rerun: Rerun::IfChanged };
     api.check_admission(&caller, &command).await?;
@@ -70,6 +73,7 @@ fn deployment_of(group: &GroupKey, job: ServiceSpec, revision: &DeploymentSpec) 
         networks: revision.networks.clone(),
         volumes: revision.volumes.clone(),
         routes: Vec::new(),
+        granted: None,
     }
 }
 

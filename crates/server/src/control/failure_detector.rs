@@ -116,6 +116,7 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            network: None,
             flags: NodeAttributes::default(),
         };
         let node = new_node(&State::default(), "n1".into(), survey, Time(0));

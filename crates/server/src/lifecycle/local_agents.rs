@@ -118,15 +118,18 @@ impl LocalAgents {
 async fn announce(link: Arc<NodeLink>, agent: Arc<AgentHandle>, mut shares: watch::Receiver<u64>) {
     let mut told = None;
     let mut turns = agent.driver_changes();
+    let mut overlay = link.ctx.overlay_report.subscribe();
     loop {
         turns.mark_unchanged();
         let survey = agent.fingerprint().await;
-        let survey = share_of(survey, *shares.borrow_and_update());
+        let network = overlay.borrow_and_update().clone();
+        let survey = NodeFingerprint { network, ..share_of(survey, *shares.borrow_and_update()) };
         if told.as_ref() == Some(&survey) {
-            // A driver that came back is reported at once.
+            // A driver that came back is reported at once, and so is a change of the overlay.
             tokio::select! {
                 _ = tokio::time::timeout(RECHECK_INTERVAL, turns.changed()) => {}
                 Ok(()) = shares.changed() => {}
+                Ok(()) = overlay.changed() => {}
             }
             continue;
         }
@@ -286,6 +289,7 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            network: None,
             flags: NodeAttributes::default(),
         };
         let third = share_of(survey, 3).capacity;

@@ -68,6 +68,8 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::DuplicateNode(_)
         | CommandError::CannotScaleGlobal(_)
         | CommandError::TooManyReplicas(_)
+        | CommandError::TooManyForCluster { .. }
+        | CommandError::SecretOwned { .. }
         | CommandError::LastServer(_)
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }

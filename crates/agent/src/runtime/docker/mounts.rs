@@ -64,7 +64,7 @@ impl Docker {
     async fn volume(&self, work: &Work, key: &VolumeKey, driver: Option<&str>) -> Result<String, RuntimeError> {
         let default = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
         let spec = work.volumes.get(key.name.as_str()).unwrap_or(&default);
-        let mut name = volume_name(work, key, spec);
+        let mut name = key.engine_name(work.base_deployment(), spec);
         if let Some(suffix) =
             self.config.volume_suffix.as_ref().filter(|_| work.spec.kind.is_per_node() && name != key.name.as_str())
         {
@@ -115,20 +115,6 @@ impl Docker {
         self.call(SHORT, async |client| client.create_volume(request).await).await?;
         Ok(name)
     }
-}
-
-/// `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment unless it is `default`. An external or
-/// adopted volume and a name the user chose stay as they are.
-fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
-    if let Some(name) = &spec.engine_name {
-        return name.clone();
-    }
-    let is_generated =
-        key.name.as_str().strip_prefix(work.base_deployment().as_str()).is_some_and(|rest| rest.starts_with('_'));
-    if spec.external || !is_generated {
-        return key.name.to_string();
-    }
-    key.generated_engine_name()
 }
 
 fn volume_mount(mount: &Mount, name: String) -> EngineMount {

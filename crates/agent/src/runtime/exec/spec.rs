@@ -6,9 +6,10 @@
 use std::{fs, os::unix::fs::chown, path::Path};
 
 use longshore_model::{
-    ServiceSpec, Work,
+    PolicyRule, ServiceSpec, Work,
     container::{ContainerSpec, Switch},
     service::MountSource,
+    tenant_policy,
 };
 
 use super::ports;
@@ -35,6 +36,7 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         ));
     }
     let (uid, gid) = user(container.user.as_deref())?;
+    ensure_user_allowed(work, uid, gid)?;
     chown_files(files, uid, gid)
         .map_err(|error| RuntimeError::Refused(format!("the owner of its files could not be changed: {error}")))?;
     let ports = ports::assign(&work.spec.ports)
@@ -145,9 +147,31 @@ fn user(given: Option<&str>) -> Result<(Option<u32>, Option<u32>), RuntimeError>
             let entry = look_up("/etc/group", group);
             Some(group.parse().ok().or_else(|| entry?.get(2)?.parse().ok()).ok_or_else(|| unknown(group))?)
         }
-        None => entry.and_then(|entry| entry.get(3)?.parse().ok()),
+        // A number that no user has is its own group: without one it would keep the group of the daemon, which is root's.
+        None => entry.or_else(|| user_with_id(uid)).and_then(|entry| entry.get(3)?.parse().ok()).or(Some(uid)),
     };
     Ok((Some(uid), gid))
+}
+
+/// A policy that does not name root is checked by the number of the user: a machine may have several names for it. The
+/// daemon's own user counts as root, because it owns the daemon's keys.
+fn ensure_user_allowed(work: &Work, uid: Option<u32>, gid: Option<u32>) -> Result<(), RuntimeError> {
+    let Some(policy) = &work.granted else { return Ok(()) };
+    let own = rustix::process::geteuid().as_raw();
+    let is_root = uid.is_none_or(|uid| uid == 0 || uid == own) || gid == Some(0);
+    if !is_root || policy.allows(PolicyRule::ExecUsers, tenant_policy::ROOT) {
+        return Ok(());
+    }
+    let namespace = &work.key.group.namespace;
+    Err(RuntimeError::Refused(format!(
+        "policy_denied: the policy of namespace `{namespace}` does not allow a plain process with the rights of root"
+    )))
+}
+
+fn user_with_id(uid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<String>>();
+    text.lines().map(fields).find(|fields| fields.get(2).is_some_and(|id| id.parse() == Ok(uid)))
 }
 
 fn look_up(file: &str, name: &str) -> Option<Vec<String>> {

@@ -103,7 +103,7 @@ fn slot_meets(view: &View, condition: DependencyCondition, group: &Group, slot: 
     let Some(replica) = slot.current() else { return false };
     // An older generation counts again only once the newer one's stop is committed; until then the newer one may start.
     let newer = slot.replicas.iter().rev().take_while(|other| other.generation > replica.generation);
-    if newer.into_iter().any(|other| view.is_stopped_by_pass(&group.key, &slot.key, other.generation)) {
+    if newer.into_iter().any(|other| view.is_stopped_by_pass(&group.key, &slot.key.generation(other.generation))) {
         return false;
     }
     replica_fingerprint::matches_current_spec(view, group, &replica.reservation) && state_meets(condition, replica)

@@ -133,7 +133,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ClusterStatus",
         "cluster: string, this_node: string, leading_here: boolean, term: integer, index: integer, log_entry: integer, \
-         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer",
+         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer, \
+         namespaces_without_policy: [string]?",
     ),
     (
         "MemberRow",
@@ -150,6 +151,10 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "VolumeRow",
         "namespace: string, name: string, deployment: string, node: string, engine_name: string, used_by: [string]",
     ),
+    ("Policy", "namespace: string, is_set: boolean, rules: {[string]}"),
+    ("PolicyRequest", "rules: {[string]}?, others: string?"),
+    ("PolicyTest", "namespace: string, deployment: string, denied: [DeniedDemand]"),
+    ("DeniedDemand", "key: string, value: string, rule: string, hint: string"),
     ("EvenOutMove", "namespace: string, replica: string, from: string, to: string"),
     ("KeyRotated", "key: integer"),
     ("JoinTokenRequest", "worker: boolean?, valid_secs: integer?"),
