@@ -159,6 +159,7 @@ fn every_command_has_tested_text_json_and_yaml() {
     deployments::a_service_that_fits_no_node(&mut tour);
     deployments::a_canary_waits_for_promotion(&mut tour);
     deployments::counts_and_quotas(&mut tour);
+    deployments::policies(&mut tour);
     deployments::logs_and_exec(&mut tour);
     nodes::intents(&mut tour);
     nodes::a_node_is_drained(&mut tour);

@@ -22,6 +22,7 @@ const EXPECTED_FAILURES: &[(&str, i32, &str)] = &[
     ("longshore node rm n1 --force", 1, "the last server cannot be removed"),
     ("longshore node rm n1 --wait", 1, "the last server cannot be removed"),
     ("longshore pause shop", 1, "no rollout is in progress"),
+    ("longshore policy test -n team -f compose.yaml", 2, "the namespace may not run plain processes as root"),
     ("longshore promote shop --wait", 1, "no rollout is in progress"),
     ("longshore resume shop --wait", 1, "no rollout is in progress"),
     ("longshore rollback shop", 1, "there is no earlier revision"),
