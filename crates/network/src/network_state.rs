@@ -404,7 +404,8 @@ mod tests {
         let from = |local: &str, nodes: Vec<NetworkNode>| {
             let mut state = NetworkState::default();
             let addresses = AddressPlan { prefix: "fd4c::".parse().unwrap(), pool: "10.128.0.0/10".parse().unwrap() };
-            let settings = NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto };
+            let settings =
+                NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51820 };
             let (cursor, services) = (cursor(1), Vec::new());
             state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
             let addresses = Vantage::of(&state, &BTreeSet::from([local.into()])).addresses_of(&container);
