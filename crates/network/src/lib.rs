@@ -3,6 +3,7 @@
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
 //! render          state -> bridges, routes, kernel parameters and the nftables table of this machine; pure
+//! host_network    puts that into effect, watches it and repairs it; offers the overlay to the agent's drivers
 //! mesh            joins the machines: encrypted device, peers, probes
 //! dataplane       hosts what follows, in a process that outlives the daemon
 //! dns             answers names of replicas and services by who asks
@@ -19,6 +20,7 @@
 
 pub mod dataplane;
 mod dns;
+mod host_network;
 pub mod mesh;
 mod network_state;
 mod port_proxy;
@@ -29,6 +31,10 @@ mod tcp_relay;
 mod transparent_relay;
 
 pub use self::{
+    host_network::{
+        AttachError, HostNetwork, HostNetworkConfig, LocalOverlay, OverlayHandle, OverlayMode, attach_namespace,
+        detach_namespace,
+    },
     network_state::{
         Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
         NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices, TransparentWay, Vantage,

@@ -313,6 +313,18 @@ impl NetworkState {
         }
     }
 
+    /// Whether a server has told anything yet.
+    pub fn is_known(&self) -> bool {
+        self.cursor.is_some()
+    }
+
+    /// The state with further services.
+    pub(crate) fn with_services(&self, services: Vec<NetworkService>) -> Self {
+        let mut state = self.clone();
+        state.services.extend(by_group(services));
+        state
+    }
+
     /// The services, by group.
     pub fn services(&self) -> impl Iterator<Item = &NetworkService> {
         self.services.values()
@@ -405,7 +417,7 @@ mod tests {
             let mut state = NetworkState::default();
             let addresses = AddressPlan { prefix: "fd4c::".parse().unwrap(), pool: "10.128.0.0/10".parse().unwrap() };
             let settings =
-                NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51820 };
+                NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51_820 };
             let (cursor, services) = (cursor(1), Vec::new());
             state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
             let addresses = Vantage::of(&state, &BTreeSet::from([local.into()])).addresses_of(&container);

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 
 use longshore_model::NodeName;
 
+pub(crate) use self::device_names::short_hash;
 pub use self::{
     bridges::{Bridge, Parameter, PortBinding, mac_of},
     device_names::{DeviceNames, bridge_name, device_names},

@@ -48,7 +48,7 @@ fn state(services: Vec<NetworkService>) -> NetworkState {
     let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
     let node = NetworkNode { name: "here".into(), block: Some(1), ip: None, mesh: None, is_up: true };
     let settings =
-        NetworkSettings { cluster: "c".to_owned(), addresses: plan(), mesh: MeshMode::Off, mesh_port: 51820 };
+        NetworkSettings { cluster: "c".to_owned(), addresses: plan(), mesh: MeshMode::Off, mesh_port: 51_820 };
     state.apply(NetworkFeed::Snapshot { cursor, services, nodes: vec![node], settings: Some(settings) });
     state
 }

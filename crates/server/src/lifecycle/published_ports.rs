@@ -52,22 +52,18 @@ enum Host {
     /// In a process that outlives this one.
     Process(DataplaneClient),
     /// In this process.
-    Task(Dataplane),
+    Task(Box<Dataplane>),
 }
 
 impl Host {
     fn start(config: &ServerConfig, nodes: BTreeSet<NodeName>, state: NetworkState) -> Self {
-        match config.dataplane.clone() {
-            Some(command) => {
-                let data_dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
-                Self::Process(DataplaneClient::start(DataplaneCommand { command, data_dir, nodes }, state))
-            }
-            None => {
-                let dataplane = Dataplane::start(&config.data_dir, nodes);
-                dataplane.replace(state);
-                Self::Task(dataplane)
-            }
+        if let Some(command) = config.dataplane.clone() {
+            let data_dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+            return Self::Process(DataplaneClient::start(DataplaneCommand { command, data_dir, nodes }, state));
         }
+        let dataplane = Dataplane::start(&config.data_dir, nodes);
+        dataplane.replace(state);
+        Self::Task(Box::new(dataplane))
     }
 
     fn update(&self, message: NetworkFeed) {
