@@ -29,3 +29,4 @@ pub use lifecycle::{
     join::{JoinConfig, JoinError, Joined, join},
     local_agents::surplus_nodes,
 };
+pub use longshore_network::OverlayMode;

@@ -56,6 +56,9 @@ impl PublishedPorts {
             state: read(&ctx.folder.path_of(FILE)),
         };
         proxy.update(&follower.state);
+        if follower.state.is_known() {
+            ctx.host_overlay.update(&follower.state);
+        }
         let feed = tokio::spawn(follower.run()).abort_handle();
         *self.lock() = Some(Running { proxy, feed });
         Ok(())
@@ -122,6 +125,7 @@ impl Follower {
                     }
                     if changed {
                         self.proxy.update(&self.state);
+                        self.ctx.host_overlay.update(&self.state);
                         self.save().await;
                     }
                 }

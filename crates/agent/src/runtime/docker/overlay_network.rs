@@ -5,11 +5,12 @@
 //! Invariant: the engine translates no addresses of this network and opens no ports into it; who reaches whom is decided
 //! by the host side's rules alone.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use bollard::models::{EndpointIpamConfig, EndpointSettings, Ipam, IpamConfig, Network, NetworkCreateRequest};
 use longshore_model::Work;
 use longshore_network::LocalOverlay;
+use tokio::net::TcpStream;
 
 use super::{Docker, LONG, SHORT, labels};
 use crate::runtime::RuntimeError;
@@ -17,6 +18,9 @@ use crate::runtime::RuntimeError;
 /// The first version of the engine's API that has gateway modes. From there on an engine drops packets to containers that
 /// do not come from their own bridge, unless the mode says otherwise.
 const GATEWAY_MODES: (u32, u32) = (1, 48);
+
+const NAME_SERVER_PORT: u16 = 53;
+const NAME_SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A replica's place on the overlay.
 #[derive(Clone, Debug)]
@@ -55,6 +59,10 @@ impl Docker {
         }
         let handle = self.overlay.as_ref()?;
         let endpoint = OverlayEndpoint::of(handle.overlay(&self.node).await?, work)?;
+        if !has_name_server(&endpoint.overlay).await {
+            tracing::warn!(replica = %work.key, "no name server answers at the gateway; using the engine's own networks");
+            return None;
+        }
         handle.wait_for(work.assignment.address).await;
         Some(endpoint)
     }
@@ -108,6 +116,12 @@ impl Docker {
             ..NetworkCreateRequest::default()
         }
     }
+}
+
+/// Whether the node's name server listens. A container that can resolve no name is worse off than one without the overlay.
+async fn has_name_server(overlay: &LocalOverlay) -> bool {
+    let connecting = TcpStream::connect((overlay.ipv4_gateway, NAME_SERVER_PORT));
+    tokio::time::timeout(NAME_SERVER_TIMEOUT, connecting).await.is_ok_and(|connected| connected.is_ok())
 }
 
 fn owned<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> HashMap<String, String> {
