@@ -4,6 +4,7 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
+mod attach;
 mod connection;
 mod create;
 mod engine_query;
@@ -43,7 +44,7 @@ use longshore_model::{
 use longshore_network::OverlayHandle;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use self::{connection::Connection, session::EngineSession};
+use self::{attach::AttachSessions, connection::Connection, session::EngineSession};
 use super::{
     DriverFingerprint, ExistingReplica, Handle, Inspection, Phase, PreparedFile, ResourceUsage, Runtime,
     RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
@@ -53,7 +54,7 @@ use crate::{
     config::DockerConfig,
     control_link::RegistryLogin,
     created_markers::CreatedMarkers,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::{PullHandle, Pulls},
 };
@@ -78,6 +79,7 @@ struct Docker {
     pulls: Pulls,
     markers: CreatedMarkers,
     data_root: OnceLock<PathBuf>,
+    sessions: Arc<AttachSessions>,
     event_listener: AbortHandle,
 }
 
@@ -113,6 +115,7 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         overlay: ctx.config.overlay.clone(),
         markers: ctx.markers.clone(),
         data_root: OnceLock::new(),
+        sessions: Arc::default(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
@@ -173,6 +176,10 @@ impl Runtime for Docker {
         Box::pin(self.answer(query, logins))
     }
 
+    fn remove_volume<'a>(&'a self, name: &'a str) -> RuntimeFuture<'a, VolumeRemoval> {
+        Box::pin(self.delete_volume(name))
+    }
+
     fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
         Box::pin(self.check_shared_namespaces(work))
     }
@@ -183,12 +190,17 @@ impl Runtime for Docker {
             let overlay = self.overlay_endpoint(work).await;
             let networks = self.networks(work, overlay.as_ref()).await?;
             let attached = create::Attached { networks: &networks, overlay: overlay.as_ref() };
-            self.create_container(work, files, &volumes, attached).await
+            let handle = self.create_container(work, files, &volumes, attached).await?;
+            self.sessions.expect(work, &handle);
+            Ok(handle)
         })
     }
 
     fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
-        Box::pin(self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await))
+        Box::pin(async move {
+            self.attach_before_start(handle).await?;
+            self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await).await
+        })
     }
 
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
@@ -247,6 +259,10 @@ impl Runtime for Docker {
 
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
         Box::pin(logs_exec::exec(self, handle, request))
+    }
+
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>> {
+        Box::pin(self.take_session(handle))
     }
 }
 

@@ -16,7 +16,6 @@ use longshore_scheduler::occupies;
 use longshore_store::State;
 
 use super::moves::Moves;
-use crate::replica_key::replica_key;
 
 /// The replicas that occupy a node, with their assignments.
 pub(super) type Occupants = BTreeMap<ReplicaKey, Assignment>;
@@ -72,29 +71,25 @@ impl ShadowState {
     pub(crate) fn apply(&mut self, event: &Event, state: &State) {
         match event {
             Event::NodeChanged(node) => drop(self.dirty.nodes.insert(node.name.clone())),
-            Event::Placed { group, slot, generation, assignment } => {
-                let retried = super::rolled_back::check_retry(state, group, slot, assignment);
+            Event::Placed { key, assignment } => {
+                let retried = super::rolled_back::check_retry(state, &key.group, &key.slot, assignment);
                 self.dirty.transitions.retried.extend(retried);
-                self.dirty.transitions.started.insert(group.clone());
-                self.place(replica_key(group, slot, *generation), assignment);
+                self.dirty.transitions.started.insert(key.group.clone());
+                self.place(key.clone(), assignment);
             }
-            Event::Restarting { group, slot, generation, .. } => {
-                if self.failed.remove(&replica_key(group, slot, *generation)) {
-                    self.dirty.transitions.started.insert(group.clone());
+            Event::Restarting { key, .. } => {
+                if self.failed.remove(key) {
+                    self.dirty.transitions.started.insert(key.group.clone());
                 }
             }
-            Event::Released { group, slot, generation, .. } => {
-                let key = replica_key(group, slot, *generation);
-                self.release_resources(&key);
-                self.release_address(&key);
+            Event::Released { key, .. } => {
+                self.release_resources(key);
+                self.release_address(key);
             }
-            Event::Observed { group, slot, generation, state: observed, .. } => {
-                self.observe(replica_key(group, slot, *generation), *observed);
-            }
-            Event::Stopping { group, slot, generation } => {
-                let key = replica_key(group, slot, *generation);
-                if self.running.remove(&key) {
-                    self.dirty.transitions.stopped.insert(key);
+            Event::Observed { key, state: observed, .. } => self.observe(key.clone(), *observed),
+            Event::Stopping(key) => {
+                if self.running.remove(key) {
+                    self.dirty.transitions.stopped.insert(key.clone());
                 }
             }
             Event::SlotStepped { group, slot, step } => {
@@ -119,7 +114,7 @@ impl ShadowState {
             | Event::GroupRolloutChanged { .. }
             | Event::DeploymentGone { .. }
             | Event::DeploymentStopped { .. }
-            | Event::SlotStartsAgain { .. }
+            | Event::SlotStartsAgain(_)
             | Event::DeploymentStarted { .. }
             | Event::GroupRemoved(_)
             | Event::SlotWaits { .. }
