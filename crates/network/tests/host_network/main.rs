@@ -49,7 +49,8 @@ fn service(name: &str, vip: u32, scope: &str, hosts: &[u64]) -> NetworkService {
 fn state(services: Vec<NetworkService>) -> NetworkState {
     let mesh = Some(MeshIdentity { public_key: String::new(), port: 51820 });
     let node = NetworkNode { name: "a".into(), block: Some(1), ip: None, mesh, is_up: true };
-    let settings = NetworkSettings { cluster: "test".to_owned(), addresses: plan(), mesh: MeshMode::Off };
+    let settings =
+        NetworkSettings { cluster: "test".to_owned(), addresses: plan(), mesh: MeshMode::Off, mesh_port: 51820 };
     let mut state = NetworkState::default();
     state.apply(NetworkFeed::Snapshot {
         cursor: Cursor { incarnation: 0, index: StateIndex(1) },
