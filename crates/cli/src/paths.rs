@@ -50,7 +50,7 @@ pub(crate) struct NodeArgs {
 pub(crate) struct OverlayArgs {
     /// Whether replicas get addresses in the cluster's overlay network: `auto` if root, `nft` and the kernel allow it, or
     /// `off`.
-    #[arg(long, env = "LONGSHORE_OVERLAY", value_name = "MODE", default_value = "auto")]
+    #[arg(long, env = "LONGSHORE_OVERLAY", value_name = "MODE", default_value = "off")]
     overlay: OverlayChoice,
 }
 

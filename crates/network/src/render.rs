@@ -31,6 +31,9 @@ pub use self::{
 };
 use crate::{MeshMode, NetworkState};
 
+/// Mark of packets that belong to a connection which this machine made from a client's address, and the number of the
+/// routing table that delivers them here.
+pub const TRANSPARENT_MARK: u32 = 0x4c53;
 /// Bytes that the mesh adds to a packet, at most: WireGuard over IPv6.
 const MESH_OVERHEAD: u32 = 80;
 /// The smallest MTU that IPv6 works with.

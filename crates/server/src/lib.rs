@@ -30,3 +30,5 @@ pub use lifecycle::{
     local_agents::surplus_nodes,
 };
 pub use longshore_network::OverlayMode;
+/// Enters the dataplane process; `ServerConfig::dataplane` names the command that does.
+pub use longshore_network::dataplane::main as dataplane_main;

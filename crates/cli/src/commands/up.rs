@@ -346,7 +346,9 @@ fn config(
             Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
         overlay: args.overlay.mode(),
-        shim: Some(server::shim_command()?),
+        shim: Some(server::own_command("shim")?),
+        // Published ports are closed with the command, as Compose does.
+        dataplane: None,
     })
 }
 

@@ -262,6 +262,7 @@ mod tests {
             docker: Vec::new(),
             overlay: OverlayMode::Off,
             shim: None,
+            dataplane: None,
         }
     }
 
