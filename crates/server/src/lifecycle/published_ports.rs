@@ -87,6 +87,9 @@ impl PublishedPorts {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
         let path = ctx.folder.path_of(STATE_FILE);
         let state = read(&path);
+        if state.is_known() {
+            ctx.host_overlay.update(&state);
+        }
         let host = Arc::new(Host::start(config, nodes.clone(), state.clone()));
         let follower = Follower { ctx: Arc::clone(ctx), nodes, host: Arc::clone(&host), path, state };
         let feed = tokio::spawn(follower.run()).abort_handle();
@@ -179,6 +182,7 @@ impl Follower {
                         changed |= self.apply(message);
                     }
                     if changed {
+                        self.ctx.host_overlay.update(&self.state);
                         self.save().await;
                     }
                 }
