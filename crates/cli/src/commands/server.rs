@@ -28,8 +28,9 @@ use crate::{
 ///
 /// With a new data directory it creates a cluster of one node. SIGTERM ends the daemon; replicas keep running.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  longshore server --node n1\n  longshore server --node n2 --pool batch --label \
-                        zone=east --reserve memory=1GiB,cpu=500m --device gpu=4")]
+#[command(
+    after_help = "Examples:\n  longshore server --node n1\n  longshore server --node n2 --pool batch --device gpu=4"
+)]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     node: NodeArgs,

@@ -29,10 +29,26 @@ pub(super) fn intents(tour: &mut Tour) {
     health ready
     intent active
     role manager
+    pool default
+    data centre
     platform linux/[ARCH]
     drivers exec
     labels zone=east
+    kept for the machine 0 MiB, 0 cores
+    devices
     ");
+    for line in ["node set n1-2 --pool default --datacenter east --device gpu=2", "node degrade n1-2"] {
+        insta::allow_duplicates! { insta::assert_snapshot!(tour.says(line), @r"
+        exit 0
+        done
+        "); }
+    }
+    for line in ["node override n1-2", "node override n1-2 --off", "node recover n1-2"] {
+        insta::allow_duplicates! { insta::assert_snapshot!(tour.says(line), @r"
+        exit 0
+        done
+        "); }
+    }
     insta::assert_snapshot!(tour.says("node pause n1-2"), @r"
     exit 0
     done
@@ -84,6 +100,10 @@ pub(super) fn a_node_is_drained(tour: &mut Tour) {
 pub(super) fn shapes(tour: &mut Tour) {
     for line in [
         "node label n1 zone=east",
+        "node set n1-2 --datacenter west",
+        "node degrade n1-2",
+        "node override n1-2",
+        "node recover n1-2",
         "node pause n1-2",
         "node activate n1-2",
         "node drain n1-2 --wait",
