@@ -88,6 +88,8 @@ setup-test: setup
 	$(call need,busybox,busybox-static)
 	$(call need,socat,socat)
 	$(call need,iptables,iptables)
+	$(call need,nft,nftables)
+	$(call need,curl,curl)
 	$(call need,ip,iproute2)
 	$(call need,ping,iputils-ping)
 	$(call need,tcpdump,tcpdump)

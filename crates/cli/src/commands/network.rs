@@ -52,14 +52,13 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<Exit> {
         }
         Command::Inspect { connection, network } => with_client(connection, async |client| {
             let rows = client.networks().await?;
-            match rows.into_iter().find(|row| row.name == *network) {
-                Some(row) => connection.print(&row, network_table),
-                None => {
-                    print::stderr(&format!(
-                        "error: there is no network `{network}`\n\nhint: `longshore network ls` lists them"
-                    ));
-                    Ok(Exit::Error)
-                }
+            if let Some(row) = rows.into_iter().find(|row| row.name == *network) {
+                connection.print(&row, network_table)
+            } else {
+                print::stderr(&format!(
+                    "error: there is no network `{network}`\n\nhint: `longshore network ls` lists them"
+                ));
+                Ok(Exit::Error)
             }
         }),
     }

@@ -40,6 +40,8 @@ enum Exposure {
     None,
     /// An HTTP listener each, and logs at level `trace`: the largest surface to attack, and everything a log may leak.
     HttpAndTraceLog,
+    /// The overlay network.
+    Overlay,
 }
 
 pub(crate) struct Node {
@@ -204,6 +206,11 @@ impl Cluster {
         Self::empty(Some(Network::new(count)), Engines::OneEach, Exposure::None).with_servers(count)
     }
 
+    /// The same, with the overlay network on.
+    pub(crate) fn with_overlay(count: usize) -> Self {
+        Self::empty(Some(Network::new(count)), Engines::OneEach, Exposure::Overlay).with_servers(count)
+    }
+
     fn empty(network: Option<Network>, engines: Engines, exposure: Exposure) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("compose.yaml"), MANIFEST).unwrap();
@@ -233,6 +240,7 @@ impl Cluster {
     pub(crate) fn new_node(&self, name: &str) -> Node {
         let (http, variables) = match self.exposure {
             Exposure::None => (None, Vec::new()),
+            Exposure::Overlay => (None, vec![("LONGSHORE_OVERLAY", "auto".to_owned())]),
             Exposure::HttpAndTraceLog => (Some(free_address()), vec![("LONGSHORE_LOG", "trace".to_owned())]),
         };
         Node {
@@ -328,7 +336,7 @@ impl Drop for Cluster {
                 let log = fs::read_to_string(node.log_file()).unwrap_or_default();
                 // A log at level `trace` is long; its end shows what happened last.
                 let end = match self.exposure {
-                    Exposure::None => log.as_str(),
+                    Exposure::None | Exposure::Overlay => log.as_str(),
                     Exposure::HttpAndTraceLog => &log[log.len().saturating_sub(4000)..],
                 };
                 eprintln!("--- {} ---\n{end}", node.name);

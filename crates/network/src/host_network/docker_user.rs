@@ -1,7 +1,8 @@
 //! The chain `DOCKER-USER`, which an engine leaves to the operator: what may reach a bridge of ours is accepted there.
 //!
-//! An engine drops what it did not ask for: packets of the mesh to a bridge of its own, and packets between two of its
-//! bridges. Our table decides about both, so the engine must let them through.
+//! An engine drops what it did not ask for: packets of the mesh to a bridge of its own, packets between two of its
+//! bridges, and, before the engine's network over a bridge exists, every packet of that bridge. Our table decides about
+//! all of them, so the engine must let them through.
 //!
 //! Owns: the rules with our comment. Must not touch: other rules, and firewalls without that chain.
 //! Invariant: a rule is inserted once.
@@ -54,11 +55,13 @@ fn unquoted(word: &str) -> String {
     word.trim_matches('"').to_owned()
 }
 
-/// From the mesh and from each bridge to each bridge.
+/// From the mesh and from each bridge to each bridge, itself included because its ports are isolated and routed between;
+/// and from each bridge to the mesh.
 fn rules(desired: &DesiredNetwork) -> Vec<Vec<String>> {
     let bridges = || desired.bridges.iter().map(|bridge| bridge.name.as_str());
-    let sources = || bridges().chain([desired.names.mesh.as_str()]);
-    let pairs = bridges().flat_map(|to| sources().filter(move |from| *from != to).map(move |from| (from, to)));
+    let mesh = desired.names.mesh.as_str();
+    let inside = bridges().flat_map(|to| bridges().chain([mesh]).map(move |from| (from, to)));
+    let pairs = inside.chain(bridges().map(|from| (from, mesh)));
     let rule = |(from, to): (&str, &str)| {
         let words = ["-i", from, "-o", to, "-m", "comment", "--comment", &desired.names.table, "-j", "ACCEPT"];
         words.map(str::to_owned).to_vec()

@@ -22,6 +22,7 @@ use netlink_packet_route::{
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
 };
 use rtnetlink::{Handle, LinkBridge, LinkBridgePort, LinkUnspec, LinkVeth};
+use rustix::io::Errno;
 
 use super::ApplyError;
 use crate::render::Bridge;
@@ -151,7 +152,11 @@ impl Kernel {
     /// Isolates a port from the other ports of its bridge.
     pub(super) async fn isolate(&self, port: u32) -> Result<(), ApplyError> {
         let isolate = LinkBridgePort::new(port).isolated(true).build();
-        self.handle.link().change(isolate).execute().await.map_err(failed("isolating a port of a bridge"))
+        match self.handle.link().change(isolate).execute().await {
+            // Its container ended since it was seen.
+            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -Errno::NODEV.raw_os_error() => Ok(()),
+            outcome => outcome.map_err(failed("isolating a port of a bridge")),
+        }
     }
 
     pub(super) async fn remove_link(&self, index: u32) -> Result<(), ApplyError> {
