@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::machine::Machine;
 
+/// Commands for trying things out, which no help lists.
+const HIDDEN: [&str; 2] = ["node isolate", "node heal"];
+
 /// The help of every command that has no subcommands.
 pub(super) struct CommandTree {
     helps: BTreeMap<String, String>,
@@ -38,7 +41,9 @@ impl CommandTree {
     /// The command that a line runs.
     pub(super) fn leaf(&self, line: &str) -> String {
         let fits = |leaf: &&String| line == *leaf || line.starts_with(&format!("{leaf} "));
-        self.leaves().find(fits).unwrap_or_else(|| panic!("`{line}` is not a command of the tree")).clone()
+        let found = self.leaves().find(fits).cloned();
+        let hidden = || HIDDEN.into_iter().map(str::to_owned).find(|leaf| fits(&leaf));
+        found.or_else(hidden).unwrap_or_else(|| panic!("`{line}` is not a command of the tree"))
     }
 
     /// The examples in the help of a command, as they are typed.

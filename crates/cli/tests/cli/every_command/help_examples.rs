@@ -38,6 +38,7 @@ const ENDLESS: &[&str] = &[
     "longshore events --deployment shop -o json",
     "longshore logs shop/web -f --tail 20",
     "longshore server --node n1",
+    "longshore server --node n2 --pool batch --device gpu=4",
     "longshore status shop -w",
 ];
 
