@@ -61,6 +61,7 @@ impl State {
                 PlanItem::Collect { slot, generation } => self.collect(&key, &slot, generation, events),
                 PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, rollout, outcome, at, events),
                 PlanItem::NoRoom { since } => self.note_no_room(&key, since, events),
+                PlanItem::Blocked { since } => self.note_blocked(&key, since, events),
                 PlanItem::Promote => self.promote(&key, events),
                 PlanItem::GiveUp { slot, generation, code } => {
                     self.give_up(&key, &slot, generation, code, at, events);
@@ -295,6 +296,7 @@ const fn ends_something(item: &PlanItem) -> bool {
         | PlanItem::Reschedule { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
+        | PlanItem::Blocked { .. }
         | PlanItem::Promote
         | PlanItem::GiveUp { .. } => false,
     }

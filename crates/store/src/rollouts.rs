@@ -59,6 +59,11 @@ impl Deployment {
         }
     }
 
+    /// The live rollout, if it is paused.
+    pub(crate) fn paused_rollout(&self) -> Option<Arc<Rollout>> {
+        self.rollout.clone().filter(|rollout| rollout.state == RolloutState::Paused)
+    }
+
     /// The live rollout, if it may still have to go back.
     fn rollout_forward(&self) -> Option<&Rollout> {
         self.live_rollout().filter(|rollout| rollout.can_roll_back() && rollout.state != RolloutState::Aborted)
@@ -246,9 +251,12 @@ impl State {
     /// Starts a rollout to the revision that is already in force.
     pub(crate) fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.deployment(owner.namespace, owner.name) else { return };
-        let origin = known.origin();
+        let (origin, paused) = (known.origin(), known.paused_rollout());
         self.begin_rollout(owner, RolloutKind::Forward, origin, at, events);
         self.bring_in_force(owner.namespace, owner.name, events);
+        if let Some(paused) = paused {
+            self.pause_again(owner, paused.failure.clone(), at, events);
+        }
     }
 
     pub(crate) fn desired_deployment(
@@ -308,7 +316,7 @@ impl State {
     fn note_failure(&mut self, owner: DeploymentRef<'_>, failure: RolloutFailure) {
         let observed = self.failed_replica(owner, &failure);
         if let Some(rollout) = self.rollout_mut(owner) {
-            rollout.failure = Some(RolloutFailure { observed, ..failure });
+            rollout.failure = Some(RolloutFailure { observed: observed.or(failure.observed.clone()), ..failure });
         }
     }
 
@@ -426,6 +434,12 @@ impl State {
         }
     }
 
+    pub(crate) fn note_blocked(&mut self, key: &GroupKey, since: Option<Time>, events: &mut Vec<Event>) {
+        if self.has_live_rollout(key) {
+            self.change_rollout_position(key, events, |rollout_position| rollout_position.blocked_since = since);
+        }
+    }
+
     fn has_live_rollout(&self, key: &GroupKey) -> bool {
         self.deployment(&key.namespace, &key.deployment).is_some_and(|known| known.live_rollout().is_some())
     }
@@ -446,10 +460,7 @@ impl State {
         }
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot)) else { return };
         let earlier = slot.step.filter(|step| step.rollout == rollout);
-        if slot.desired == DesiredState::Stop || earlier.is_some_and(|step| step.outcome != StepOutcome::UnderWay) {
-            return;
-        }
-        if earlier.is_some_and(|step| step.outcome == outcome) {
+        if slot.desired == DesiredState::Stop || earlier.is_some_and(|step| !step.outcome.may_become(outcome)) {
             return;
         }
         let kind = earlier.map_or(StepKind::Changed, |step| step.kind);
@@ -459,8 +470,13 @@ impl State {
     /// Records a slot opened during a live rollout as a step of it.
     pub(crate) fn step_of_new_slot(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
         let known = self.deployment(&key.namespace, &key.deployment).and_then(Deployment::live_rollout);
-        let Some(rollout) = known.map(|known| known.number) else { return };
+        let Some(rollout) = known.cloned() else { return };
         let Some(group) = self.groups.get_mut(key).filter(|group| !group.spec.kind.is_job()) else { return };
+        // A slot of the previous spec is no step: its step comes when the rollout is no longer held.
+        if group.rollout_position.holds_growth(&rollout, &group.spec) {
+            return;
+        }
+        let rollout = rollout.number;
         let Some(slot) = group.slots.get_mut(slot).filter(|slot| slot.step.is_none()) else { return };
         let step = Step { rollout, kind: StepKind::Added, at, outcome: StepOutcome::UnderWay };
         record(key, slot, step, events);

@@ -90,7 +90,7 @@ impl GroupRollout {
     }
 
     /// The outcome of a slot's step, including what this turn decided.
-    fn outcome_after(&self, slot: &Slot, items: &[PlanItem]) -> Option<StepOutcome> {
+    pub(super) fn outcome_after(&self, slot: &Slot, items: &[PlanItem]) -> Option<StepOutcome> {
         let said = items.iter().rev().find_map(|item| match item {
             PlanItem::Step { slot: other, outcome, .. } if *other == slot.key => Some(*outcome),
             _ => None,
@@ -104,7 +104,7 @@ impl GroupRollout {
 /// Some slots follow the group's spec before their step: one without a generation, where only pace limits the rollout
 /// or the previous spec was a job (jobs are not rolled, and the next run uses the new spec); one that already matches
 /// the target through an earlier rollout; one whose key belongs to the other mode (global or counted); and one that an
-/// earlier rollout added beyond the previous spec's count.
+/// earlier rollout added beyond the previous spec's count. The first and the last do not while the rollout is held.
 pub(crate) fn followed_spec(view: &View, request: &PlacementRequest, slot: &Slot) -> FollowedSpec {
     let Some(rollout) = view.rollout_of(&request.key) else { return FollowedSpec::Target };
     let rollout_position = &view.group(request.group).rollout_position;
@@ -115,9 +115,17 @@ pub(crate) fn followed_spec(view: &View, request: &PlacementRequest, slot: &Slot
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(request, replica));
     let was_so = |previous: &PreviousSpec| previous.spec.kind.is_per_node() == request.spec.kind.is_per_node();
     let previous = rollout_position.previous.as_ref().is_some_and(was_so);
-    let on_target =
-        !previous || stepped || is_there || slot.newest.0 == 0 || free || was_added(view.group(request.group), slot);
+    let is_new = || slot.newest.0 == 0 || was_added(view.group(request.group), slot);
+    let on_target = !previous || stepped || is_there || free || (is_new() && !holds_growth(view, request));
     if on_target { FollowedSpec::Target } else { FollowedSpec::Previous }
+}
+
+/// Whether slots that are opened now get the previous spec: the rollout is paused, or its canaries are not promoted.
+pub(super) fn holds_growth(view: &View, request: &PlacementRequest) -> bool {
+    let held = |rollout: &Arc<Rollout>| {
+        view.group(request.group).rollout_position.holds_growth(rollout, &request.spec) && !request.spec.kind.is_job()
+    };
+    view.rollout_of(&request.key).is_some_and(held)
 }
 
 /// Whether a slot is beyond the previous spec's count and has no generation of it: a later revision added it.
@@ -187,6 +195,7 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
         let Some(replica) = slot.current().filter(|replica| !slots::is_outdated(request, replica)) else { continue };
         let given_up = given_up.contains(&slot.key) || replica.code == Some(RuntimeCode::RestartExhausted);
         let failed = match replica.state {
+            _ if replica.pull_refused => Some(StepFailure::ImageRefused),
             _ if given_up => Some(StepFailure::RestartExhausted),
             // A service that runs once has failed the rollout only if the rollout changed it.
             ReplicaState::Failed if jobs::has_ended(group, replica) => {
@@ -205,11 +214,47 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
             Verdict::Open => {}
         }
     }
+    verdicts.extend(failed_again(pass, request, &part));
     pass.items.extend(verdicts);
     for at in wakes {
         pass.wake(at);
     }
     step_retry::wake(pass, request, &part);
+}
+
+/// Slots whose step was done and whose new generation has failed since. They fail the rollout for as long as it lasts: a
+/// version that outlives its monitor time is not proven by that. Where the rollout only adds slots of a program that
+/// ran before, they are left to the restart policy.
+fn failed_again(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout) -> Vec<PlanItem> {
+    let group = pass.view.group(request.group);
+    let is_program_new =
+        group.rollout_position.previous.is_some() || group.desired_slots().all(rollout_steps::is_added);
+    let failed = |slot: &&Slot| {
+        let replica = slot.current().filter(|replica| !slots::is_outdated(request, replica));
+        replica.is_some_and(|replica| has_failed_by_itself(pass.view, group, replica))
+    };
+    let done = group.desired_slots().filter(|slot| part.outcome(slot) == Some(StepOutcome::Done));
+    let judged = done.filter(|slot| is_program_new || !rollout_steps::is_added(slot)).filter(failed);
+    let outcome = StepOutcome::Failed(StepFailure::FailedAgain);
+    // Nothing is gained by it on the way back.
+    let judged = judged.filter(|_| part.rollout.state != RolloutState::Aborted);
+    judged.map(|slot| part.step(&slot.key, outcome)).collect()
+}
+
+/// Whether a generation is not running for a reason of its own.
+fn has_failed_by_itself(view: &View, group: &Group, replica: &Replica) -> bool {
+    let own = replica.code.is_none_or(RuntimeCode::is_own_fault) && !view.nodes.is_down(replica.node);
+    match replica.state {
+        ReplicaState::Failed | ReplicaState::Degraded => own,
+        ReplicaState::Completed => !group.spec.restart.may_complete(),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    }
 }
 
 /// The judgement of a step.
@@ -389,7 +434,9 @@ impl StepCounts {
             let added = slot.step.is_some_and(|step| step.kind == StepKind::Added);
             counts.changed += u32::from(outcome.is_some() && !added);
         }
-        let is_new = |slot: &SlotKey| group.slot_at(slot).is_err();
+        // A slot of the previous spec is no step.
+        let held = holds_growth(pass.view, request);
+        let is_new = |slot: &SlotKey| group.slot_at(slot).is_err() && !held;
         let opened = pass.items.iter().filter(|item| match item {
             PlanItem::Open(slot) => is_new(slot),
             PlanItem::Place(placement) => is_new(&placement.slot),

@@ -10,7 +10,7 @@ use longshore_model::{
     RuntimeCode, ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
-    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
+    replica::{Collected, DesiredState, Details, RegistryAnswer, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 
@@ -362,6 +362,7 @@ impl View {
             desired: DesiredState::Run,
             state: ReplicaState::Pending,
             code: None,
+            pull_refused: false,
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
@@ -437,8 +438,19 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { group: key, slot, generation, state, code, failures, history, at, replaced_by, .. } =
-            event
+        let Event::Observed {
+            group: key,
+            slot,
+            generation,
+            state,
+            code,
+            details,
+            failures,
+            history,
+            at,
+            replaced_by,
+            ..
+        } = event
         else {
             return;
         };
@@ -450,6 +462,8 @@ impl View {
         replica.since = *at;
         replica.state = *state;
         replica.code = *code;
+        replica.pull_refused =
+            *code == Some(RuntimeCode::ImagePullFailed) && details.contains_key(RegistryAnswer::DETAIL);
         replica.failures = *failures;
         replica.history = *history;
         replica.replaced_by = *replaced_by;

@@ -319,6 +319,7 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::Collect { .. }
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
+            | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
             | PlanItem::EvenOutDone => None,
