@@ -89,6 +89,8 @@ setup-test: setup
 	$(call need,socat,socat)
 	$(call need,iptables,iptables)
 	$(call need,ip,iproute2)
+	$(call need,ping,iputils-ping)
+	$(call need,tcpdump,tcpdump)
 	$(call need,nsenter,util-linux)
 	$(call need,chromium,chromium)
 	$(call need,chromedriver,chromium-driver)

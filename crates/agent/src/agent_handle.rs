@@ -4,7 +4,6 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -19,7 +18,7 @@ use crate::{
     control_link::RegistryLogin,
     desired_work::DesiredWork,
     engine_query::{EngineAnswer, EngineQuery},
-    fingerprint,
+    fingerprint::{self, FingerprintConfig},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     replica::AgentContext,
     runtime::{Handle, Runtime, RuntimeError},
@@ -30,8 +29,7 @@ pub struct AgentHandle {
     ctx: Arc<AgentContext>,
     desired: Arc<Mutex<DesiredWork>>,
     tasks: Vec<JoinHandle<()>>,
-    data_dir: PathBuf,
-    disk_bytes: Option<u64>,
+    fingerprint: FingerprintConfig,
 }
 
 /// Why logs or exec of a replica failed.
@@ -52,7 +50,13 @@ impl AgentHandle {
         tasks: Vec<JoinHandle<()>>,
         config: &AgentConfig,
     ) -> Self {
-        Self { ctx, desired, tasks, data_dir: config.data_dir.clone(), disk_bytes: config.disk_bytes }
+        let fingerprint = FingerprintConfig {
+            data_dir: config.data_dir.clone(),
+            disk_bytes: config.disk_bytes,
+            flags: config.flags.clone(),
+            sysfs: config.finds_devices.then(|| config.sysfs.clone()),
+        };
+        Self { ctx, desired, tasks, fingerprint }
     }
 
     /// The output of one attempt.
@@ -91,7 +95,7 @@ impl AgentHandle {
 
     /// Platform, capacity and available drivers of this machine.
     pub async fn fingerprint(&self) -> NodeFingerprint {
-        fingerprint::collect(&self.ctx, &self.data_dir, self.disk_bytes).await
+        fingerprint::collect(&self.ctx, &self.fingerprint).await
     }
 
     /// Changes whenever a driver becomes available or unavailable, after which the fingerprint may differ.

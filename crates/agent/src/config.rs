@@ -4,7 +4,7 @@
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use longshore_model::NodeName;
+use longshore_model::{NodeAttributes, NodeName};
 
 /// Settings of one agent.
 #[derive(Clone, Debug)]
@@ -19,6 +19,12 @@ pub struct AgentConfig {
     pub secrets_dir: PathBuf,
     /// Disk that replicas may use, counted by the scheduler; not counted unless given.
     pub disk_bytes: Option<u64>,
+    /// What the operator declares about this node by flags.
+    pub flags: NodeAttributes,
+    /// Whether it looks for devices of this machine.
+    pub finds_devices: bool,
+    /// Where the kernel lists the devices of this machine.
+    pub sysfs: PathBuf,
     /// Enables the Docker driver.
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
@@ -46,6 +52,9 @@ impl AgentConfig {
             secrets_dir: data_dir.join("secrets"),
             data_dir,
             disk_bytes: None,
+            flags: NodeAttributes::default(),
+            finds_devices: true,
+            sysfs: PathBuf::from("/sys"),
             docker: None,
             exec: None,
             heartbeat_interval: Duration::from_secs(1),

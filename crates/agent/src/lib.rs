@@ -14,6 +14,7 @@ mod config;
 mod control_link;
 mod created_markers;
 mod desired_work;
+mod devices;
 mod disk;
 mod driver_availability;
 mod engine_query;

@@ -19,8 +19,8 @@ use tokio::net::UnixStream;
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status,
-    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
+    NodeAttributesRequest, Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest,
+    SecretRow, SecretStored, Status, Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
@@ -218,7 +218,7 @@ impl Client {
         self.ask(Method::POST, &node_path(name, "/drain"), Some(&request)).await
     }
 
-    /// Takes one of the actions `activate`, `pause` and `lost` on a node.
+    /// Takes an action on a node, for example `activate`, `pause` or `lost`.
     pub async fn node_action(&self, name: &str, word: &str) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &node_path(name, &format!("/{}", encoded(word))), NO_BODY).await
     }
@@ -226,6 +226,15 @@ impl Client {
     /// Labels a node.
     pub async fn label(&self, name: &str, request: &LabelRequest) -> Result<Changed, ClientError> {
         self.ask(Method::POST, &node_path(name, "/labels"), Some(request)).await
+    }
+
+    /// Declares attributes of a node.
+    pub async fn set_node_attributes(
+        &self,
+        name: &str,
+        request: &NodeAttributesRequest,
+    ) -> Result<Changed, ClientError> {
+        self.ask(Method::POST, &node_path(name, "/attributes"), Some(request)).await
     }
 
     /// Removes a node from the cluster.

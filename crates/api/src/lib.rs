@@ -44,7 +44,10 @@ pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};
 pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
 pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
-pub use node::{Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeCondition, RemoveNode, UndrainedReplica};
+pub use node::{
+    DeviceGroup, Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeAttributesRequest, NodeCondition, RemoveNode,
+    UndrainedReplica,
+};
 pub use replica::Replica;
 pub use token::{Pin, Token, TokenError, TokenKind};
 pub use why::{Candidate, Pending, Why};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::node::UseDegraded;
+use longshore_model::{NodeAttributes, node::UseDegraded};
 use serde::{Deserialize, Serialize};
 
 use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent, Protocol};
@@ -26,6 +26,9 @@ pub struct Node {
     pub role: ConstraintRole,
     /// The pool it belongs to; empty for none.
     pub pool: String,
+    /// The data centre it stands in; empty if none is known.
+    #[serde(default)]
+    pub datacenter: String,
     /// Labels set by operators.
     pub labels: BTreeMap<String, String>,
     /// Operating system.
@@ -43,6 +46,24 @@ pub struct Node {
     /// Disk that replicas may use, in bytes; absent where the scheduler does not count disk.
     #[serde(default)]
     pub disk_bytes: Option<u64>,
+    /// CPU that is kept for the machine itself, in thousandths of a core.
+    #[serde(default)]
+    pub reserved_cpu_millis: u64,
+    /// Memory that is kept for the machine itself, in bytes.
+    #[serde(default)]
+    pub reserved_memory_bytes: u64,
+    /// Disk that is kept for the machine itself, in bytes.
+    #[serde(default)]
+    pub reserved_disk_bytes: Option<u64>,
+    /// Countable devices, by kind.
+    #[serde(default)]
+    pub devices: BTreeMap<String, u64>,
+    /// Devices with maker and model.
+    #[serde(default)]
+    pub device_groups: Vec<DeviceGroup>,
+    /// Most overlay addresses it may hold; absent if unlimited.
+    #[serde(default)]
+    pub addresses: Option<u64>,
     /// Generations on it that were not reported stopped.
     pub replicas: u32,
     /// Its latest load; absent before the first sample, and while the leader does not answer.
@@ -159,6 +180,77 @@ pub struct LabelRequest {
     pub labels: BTreeMap<String, String>,
 }
 
+/// Devices of a node with the same maker, model and attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceGroup {
+    /// Kind, for example `gpu`.
+    pub kind: String,
+    /// Maker, for example `nvidia`; empty if not named.
+    #[serde(default)]
+    pub vendor: String,
+    /// Model, for example `a100`; empty if not named.
+    #[serde(default)]
+    pub model: String,
+    /// How many there are; 0 says that there is none.
+    pub count: u64,
+    /// Attributes of each, for example `memory`.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// Declares attributes of a node; absent ones stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeAttributesRequest {
+    /// The pool it belongs to.
+    pub pool: Option<String>,
+    /// The data centre it stands in; empty for none.
+    pub datacenter: Option<String>,
+    /// CPU that is kept for the machine itself, in thousandths of a core.
+    pub reserved_cpu_millis: Option<u64>,
+    /// Memory that is kept for the machine itself, in bytes.
+    pub reserved_memory_bytes: Option<u64>,
+    /// Disk that is kept for the machine itself, in bytes.
+    pub reserved_disk_bytes: Option<u64>,
+    /// Devices. A kind that is named here replaces everything known of that kind.
+    pub devices: Vec<DeviceGroup>,
+    /// Most overlay addresses it may hold.
+    pub addresses: Option<u64>,
+}
+
+impl From<&longshore_model::device::DeviceGroup> for DeviceGroup {
+    fn from(group: &longshore_model::device::DeviceGroup) -> Self {
+        let longshore_model::device::DeviceGroup { vendor, kind, name, count, attributes } = group.clone();
+        Self { kind, vendor, model: name, count, attributes }
+    }
+}
+
+impl From<DeviceGroup> for longshore_model::device::DeviceGroup {
+    fn from(DeviceGroup { kind, vendor, model, count, attributes }: DeviceGroup) -> Self {
+        Self { vendor, kind, name: model, count, attributes }
+    }
+}
+
+impl From<NodeAttributesRequest> for NodeAttributes {
+    fn from(request: NodeAttributesRequest) -> Self {
+        let mut devices: BTreeMap<String, Vec<longshore_model::device::DeviceGroup>> = BTreeMap::new();
+        for group in request.devices {
+            devices.entry(group.kind.clone()).or_default().push(group.into());
+        }
+        Self {
+            pool: request.pool.map(|pool| pool.as_str().into()),
+            datacenter: request.datacenter,
+            reserved_memory_bytes: request.reserved_memory_bytes,
+            reserved_cpu_millis: request.reserved_cpu_millis,
+            reserved_disk_bytes: request.reserved_disk_bytes,
+            devices,
+            addresses: request.addresses,
+            ..Self::default()
+        }
+    }
+}
+
 impl From<&longshore_model::Node> for Node {
     /// The node does not know what runs on it: replicas and memory in use are filled in by the caller.
     fn from(node: &longshore_model::Node) -> Self {
@@ -171,6 +263,7 @@ impl From<&longshore_model::Node> for Node {
             use_degraded: node.use_degraded == UseDegraded::Allowed,
             role: node.role.into(),
             pool: node.pool.to_string(),
+            datacenter: node.datacenter.clone(),
             labels: node.labels.clone(),
             os: node.platform.os.clone(),
             arch: node.platform.arch.clone(),
@@ -179,6 +272,12 @@ impl From<&longshore_model::Node> for Node {
             memory_bytes: node.allocatable_memory(),
             memory_used_bytes: 0,
             disk_bytes: node.allocatable_disk(),
+            reserved_cpu_millis: node.reserved.cpu_millis,
+            reserved_memory_bytes: node.reserved.memory_bytes,
+            reserved_disk_bytes: node.reserved.disk_bytes,
+            devices: node.capacity.devices.clone(),
+            device_groups: node.capacity.device_groups.iter().map(DeviceGroup::from).collect(),
+            addresses: node.capacity.addresses,
             replicas: 0,
             load: None,
             drain: node.drain.as_ref().map(Drain::from),

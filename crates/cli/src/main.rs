@@ -5,6 +5,7 @@
 //! Invariant: exit code 0 is success, 2 is bad input, 3 is a broken safety rule, 4 to 6 say why `--wait` gave up, 1 is
 //! any other error.
 
+mod attribute_args;
 mod commands;
 mod container_engine;
 mod daemon_client;

@@ -13,12 +13,13 @@ use crate::{diagnostic::one_of, suggest};
 mod pattern;
 
 /// The keys of node attributes, in the order of the documentation.
-const KNOWN_KEYS: [&str; 9] = [
+const KNOWN_KEYS: [&str; 10] = [
     "node.id",
     "node.hostname",
     "node.ip",
     "node.role",
     "node.pool",
+    "node.datacenter",
     "node.platform.os",
     "node.platform.arch",
     "node.labels.<name>",
@@ -178,6 +179,7 @@ pub fn parse_attribute(key: &str) -> Result<Attribute, ConstraintError> {
         "node.ip" => Attribute::Ip,
         "node.role" => Attribute::Role,
         "node.pool" => Attribute::Pool,
+        "node.datacenter" => Attribute::Datacenter,
         "node.platform.os" => Attribute::Os,
         "node.platform.arch" => Attribute::Arch,
         _ => match (label("node.labels."), label("engine.labels.")) {

@@ -338,7 +338,11 @@ pub(crate) static NETWORK_KEYS: &[Rule<NetworkRead>] = &[
         |r, _, node| r.name = text(r.problems, node, "name", &r.what),
         "name in the engine; else `longshore_<deployment>_<key>`, and so for a name that begins with `<deployment>_`, unless it is external",
     ),
-    Rule::honoured("external", |r, k, n| r.external(k, n), "exists already; its name is used unchanged"),
+    Rule::honoured(
+        "external",
+        |r, k, n| r.external(k, n),
+        "exists already under its unchanged name: in the overlay a network that a deployment of the namespace declares, otherwise one of the engine",
+    ),
     Rule::honoured(
         "driver",
         |r, _, node| r.spec.driver = text(r.problems, node, "driver", &r.what),
@@ -360,7 +364,11 @@ pub(crate) static NETWORK_KEYS: &[Rule<NetworkRead>] = &[
         "the network is the deployment's own; to share one, create it and declare it `external`",
     ),
     Rule::warned("enable_ipv4", "the cluster decides which addresses replicas get; remove the key"),
-    Rule::warned("enable_ipv6", "the cluster decides which addresses replicas get; remove the key"),
+    Rule::honoured(
+        "enable_ipv6",
+        |r, k, n| r.enable_ipv6(k, n),
+        "in the overlay names on it resolve to IPv6 addresses, too; replicas have both kinds in any case",
+    ),
     Rule::warned("ipam", "subnets are chosen for you; reach services by their names"),
 ];
 
@@ -369,6 +377,11 @@ impl NetworkReader<'_> {
         if external(node, &self.what, &mut self.name, self.problems) {
             self.spec.reach = NetworkReach::External;
         }
+    }
+
+    fn enable_ipv6(&mut self, _: &Key, node: &Node) {
+        let named = self.problems.boolean(node, format_args!("`enable_ipv6` of {}", self.what));
+        self.spec.enable_ipv6 = named == Some(true);
     }
 
     fn internal(&mut self, _: &Key, node: &Node) {

@@ -115,6 +115,9 @@ fn network(spec: &NetworkSpec) -> Value {
     let mut out = Section::default();
     out.keep("name", &spec.name).put("driver", &spec.driver);
     out.put("driver_opts", &spec.options).put("labels", &spec.labels);
+    if spec.enable_ipv6 {
+        out.put("enable_ipv6", true);
+    }
     match spec.reach {
         NetworkReach::Open => {}
         NetworkReach::Internal => {

@@ -64,6 +64,8 @@ pub enum AuditAction {
     NodeJoined,
     /// A node's labels were changed.
     NodeLabelled,
+    /// A node's declared attributes were changed.
+    NodeAttributesSet,
     /// A node's intent was changed.
     NodeIntentSet,
     /// A drain was requested.
@@ -138,6 +140,7 @@ impl AuditAction {
             Self::ClusterConfigured => "cluster_configured",
             Self::NodeJoined => "node_joined",
             Self::NodeLabelled => "node_labelled",
+            Self::NodeAttributesSet => "node_attributes_set",
             Self::NodeIntentSet => "node_intent_set",
             Self::NodeDrained => "node_drained",
             Self::NodeConfirmedLost => "node_confirmed_lost",

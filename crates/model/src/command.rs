@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
-    NamespaceName, Node, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    NamespaceName, Node, NodeAttributes, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName,
+    SlotKey, Time,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
@@ -56,6 +57,15 @@ pub enum Command {
         node: NodeName,
         /// Labels to set.
         labels: BTreeMap<String, String>,
+    },
+    /// Sets declared attributes of a node; absent parts stay.
+    SetNodeAttributes {
+        /// The node.
+        node: NodeName,
+        /// The attributes.
+        attributes: Box<NodeAttributes>,
+        /// Time of the change.
+        at: Time,
     },
     /// Sets what operators want of a node.
     SetIntent {
@@ -219,6 +229,41 @@ pub enum Command {
         /// Time of the change.
         at: Time,
     },
+}
+
+impl Command {
+    /// The time of the change, where the command has one.
+    pub fn time(&self) -> Option<Time> {
+        match self {
+            Self::SetIntent { at, .. }
+            | Self::SetNodeAttributes { at, .. }
+            | Self::Drain { at, .. }
+            | Self::ConfirmLost { at, .. }
+            | Self::SetHealth { at, .. }
+            | Self::Rollback { at, .. }
+            | Self::ControlRollout { at, .. }
+            | Self::Restart { at, .. }
+            | Self::Stop { at, .. }
+            | Self::Start { at, .. } => Some(*at),
+            Self::Join(node) => node.joined_at,
+            Self::Commit(plan) => Some(plan.made_at),
+            Self::Observe(observation) => Some(observation.at),
+            Self::Configure(_)
+            | Self::ChangeSettings { .. }
+            | Self::Label { .. }
+            | Self::SetUseDegraded { .. }
+            | Self::Apply { .. }
+            | Self::Scale { .. }
+            | Self::Remove { .. }
+            | Self::PutSecret { .. }
+            | Self::SetQuota { .. }
+            | Self::EvenOut
+            | Self::RecordExec { .. }
+            | Self::RecordBackup
+            | Self::Access(_)
+            | Self::Refresh { .. } => None,
+        }
+    }
 }
 
 /// What an operator can do with a live rollout.

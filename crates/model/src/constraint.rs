@@ -34,6 +34,8 @@ pub enum Attribute {
     Ip,
     /// `node.role`.
     Role,
+    /// `node.datacenter`.
+    Datacenter,
     /// `node.pool`.
     Pool,
     /// `node.platform.os`.
@@ -60,6 +62,7 @@ impl fmt::Display for Attribute {
             Self::Hostname => f.write_str("node.hostname"),
             Self::Ip => f.write_str("node.ip"),
             Self::Role => f.write_str("node.role"),
+            Self::Datacenter => f.write_str("node.datacenter"),
             Self::Pool => f.write_str("node.pool"),
             Self::Os => f.write_str("node.platform.os"),
             Self::Arch => f.write_str("node.platform.arch"),

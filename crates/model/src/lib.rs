@@ -6,6 +6,7 @@
 //! with `serde(rename)`, so that old data stays readable.
 
 pub mod access;
+pub mod address_plan;
 pub mod agent_protocol;
 pub mod api_error_code;
 pub mod audit;
@@ -23,6 +24,8 @@ pub mod hex;
 pub mod ids;
 pub mod image;
 pub mod node;
+pub mod node_attributes;
+pub mod overlay;
 pub mod placement_spec;
 pub mod plan;
 pub mod policy;
@@ -40,6 +43,7 @@ pub mod units;
 pub mod volume;
 mod yes_no;
 
+pub use address_plan::AddressPlan;
 pub use agent_protocol::{Cursor, Desired, Heartbeat, ReplicaKey, ReplicaReport, Report, Work, WorkFeed};
 pub use api_error_code::ApiErrorCode;
 pub use audit::{Actor, AuditAction, AuditEvent, AuditOutcome};
@@ -55,6 +59,8 @@ pub use ids::{
 };
 pub use image::ResolvedImage;
 pub use node::{Capacity, ConstraintRole, Driver, Health, Intent, Node, Platform};
+pub use node_attributes::NodeAttributes;
+pub use overlay::{MeshIdentity, MeshKind, MeshMode, NodeNetwork};
 pub use plan::{Explanation, GroupPlan, NearMiss, Placement, Plan, PlanItem, Wait};
 pub use reason::{NodeConditionCode, Reason, RuntimeCode, SkipReason};
 pub use refusal::Refusal;

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::device::DeviceGroup;
 
-use crate::{NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, service::Protocol};
+use crate::{
+    NodeAttributes, NodeConditionCode, NodeName, NodeNumber, PoolName, Time, drain::Drain, overlay::NodeNetwork,
+    service::Protocol,
+};
 
 /// A machine that can run replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Node {
     pub role: ConstraintRole,
     /// The pool it belongs to.
     pub pool: PoolName,
+    /// The data centre it stands in; empty if none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub datacenter: String,
     /// Operating system and processor.
     pub platform: Platform,
     /// Drivers it can start replicas with.
@@ -61,6 +67,22 @@ pub struct Node {
     /// When it left the cluster.
     #[serde(default)]
     pub removed_at: Option<Time>,
+    /// When it joined; `None` if it joined before this was recorded, and in simulations. Its block is its number then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined_at: Option<Time>,
+    /// Number of its block of addresses; assigned by the state machine, see [`Node::address_block`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
+    /// Its part in the overlay, as it reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NodeNetwork>,
+    /// What operators declared about it, as in force.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub attributes: NodeAttributes,
+    /// What the flags of its daemon last declared. The same flags again change nothing, so that a restart does not undo
+    /// what was set since.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 impl Node {
@@ -75,6 +97,7 @@ impl Node {
             engine_labels: BTreeMap::new(),
             role: ConstraintRole::default(),
             pool: PoolName::default_pool(),
+            datacenter: String::new(),
             platform: Platform::new("linux", "amd64"),
             drivers: BTreeSet::new(),
             plugins: BTreeSet::new(),
@@ -88,7 +111,17 @@ impl Node {
             confirmed_lost: None,
             drain: None,
             removed_at: None,
+            joined_at: None,
+            block: None,
+            network: None,
+            attributes: NodeAttributes::default(),
+            flags: NodeAttributes::default(),
         }
+    }
+
+    /// Number of its block of addresses. A state of before blocks were assigned has none; the number selected it then.
+    pub fn address_block(&self) -> u32 {
+        self.block.unwrap_or(self.number.0)
     }
 
     /// Memory the scheduler may assign.
@@ -126,7 +159,7 @@ impl Node {
 pub struct NodeFingerprint {
     /// Operating system and processor.
     pub platform: Platform,
-    /// Its capacity. Devices and addresses are declared by the operator.
+    /// Its capacity, with the devices that were found.
     pub capacity: Capacity,
     /// Drivers that answered.
     pub drivers: BTreeSet<Driver>,
@@ -134,6 +167,12 @@ pub struct NodeFingerprint {
     pub engine_labels: BTreeMap<String, String>,
     /// Plugins of the engine, each `volume/x`, `network/x` or `log/x`.
     pub plugins: BTreeSet<String>,
+    /// Its part in the overlay; older agents do not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NodeNetwork>,
+    /// What the flags of its daemon declare.
+    #[serde(default, skip_serializing_if = "NodeAttributes::is_empty")]
+    pub flags: NodeAttributes,
 }
 
 /// Something an operator should know about a node. It ends by itself once its cause does.

@@ -55,6 +55,9 @@ pub struct NetworkSpec {
     pub labels: BTreeMap<String, String>,
     /// Who creates it and whether it has external access.
     pub reach: NetworkReach,
+    /// Whether names on it resolve to IPv6 addresses, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enable_ipv6: bool,
 }
 
 /// Who creates a network and whether it has external access.
@@ -68,6 +71,24 @@ pub enum NetworkReach {
     Internal,
     /// Exists already; not managed by the deployment.
     External,
+}
+
+/// What the name of a service resolves to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointMode {
+    /// Its VIP.
+    #[default]
+    Vip,
+    /// Its replicas.
+    Dnsrr,
+}
+
+impl EndpointMode {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands the field in by reference")]
+    const fn is_default(&self) -> bool {
+        matches!(self, Self::Vip)
+    }
 }
 
 /// How a volume is created.
@@ -172,6 +193,9 @@ pub struct ServiceSpec {
     /// Networks it is attached to, by their key in the manifest.
     #[serde(default)]
     pub networks: BTreeMap<String, Attachment>,
+    /// What its name resolves to.
+    #[serde(default, skip_serializing_if = "EndpointMode::is_default")]
+    pub endpoint_mode: EndpointMode,
     /// Labels on the service itself, not on its containers.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -216,6 +240,7 @@ impl Default for ServiceSpec {
             max_concurrent: None,
             depends_on: BTreeMap::new(),
             networks: BTreeMap::new(),
+            endpoint_mode: EndpointMode::default(),
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
             resolved_image: None,
@@ -242,6 +267,11 @@ impl ServiceSpec {
             AfterExhaustion::Return => true,
         };
         returns && !self.is_rescheduled() && !self.kind.is_job()
+    }
+
+    /// Whether its replicas have networks of their own in the overlay, and the service a VIP.
+    pub const fn has_overlay_networks(&self) -> bool {
+        self.container.namespaces.network.is_none()
     }
 
     /// What its replicas are created from.

@@ -10,6 +10,7 @@ mod value;
 
 use std::{collections::BTreeMap, net::Ipv6Addr, time::Duration};
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -17,9 +18,9 @@ pub use self::{
     value::SettingKind,
 };
 
-use self::value::{Allowed, Bytes, Count, Prefix48, Ratio, SettingValue, Span, Switch};
+use self::value::{Allowed, Bytes, Count, Mesh, Pool, Prefix48, Ratio, SettingValue, Span, Switch};
 use crate::{
-    suggest,
+    AddressPlan, MeshMode, address_plan, suggest,
     units::{GIB, MIB},
 };
 
@@ -100,6 +101,12 @@ settings! {
     /// First 48 bits of every overlay address
     "cluster_prefix" => cluster_prefix: Ipv6Addr as Prefix48 [AtCreation] =
         Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0);
+    /// Where the IPv4 addresses of replicas and services come from
+    "ipv4_pool" => ipv4_pool: Ipv4Net as Pool [AtCreation] = address_plan::DEFAULT_IPV4_POOL;
+    /// What joins the machines: `auto` is WireGuard, of the kernel or in user space; `vxlan` is not encrypted
+    "mesh" => mesh: MeshMode as Mesh = MeshMode::Auto;
+    /// UDP port of the mesh; a machine on which it is taken uses the next free one
+    "mesh_port" => mesh_port: u32 as Count = 51820, Allowed::Between(1, 65535);
     /// How long a released address is not given to another replica
     "address_cooldown" => address_cooldown: Duration as Span = Duration::from_hours(1);
     /// Failures of a service on a node, within `faulty_window`, after which the node is its last choice
@@ -118,6 +125,13 @@ settings! {
     // Shorter samples are noise; with longer ones pressure is noticed too late.
     "node_status_interval" => node_status_interval: Duration as Span = Duration::from_secs(30),
         Allowed::Between(Duration::from_secs(5), Duration::from_mins(5));
+}
+
+impl ClusterConfig {
+    /// Where the addresses of the overlay come from.
+    pub const fn address_plan(&self) -> AddressPlan {
+        AddressPlan { prefix: self.cluster_prefix, pool: self.ipv4_pool }
+    }
 }
 
 /// One setting of the cluster.

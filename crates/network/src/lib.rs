@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! network_state   published ports -> endpoints, as plain data; arrives as a feed, is kept on disk by the daemon
+//! render          state -> bridges, routes, kernel parameters and the nftables table of this machine; pure
+//! mesh            joins the machines: encrypted device, peers, probes
 //! port_proxy      listens on the published ports of this machine and relays to the endpoints
 //! ```
 //!
@@ -12,10 +14,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod mesh;
 mod network_state;
 mod port_proxy;
+pub mod render;
 
 pub use self::{
-    network_state::{Endpoint, NetworkFeed, NetworkState, PublishedPort, PublishedService},
+    network_state::{
+        Endpoint, EndpointMode, MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkReplica, NetworkService,
+        NetworkSettings, NetworkState, PublishedPort, Scope, ScopeName, TouchedServices,
+    },
     port_proxy::PortProxy,
 };

@@ -1,8 +1,10 @@
-//! The network state of a machine: published ports and the endpoints behind them.
+//! The network state of a machine: nodes, services with their scopes, VIPs and replicas, and published ports.
 //!
 //! Owns: the data, the feed it arrives as, and which of an endpoint's addresses can be reached from where.
-//! Must not touch: sockets. Invariant: a feed starts with a snapshot and continues with every change, so a state with a
-//! cursor is complete up to it; an older message changes nothing.
+//! Must not touch: sockets, and any program of this machine. Invariant: a feed starts with a snapshot and continues with
+//! every change, so a state with a cursor is complete up to it; an older message changes nothing.
+
+mod members;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +14,8 @@ use std::{
 use longshore_model::{Cursor, GroupKey, NodeName, service::Protocol};
 use serde::{Deserialize, Serialize};
 
-/// The published ports of one service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PublishedService {
-    /// The service.
-    pub group: GroupKey,
-    /// Its ports.
-    pub ports: Vec<PublishedPort>,
-}
+pub use self::members::{NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope, ScopeName};
+pub use longshore_model::{MeshIdentity, MeshMode, service::EndpointMode};
 
 /// One port that every machine of the cluster listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +50,9 @@ pub struct Endpoint {
     pub own: Option<SocketAddr>,
     /// Addresses of its node that lead to it. An unspecified one stands for every address of the node.
     pub bound: Vec<SocketAddr>,
+    /// Its overlay address, which every node of the mesh can reach; `None` if it has none on its interface.
+    #[serde(default)]
+    pub overlay: Option<SocketAddr>,
 }
 
 impl Endpoint {
@@ -104,69 +103,126 @@ fn deduplicated(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkFeed {
-    /// Every service that publishes ports; the first message of a connection.
+    /// Everything this machine has to know; the first message of a connection.
     Snapshot {
         /// The state it was made from.
         cursor: Cursor,
         /// The services.
-        services: Vec<PublishedService>,
+        services: Vec<NetworkService>,
+        /// Every node of the cluster.
+        #[serde(default)]
+        nodes: Vec<NetworkNode>,
+        /// Settings of the cluster; `None` if the server does not know of an overlay.
+        #[serde(default)]
+        settings: Option<NetworkSettings>,
     },
     /// Changes since the previous message.
     Changes {
         /// The state it was made from.
         cursor: Cursor,
         /// Services that are new or different.
-        changed: Vec<PublishedService>,
-        /// Services that publish nothing any more.
+        changed: Vec<NetworkService>,
+        /// Services that do not concern this machine any more.
         gone: Vec<GroupKey>,
+        /// Nodes that are new or different.
+        #[serde(default)]
+        nodes: Vec<NetworkNode>,
+        /// Nodes that left the cluster.
+        #[serde(default)]
+        nodes_gone: Vec<NodeName>,
+        /// The settings, if they changed.
+        #[serde(default)]
+        settings: Option<NetworkSettings>,
     },
 }
 
-/// All published ports, up to a cursor.
+/// Which services a message may have changed, so that what is computed from the state follows in proportion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TouchedServices {
+    /// Any of them.
+    All,
+    /// These, changed or gone.
+    These(BTreeSet<GroupKey>),
+}
+
+impl TouchedServices {
+    /// Those of one message.
+    pub fn of(message: &NetworkFeed) -> Self {
+        match message {
+            NetworkFeed::Snapshot { .. } => Self::All,
+            NetworkFeed::Changes { changed, gone, .. } => {
+                Self::These(changed.iter().map(|service| &service.group).chain(gone).cloned().collect())
+            }
+        }
+    }
+
+    /// Those of both.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::These(mut groups), Self::These(others)) => {
+                groups.extend(others);
+                Self::These(groups)
+            }
+            (Self::All, _) | (_, Self::All) => Self::All,
+        }
+    }
+}
+
+/// What a machine knows of the network, up to a cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct NetworkState {
     cursor: Option<Cursor>,
-    services: BTreeMap<GroupKey, PublishedService>,
+    services: BTreeMap<GroupKey, NetworkService>,
+    nodes: BTreeMap<NodeName, NetworkNode>,
+    settings: Option<NetworkSettings>,
 }
 
 /// The state as it is written: a list, because a key with several parts is no name of a JSON object.
 #[derive(Clone, Serialize, Deserialize)]
 struct Stored {
     cursor: Option<Cursor>,
-    services: Vec<PublishedService>,
+    services: Vec<NetworkService>,
+    #[serde(default)]
+    nodes: Vec<NetworkNode>,
+    #[serde(default)]
+    settings: Option<NetworkSettings>,
 }
 
 impl From<Stored> for NetworkState {
-    fn from(Stored { cursor, services }: Stored) -> Self {
-        Self { cursor, services: by_group(services) }
+    fn from(Stored { cursor, services, nodes, settings }: Stored) -> Self {
+        Self { cursor, services: by_group(services), nodes: by_name(nodes), settings }
     }
 }
 
 impl From<NetworkState> for Stored {
-    fn from(NetworkState { cursor, services }: NetworkState) -> Self {
-        Self { cursor, services: services.into_values().collect() }
+    fn from(NetworkState { cursor, services, nodes, settings }: NetworkState) -> Self {
+        let (services, nodes) = (services.into_values().collect(), nodes.into_values().collect());
+        Self { cursor, services, nodes, settings }
     }
 }
 
-fn by_group(services: Vec<PublishedService>) -> BTreeMap<GroupKey, PublishedService> {
+fn by_group(services: Vec<NetworkService>) -> BTreeMap<GroupKey, NetworkService> {
     services.into_iter().map(|service| (service.group.clone(), service)).collect()
+}
+
+fn by_name(nodes: Vec<NetworkNode>) -> BTreeMap<NodeName, NetworkNode> {
+    nodes.into_iter().map(|node| (node.name.clone(), node)).collect()
 }
 
 impl NetworkState {
     /// Applies a message. Returns whether anything changed; a message that is older than the state changes nothing.
     pub fn apply(&mut self, message: NetworkFeed) -> bool {
         match message {
-            NetworkFeed::Snapshot { cursor, services } => {
+            NetworkFeed::Snapshot { cursor, services, nodes, settings } => {
                 if self.cursor.is_some_and(|known| known > cursor) {
                     return false;
                 }
-                let services = by_group(services);
-                let changed = services != self.services || self.cursor.is_none();
-                (self.cursor, self.services) = (Some(cursor), services);
-                changed
+                let next = Self { cursor: Some(cursor), services: by_group(services), nodes: by_name(nodes), settings };
+                let before = std::mem::replace(self, next);
+                before.cursor.is_none() || Self { cursor: self.cursor, ..before } != *self
             }
-            NetworkFeed::Changes { cursor, changed, gone } => {
+            NetworkFeed::Changes { cursor, changed, gone, nodes, nodes_gone, settings } => {
                 if self.cursor.is_none_or(|known| known >= cursor) {
                     return false;
                 }
@@ -174,15 +230,45 @@ impl NetworkState {
                 for group in &gone {
                     self.services.remove(group);
                 }
+                for node in &nodes_gone {
+                    self.nodes.remove(node);
+                }
                 self.services.extend(by_group(changed));
+                self.nodes.extend(by_name(nodes));
+                self.settings = settings.or_else(|| self.settings.take());
                 true
             }
         }
     }
 
-    /// The services that publish ports.
-    pub fn services(&self) -> impl Iterator<Item = &PublishedService> {
+    /// The services, by group.
+    pub fn services(&self) -> impl Iterator<Item = &NetworkService> {
         self.services.values()
+    }
+
+    /// The service of a group.
+    pub fn service(&self, group: &GroupKey) -> Option<&NetworkService> {
+        self.services.get(group)
+    }
+
+    /// The state it is complete up to; `None` before the first snapshot.
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.cursor
+    }
+
+    /// The nodes of the cluster, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &NetworkNode> {
+        self.nodes.values()
+    }
+
+    /// The node of a name.
+    pub fn node(&self, name: &NodeName) -> Option<&NetworkNode> {
+        self.nodes.get(name)
+    }
+
+    /// The settings of the overlay; `None` until a server that knows of it has answered.
+    pub fn settings(&self) -> Option<&NetworkSettings> {
+        self.settings.as_ref()
     }
 }
 
@@ -199,6 +285,7 @@ mod tests {
             node_ip: node_ip.parse().ok(),
             own: own.map(|own| own.parse().unwrap()),
             bound: bound.iter().map(|address| address.parse().unwrap()).collect(),
+            overlay: None,
         }
     }
 
@@ -231,13 +318,15 @@ mod tests {
         assert!(from(&["b"], &endpoint("a", "", None, &["0.0.0.0:41000"])).is_empty());
     }
 
-    fn service(name: &str, port: u16) -> PublishedService {
+    fn service(name: &str, port: u16) -> NetworkService {
         let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: name.into() };
         let (protocol, endpoints) = (Protocol::Tcp, vec![endpoint("a", "", None, &["127.0.0.1:41000"])]);
-        PublishedService {
-            group,
-            ports: vec![PublishedPort { protocol, port, host_ip: None, process_may_bind: false, endpoints }],
-        }
+        let ports = vec![PublishedPort { protocol, port, host_ip: None, process_may_bind: false, endpoints }];
+        NetworkService { ports, ..NetworkService::new(group) }
+    }
+
+    fn snapshot(at: u64, services: Vec<NetworkService>) -> NetworkFeed {
+        NetworkFeed::Snapshot { cursor: cursor(at), services, nodes: Vec::new(), settings: None }
     }
 
     fn cursor(index: u64) -> Cursor {
@@ -247,16 +336,19 @@ mod tests {
     #[test]
     fn changes_follow_a_snapshot_and_what_is_older_changes_nothing() {
         let mut state = NetworkState::default();
-        let changes = |at, name, gone: &[&PublishedService]| NetworkFeed::Changes {
+        let changes = |at, name, gone: &[&NetworkService]| NetworkFeed::Changes {
             cursor: cursor(at),
             changed: vec![service(name, 81)],
             gone: gone.iter().map(|service| service.group.clone()).collect(),
+            nodes: Vec::new(),
+            nodes_gone: Vec::new(),
+            settings: None,
         };
         assert!(!state.apply(changes(9, "early", &[])), "there was no snapshot");
-        assert!(state.apply(NetworkFeed::Snapshot { cursor: cursor(5), services: vec![service("web", 80)] }));
+        assert!(state.apply(snapshot(5, vec![service("web", 80)])));
         assert!(state.apply(changes(6, "api", &[&service("web", 80)])));
         assert!(!state.apply(changes(6, "late", &[])));
-        assert!(!state.apply(NetworkFeed::Snapshot { cursor: cursor(4), services: Vec::new() }));
+        assert!(!state.apply(snapshot(4, Vec::new())));
         let names: Vec<String> = state.services().map(|service| service.group.service.to_string()).collect();
         assert_eq!(names, ["api"]);
     }
@@ -264,7 +356,7 @@ mod tests {
     #[test]
     fn a_state_is_read_back_from_json() {
         let mut state = NetworkState::default();
-        state.apply(NetworkFeed::Snapshot { cursor: cursor(5), services: vec![service("web", 80)] });
+        state.apply(snapshot(5, vec![service("web", 80)]));
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<NetworkState>(&text).unwrap(), state);
     }

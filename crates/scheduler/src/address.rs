@@ -1,9 +1,9 @@
-//! Overlay addresses: a cluster /48 is split into a /64 for each node, and a replica gets one address of its node's
-//! /64.
+//! Overlay addresses: a cluster /48 is split into a block for each node, and a replica gets one address of its node's
+//! block.
 //!
 //! ```text
 //! fd4c:6f6e:6773 : 0007 : 0000:0000:0000:0003
-//! cluster /48      node   replica on that node
+//! cluster /48      block  replica on that node
 //! ```
 //!
 //! Subnet 0 is reserved for the nodes themselves, so that no replica ever has a node's address.
@@ -13,8 +13,6 @@
 //! Invariant: the lowest address neither taken nor in cooldown is given out, so the same state gives the same address.
 
 use std::net::Ipv6Addr;
-
-use longshore_model::NodeNumber;
 
 /// The addresses of one node, as a bitmap over host numbers, number 1 first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,16 +80,10 @@ impl AddressPool {
     }
 }
 
-/// The address of a replica on a node.
-pub(crate) fn address(prefix: Ipv6Addr, node: NodeNumber, host: u64) -> Ipv6Addr {
-    let subnet = u128::from(node.0 & 0xffff) << 64;
-    Ipv6Addr::from(u128::from(prefix) >> 80 << 80 | subnet | u128::from(host))
-}
-
-/// The host number inside an address.
+/// The host number inside an address: its last 48 bits, because the 16 before them are a part of a large block number.
 pub(crate) fn host(address: Ipv6Addr) -> u64 {
     let [_, _, _, _, _, _, _, _, low @ ..] = address.octets();
-    u64::from_be_bytes(low)
+    u64::from_be_bytes(low) << 16 >> 16
 }
 
 #[cfg(test)]
@@ -122,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_its_node_and_replica() {
-        let prefix = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0);
-        let made = address(prefix, NodeNumber(7), 3);
+    fn an_address_names_its_block_and_replica() {
+        let plan = longshore_model::ClusterConfig::default().address_plan();
+        let made = plan.replica_ipv6(7, 3);
         assert_eq!(made.to_string(), "fd4c:6f6e:6773:7::3");
-        assert_eq!(host(made), 3);
+        assert_eq!([host(made), host(plan.replica_ipv6(65_543, 3))], [3, 3]);
     }
 }

@@ -51,10 +51,11 @@ fn shared(spec: &DeploymentSpec) -> FieldTable {
     let DeploymentSpec { services: _, networks, volumes, routes } = spec;
     let mut table = FieldTable::in_place();
     for (key, network) in networks {
-        let NetworkSpec { name, driver, options, labels, reach } = network;
+        let NetworkSpec { name, driver, options, labels, reach, enable_ipv6 } = network;
         table.under(&format!("networks.{key}"), |table| {
             table.put("name", name).put_some("driver", driver.as_ref()).put_map("driver_opts", options);
             table.put_map("labels", labels).put("reach", snake_case(reach));
+            table.put_unless(false, "enable_ipv6", *enable_ipv6);
         });
     }
     for (key, volume) in volumes {

@@ -14,7 +14,6 @@ mod tree;
 use longshore_model::{Generation, Placement, SlotKey, Strategy};
 
 use crate::{
-    address,
     request::PlacementRequest,
     view::{NodeIx, View},
 };
@@ -45,7 +44,7 @@ impl Batch<'_> {
             slot: pending.slot,
             generation: pending.generation,
             node: known.name.clone(),
-            address: address::address(self.view.config.cluster_prefix, known.number, reserved.host),
+            address: self.view.config.address_plan().replica_ipv6(known.address_block(), reserved.host),
             new_volumes: reserved.new_volumes,
             devices: reserved.devices,
             reservation: None,

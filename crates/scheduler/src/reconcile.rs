@@ -252,6 +252,8 @@ struct GroupPass<'a> {
     needs_preemption: Vec<PendingSlot>,
     /// Slots without a node for any reason.
     unplaced: UnplacedSlots,
+    /// Why steps could not begin until their deadline.
+    blocked_by: Option<Explanation>,
 }
 
 /// The result of one group's turn.
@@ -271,6 +273,7 @@ impl<'a> GroupPass<'a> {
             items: Vec::new(),
             needs_preemption: Vec::new(),
             unplaced: UnplacedSlots::default(),
+            blocked_by: None,
         }
     }
 

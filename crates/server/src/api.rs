@@ -198,6 +198,7 @@ fn admin_routes() -> Router<Arc<ApiState>> {
         .route("/v1/nodes/{name}", delete(nodes::remove))
         .route("/v1/nodes/{name}/drain", post(nodes::drain))
         .route("/v1/nodes/{name}/labels", post(nodes::label))
+        .route("/v1/nodes/{name}/attributes", post(nodes::set_attributes))
         .route("/v1/nodes/{name}/{word}", post(nodes::act))
         .route("/v1/join-tokens", post(access::join_token))
         .route("/v1/tokens", get(access::tokens).post(access::issue))

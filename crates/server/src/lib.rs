@@ -21,6 +21,7 @@ mod observability;
 mod security;
 
 pub use lifecycle::{
+    address_choice::{HostRoute, PoolClash},
     bootstrap::init,
     daemon::{Daemon, ServerConfig, StartError},
     data_folder::{FolderError, folder_owner},

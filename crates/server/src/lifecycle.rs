@@ -5,6 +5,7 @@
 //! Must not touch: decisions (`control`) and requests (`api`, `node_rpc`).
 //! Invariant: stopping the daemon stops nothing that runs on the node.
 
+pub(crate) mod address_choice;
 pub(crate) mod bootstrap;
 pub(crate) mod daemon;
 pub(crate) mod data_folder;

@@ -110,7 +110,7 @@ impl ShadowState {
             violations.extend(
                 now,
                 address::NAME,
-                address::check_node(node, self.addresses_of(name), state.config().cluster_prefix),
+                address::check_node(node, self.addresses_of(name), state.config().address_plan()),
             );
         }
         violations.extend(

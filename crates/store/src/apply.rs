@@ -10,11 +10,24 @@ use crate::{CommandError, State};
 impl State {
     /// Applies one command and returns the events it caused.
     pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
+        let before = self.latest;
+        self.latest = before.max(command.time().unwrap_or_default());
+        let result = self.dispatch(command);
+        if result.as_ref().is_ok_and(|events| !events.is_empty()) {
+            self.index = StateIndex(self.index.0 + 1);
+        } else {
+            self.latest = before;
+        }
+        result
+    }
+
+    fn dispatch(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
         let events = match command {
             Command::Configure(config) => self.configure(config),
             Command::ChangeSettings { expected, config } => self.change_settings(&expected, *config)?,
             Command::Join(node) => self.join(*node)?,
             Command::Label { node, labels } => self.label(&node, labels)?,
+            Command::SetNodeAttributes { node, attributes, at } => self.set_attributes(&node, &attributes, at)?,
             Command::SetIntent { node, intent, at } => self.set_intent(&node, intent, at)?,
             Command::Drain { node, deadline, then, at } => self.drain(&node, deadline, then, at)?,
             Command::ConfirmLost { node, at } => self.confirm_lost(&node, at)?,
@@ -42,9 +55,6 @@ impl State {
             Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
             Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };
-        if !events.is_empty() {
-            self.index = StateIndex(self.index.0 + 1);
-        }
         Ok(events)
     }
 

@@ -17,6 +17,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         }
         Command::Join(node) => (AuditAction::NodeJoined, node.name.to_string()),
         Command::Label { node, .. } => (AuditAction::NodeLabelled, node.to_string()),
+        Command::SetNodeAttributes { node, .. } => (AuditAction::NodeAttributesSet, node.to_string()),
         Command::SetIntent { node, .. } => (AuditAction::NodeIntentSet, node.to_string()),
         Command::Drain { node, .. } => (AuditAction::NodeDrained, node.to_string()),
         Command::ConfirmLost { node, .. } => (AuditAction::NodeConfirmedLost, node.to_string()),

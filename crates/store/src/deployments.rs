@@ -22,7 +22,7 @@ use longshore_model::{
 };
 
 use crate::{
-    CommandError, State, conflicts, ended_replicas, reschedules,
+    CommandError, State, address_numbers, conflicts, ended_replicas, reschedules,
     rollouts::DeploymentRef,
     state::{Deployment, Group, REVISIONS_KEPT, Revision},
     state_events::observed,
@@ -264,6 +264,7 @@ impl State {
             rollout_position: RolloutPosition::default(),
             failures: BTreeMap::new(),
             spread_rebalance: SpreadRebalance::Idle,
+            vip: None,
         });
         // Failures of another program say nothing about this one.
         if !group.spec.has_same_code(&spec) {
@@ -277,6 +278,9 @@ impl State {
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.desired = DesiredState::Run;
+        if address_numbers::wants_vip(group) {
+            group.vip = Some(Arc::make_mut(&mut self.vips).take_lowest(self.latest, |_| true));
+        }
         group.rollout_position = rollout_position.clone();
         let (next_index, restart_epoch) = (group.next_index, group.restart_epoch);
         events.push(Event::GroupChanged { group: key, revision, spec, next_index, restart_epoch, rollout_position });
@@ -300,6 +304,9 @@ impl State {
             return;
         };
         let counter = group.next_index;
+        if let Some(vip) = group.vip {
+            Arc::make_mut(&mut self.vips).release(vip, self.latest);
+        }
         self.groups.remove(key);
         events.push(Event::GroupGone(key.clone()));
         let owner = (key.namespace.clone(), key.deployment.clone());

@@ -147,7 +147,8 @@ impl State {
             self.collect(&group, &slot, generation, events);
             self.release(&group, &slot, generation, at, events);
         }
-        // Its addresses belong to a range that is never reused, because node numbers are not reused.
+        self.release_block(&known, at);
+        // Its addresses belong to a block that rests as a whole.
         self.resting.retain(|_, node| node != name);
         self.moves.remove(name);
         // Its certificate is no longer accepted.

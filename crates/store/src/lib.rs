@@ -5,6 +5,7 @@
 //! Invariant: the same commands in the same order give the same state and the same events.
 
 mod access;
+mod address_numbers;
 mod apply;
 pub mod audit;
 mod conflicts;
@@ -14,6 +15,7 @@ mod drains;
 mod ended_replicas;
 mod error;
 mod nodes;
+mod number_pool;
 mod observations;
 pub mod plan_check;
 mod plan_commit;

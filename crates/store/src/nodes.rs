@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    AfterDrain, Capacity, Event, Health, Intent, Node, NodeName, NodeNumber, ReplicaState, RuntimeCode, Time,
+    AfterDrain, Capacity, Event, Health, Intent, Node, NodeAttributes, NodeName, NodeNumber, ReplicaState, RuntimeCode,
+    Time,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
 };
@@ -21,19 +22,30 @@ impl State {
             Some(known) if known.health != Health::Down => return Err(CommandError::DuplicateNode(node.name)),
             Some(known) => Node {
                 number: known.number,
+                block: known.block,
+                joined_at: known.joined_at,
+                pool: known.pool.clone(),
+                datacenter: known.datacenter.clone(),
                 labels: known.labels.clone(),
+                reserved: known.reserved.clone(),
                 intent: known.intent,
                 use_degraded: known.use_degraded,
                 drain: known.drain.clone(),
+                attributes: known.attributes.clone(),
                 ..node
             },
             None => {
                 conflicts::check_join_keeps_replica_ids_unique(self, &node.name)?;
                 self.nodes_joined += 1;
                 self.removed.remove(&node.name);
-                Node { number: NodeNumber(self.nodes_joined), ..node }
+                let mut node = Node { number: NodeNumber(self.nodes_joined), ..node };
+                node.block = Some(self.take_block(&node));
+                node
             }
         };
+        let mut node = declared(node);
+        let limit = self.address_limit(&node);
+        follow_overlay(&mut node, limit);
         let node = Arc::new(node);
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
         let mut events = vec![Event::NodeChanged(node)];
@@ -42,12 +54,34 @@ impl State {
     }
 
     pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
+        let limit = self.nodes.get(name).and_then(|node| self.address_limit(node));
         self.change_node(name, |node| {
-            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = survey;
-            let Capacity { devices, device_groups, addresses, .. } = node.capacity.clone();
-            node.capacity = Capacity { devices, device_groups, addresses, ..capacity };
+            let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = survey;
+            let addresses = capacity.addresses.or(node.capacity.addresses);
+            node.capacity = node.attributes.capacity_of(Capacity { addresses, ..capacity });
             (node.platform, node.drivers) = (platform, drivers);
-            (node.engine_labels, node.plugins) = (engine_labels, plugins);
+            (node.engine_labels, node.plugins, node.network) = (engine_labels, plugins, network);
+            take_flags(node, flags);
+            follow_overlay(node, limit);
+        })
+    }
+
+    pub(crate) fn set_attributes(
+        &mut self,
+        name: &NodeName,
+        attributes: &NodeAttributes,
+        at: Time,
+    ) -> Result<Vec<Event>, CommandError> {
+        let limit = self.nodes.get(name).and_then(|node| self.address_limit(node));
+        self.change_node(name, |node| {
+            declare(node, attributes);
+            let heard = node.attributes.health_when_heard();
+            // A node that is not heard takes the new health when it is heard again.
+            let is_heard = matches!(node.health, Health::Ready | Health::Degraded);
+            if attributes.degraded.is_some() && is_heard && node.health != heard {
+                (node.health, node.health_since) = (heard, at);
+            }
+            follow_overlay(node, limit);
         })
     }
 
@@ -158,5 +192,43 @@ impl State {
             }
         }
         events
+    }
+}
+
+/// A node that joins, with what its flags declare in force.
+fn declared(mut node: Node) -> Node {
+    let flags = std::mem::take(&mut node.flags);
+    take_flags(&mut node, flags);
+    node
+}
+
+/// Puts those flags into force that changed since the daemon last named them. A label that is no longer named goes.
+fn take_flags(node: &mut Node, flags: NodeAttributes) {
+    for name in node.flags.labels.keys().filter(|name| !flags.labels.contains_key(*name)) {
+        node.labels.remove(name);
+        node.attributes.labels.remove(name);
+    }
+    declare(node, &flags.changed_since(&node.flags));
+    node.flags = flags;
+}
+
+fn declare(node: &mut Node, newer: &NodeAttributes) {
+    node.attributes.extend(newer);
+    node.labels.extend(newer.labels.clone());
+    node.pool = newer.pool.clone().unwrap_or_else(|| node.pool.clone());
+    node.datacenter = newer.datacenter.clone().unwrap_or_else(|| node.datacenter.clone());
+    node.reserved.memory_bytes = newer.reserved_memory_bytes.unwrap_or(node.reserved.memory_bytes);
+    node.reserved.cpu_millis = newer.reserved_cpu_millis.unwrap_or(node.reserved.cpu_millis);
+    node.reserved.disk_bytes = newer.reserved_disk_bytes.or(node.reserved.disk_bytes);
+    node.capacity = node.attributes.capacity_of(std::mem::take(&mut node.capacity));
+}
+
+/// What follows from a node's report about the overlay: whether it reaches its peers, and how many replicas can have an
+/// address there.
+fn follow_overlay(node: &mut Node, limit: Option<u64>) {
+    let Some(network) = &node.network else { return };
+    node.overlay = network.reach;
+    if let Some(limit) = limit.filter(|_| network.gives_addresses) {
+        node.capacity.addresses = Some(node.capacity.addresses.map_or(limit, |declared| declared.min(limit)));
     }
 }

@@ -78,6 +78,7 @@ impl State {
             | Command::ChangeSettings { .. }
             | Command::Join(_)
             | Command::Label { .. }
+            | Command::SetNodeAttributes { .. }
             | Command::SetIntent { .. }
             | Command::Drain { .. }
             | Command::ConfirmLost { .. }

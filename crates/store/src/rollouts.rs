@@ -314,6 +314,7 @@ impl State {
     }
 
     fn note_failure(&mut self, owner: DeploymentRef<'_>, failure: RolloutFailure) {
+        // The plan knows why a step could not begin; the state why a generation failed.
         let observed = self.failed_replica(owner, &failure);
         if let Some(rollout) = self.rollout_mut(owner) {
             rollout.failure = Some(RolloutFailure { observed: observed.or(failure.observed.clone()), ..failure });

@@ -23,7 +23,7 @@ use longshore_model::{
     volume::Volume,
 };
 
-use crate::{access::Access, cow_map::CowMap};
+use crate::{access::Access, cow_map::CowMap, number_pool::NumberPool};
 
 /// Revisions kept per deployment: enough for several rollbacks, few enough not to matter in a snapshot.
 pub(crate) const REVISIONS_KEPT: usize = 10;
@@ -38,8 +38,7 @@ pub struct State {
     /// Removed nodes, as they were when they were removed.
     pub(crate) removed: BTreeMap<NodeName, Arc<Node>>,
     pub(crate) evacuation: Evacuation,
-    /// Number of nodes that ever joined. A new node gets the next number. It never decreases, because a node's number
-    /// selects its address range.
+    /// Number of nodes that ever joined. A new node gets the next number.
     pub(crate) nodes_joined: u32,
     pub(crate) quotas: BTreeMap<NamespaceName, Quota>,
     pub(crate) secrets: BTreeMap<(NamespaceName, SecretName), u64>,
@@ -55,6 +54,12 @@ pub struct State {
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
     /// Node memberships, tokens and sealed secrets.
     pub(crate) access: Arc<Access>,
+    /// The latest time of a command that changed the state.
+    pub(crate) latest: Time,
+    /// Blocks of addresses, of which every node has one.
+    pub(crate) blocks: Arc<NumberPool>,
+    /// VIPs, of which every service with networks has one.
+    pub(crate) vips: Arc<NumberPool>,
 }
 
 /// A deployment and its revisions.
@@ -134,6 +139,9 @@ pub struct Group {
     /// Whether a spread rebalance was requested.
     #[serde(default, rename = "evening_out")]
     pub spread_rebalance: SpreadRebalance,
+    /// Number of its VIP; `None` if it has no networks.
+    #[serde(default)]
+    pub vip: Option<u32>,
 }
 
 impl State {

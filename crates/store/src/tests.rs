@@ -1,5 +1,6 @@
 //! Tests of the state machine. Plans are written by hand: the store decides nothing.
 
+mod address_numbers;
 mod rebalance;
 mod settings;
 
@@ -7,9 +8,10 @@ use std::{net::Ipv6Addr, sync::Arc, time::Duration};
 
 use longshore_model::{
     Assignment, Attempt, ClusterConfig, Command, DeploymentName, DeploymentSpec, DeploymentStatus, Event, Generation,
-    GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, NodeName, NodeNumber, Observation, Placement, Plan,
-    PlanItem, Reason, ReplicaState, Reservation, RuntimeCode, ServiceKind, ServiceName, ServiceSpec, SlotIndex,
-    SlotKey, Time, VolumeKey, VolumeName, Wait,
+    GroupKey, GroupPlan, Health, Intent, NamespaceName, Node, NodeAttributes, NodeName, NodeNumber, Observation,
+    Placement, Plan, PlanItem, Reason, ReplicaState, Reservation, RuntimeCode, ServiceKind, ServiceName, ServiceSpec,
+    SlotIndex, SlotKey, Time, VolumeKey, VolumeName, Wait,
+    node::NodeFingerprint,
     replica::Details,
     service::{Access, Mount, MountSource, Port, PortMode, Protocol},
     volume::Sharing,
@@ -330,6 +332,41 @@ fn the_name_of_a_live_node_is_taken_and_a_returning_node_keeps_the_operators_set
     state.apply(again()).unwrap();
     let back = state.node(&"a".into()).unwrap();
     assert_eq!((back.intent, back.health, back.number), (Intent::Paused, Health::Ready, NodeNumber(1)));
+}
+
+#[test]
+fn a_restart_with_the_same_flags_does_not_undo_what_was_set_since() {
+    let pool = |name: &str| NodeAttributes { pool: Some(name.into()), ..NodeAttributes::default() };
+    let labelled = |zone: &str| NodeAttributes {
+        labels: std::collections::BTreeMap::from([("zone".to_owned(), zone.to_owned())]),
+        reserved_memory_bytes: Some(1 << 30),
+        ..pool("batch")
+    };
+    let fingerprint = |flags: NodeAttributes| NodeFingerprint {
+        platform: longshore_model::Platform::new("linux", "amd64"),
+        capacity: longshore_model::Capacity { memory_bytes: 4 << 30, ..longshore_model::Capacity::default() },
+        drivers: std::collections::BTreeSet::new(),
+        engine_labels: std::collections::BTreeMap::new(),
+        plugins: std::collections::BTreeSet::new(),
+        flags,
+        network: None,
+    };
+    let refresh = |flags| Command::Refresh { node: "a".into(), fingerprint: Box::new(fingerprint(flags)) };
+    let mut state = State::default();
+    state.apply(Command::Join(Box::new(Node { flags: labelled("east"), ..node("a") }))).unwrap();
+    let known = |state: &State| Node::clone(state.node(&"a".into()).unwrap());
+    assert_eq!((known(&state).pool.as_str(), known(&state).labels["zone"].as_str()), ("batch", "east"));
+    assert_eq!(known(&state).reserved.memory_bytes, 1 << 30);
+
+    let set = Command::SetNodeAttributes { node: "a".into(), attributes: Box::new(pool("web")), at: Time(1) };
+    state.apply(set).unwrap();
+    state.apply(refresh(labelled("east"))).unwrap();
+    assert_eq!(known(&state).pool.as_str(), "web");
+    state.apply(refresh(labelled("west"))).unwrap();
+    assert_eq!((known(&state).pool.as_str(), known(&state).labels["zone"].as_str()), ("web", "west"));
+    state.apply(refresh(pool("gpu"))).unwrap();
+    assert_eq!((known(&state).pool.as_str(), known(&state).labels.get("zone")), ("gpu", None));
+    assert_eq!(known(&state).allocatable_memory(), 3 << 30, "what was reserved stays until it is set anew");
 }
 
 fn with_volume(replicas: u32) -> ServiceSpec {

@@ -10,7 +10,12 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use ipnet::Ipv4Net;
 use longshore_api::{ClusterStatus, JoinTokenRequest, Token, TokenKind};
+use longshore_model::{
+    ClusterConfig,
+    settings::{Setting, SettingError},
+};
 use longshore_server::{JoinConfig, JoinError, Joined, RecoveredCluster, StartError};
 use serde::Serialize;
 
@@ -48,6 +53,9 @@ pub(crate) enum Command {
         /// Address at which other nodes reach this one; none unless given.
         #[arg(long, value_name = "ADDRESS")]
         advertise: Option<String>,
+        /// Where the IPv4 addresses of replicas come from, as 10.128.0.0/10; one that is free on this machine unless given.
+        #[arg(long, value_name = "NETWORK", value_parser = ipv4_pool)]
+        ipv4_pool: Option<Ipv4Net>,
         #[command(flatten)]
         node: NodeArgs,
         #[command(flatten)]
@@ -134,9 +142,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             let request = JoinTokenRequest { worker, valid_secs: Some(valid.as_secs()) };
             query(&connection, async |client| client.join_token(&request).await, |made| format!("{}\n", made.token))
         }
-        Command::Init { advertise, node, output } => {
+        Command::Init { advertise, ipv4_pool, node, output } => {
             let LocalNode { name, data_dir } = node.resolve()?;
-            let cluster = match longshore_server::init(&data_dir, &name, advertise) {
+            let cluster = match longshore_server::init(&data_dir, &name, advertise, ipv4_pool) {
                 Err(error @ StartError::Taken { .. }) => return Ok(folder_taken(&error.into(), &data_dir)),
                 created => created?,
             };
@@ -166,6 +174,13 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Exit> {
             print_recovered(runtime()?.block_on(recovered)?, output)
         }
     }
+}
+
+/// An IPv4 pool that a cluster can have.
+fn ipv4_pool(text: &str) -> Result<Ipv4Net, SettingError> {
+    let mut config = ClusterConfig::default();
+    Setting::find("ipv4_pool")?.set(&mut config, text)?;
+    Ok(config.ipv4_pool)
 }
 
 fn join(args: JoinArgs) -> anyhow::Result<Exit> {

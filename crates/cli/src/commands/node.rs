@@ -7,6 +7,7 @@ use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelReq
 use longshore_model::units;
 
 use crate::{
+    attribute_args::AttributeArgs,
     daemon_client::{ConnectionArgs, change, query, wait::WaitArgs, wait_drained, with_client},
     exit::Exit,
     input::pair,
@@ -88,6 +89,42 @@ enum Command {
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = pair)]
         labels: Vec<(String, String)>,
     },
+    /// Declare attributes of a node; those that are not named stay.
+    ///
+    /// The flags of `longshore server` declare the same. A daemon that starts with other flags than before puts those
+    /// into force that changed.
+    #[command(
+        after_help = "Examples:\n  longshore node set n1 --pool batch --datacenter east\n  longshore node set n1 \
+                            --reserve memory=1GiB,cpu=500m\n  longshore node set n1 --device \
+                            gpu=2,vendor=nvidia,model=a100"
+    )]
+    Set {
+        /// The node.
+        node: String,
+        #[command(flatten)]
+        attributes: AttributeArgs,
+    },
+    /// Mark a node as unfit for new work; what runs there stays.
+    #[command(after_help = "Examples:\n  longshore node degrade n1")]
+    Degrade {
+        /// The node.
+        node: String,
+    },
+    /// End what `degrade` began.
+    #[command(after_help = "Examples:\n  longshore node recover n1")]
+    Recover {
+        /// The node.
+        node: String,
+    },
+    /// Let a node take new work while it is degraded.
+    #[command(after_help = "Examples:\n  longshore node override n1\n  longshore node override n1 --off")]
+    Override {
+        /// The node.
+        node: String,
+        /// Withdraw it.
+        #[arg(long)]
+        off: bool,
+    },
     /// Drain a node and remove it from the cluster.
     #[command(
         alias = "remove",
@@ -130,6 +167,13 @@ pub(crate) fn run(args: NodeCommandArgs) -> anyhow::Result<Exit> {
             let request = LabelRequest { labels: labels.into_iter().collect() };
             change(connection, async |client| client.label(&node, &request).await)
         }
+        Command::Set { node, attributes } => {
+            let request = attributes.request();
+            change(connection, async |client| client.set_node_attributes(&node, &request).await)
+        }
+        Command::Degrade { node } => act(node, "degrade"),
+        Command::Recover { node } => act(node, "recover"),
+        Command::Override { node, off } => act(node, if off { "withdraw-override" } else { "override" }),
         Command::Rm { wait, node, force } => {
             let removed = format!("node {node} is removed");
             let (how, begun) = if force {
@@ -180,6 +224,27 @@ fn drivers(node: &Node, separator: &str) -> String {
     node.drivers.iter().map(Driver::as_str).collect::<Vec<_>>().join(separator)
 }
 
+/// What is reserved for the machine itself.
+fn kept_for_machine(node: &Node) -> String {
+    let cores = units::cores(node.reserved_cpu_millis);
+    let disk = node.reserved_disk_bytes.map(|bytes| format!("{} disk", units::rounded_bytes(bytes)));
+    let memory = format!("{} MiB", node.reserved_memory_bytes >> 20);
+    [memory, cores].into_iter().chain(disk).collect::<Vec<_>>().join(", ")
+}
+
+/// Each group with its model, and kinds that are only counted.
+fn devices(node: &Node) -> String {
+    let group = |group: &longshore_api::DeviceGroup| {
+        let attributes = group.attributes.iter().map(|(name, value)| format!(" {name}={value}"));
+        let name = [&group.vendor, &group.model].map(String::as_str).join(" ");
+        format!("{} {} {}{}", group.count, group.kind, name.trim(), attributes.collect::<String>())
+    };
+    let is_plain = |kind: &&String| !node.device_groups.iter().any(|group| group.kind == **kind);
+    let plain = node.devices.keys().filter(is_plain).map(|kind| format!("{} {kind}", node.devices[kind]));
+    let rows: Vec<String> = node.device_groups.iter().map(group).chain(plain).collect();
+    escape_control(&rows.join(", "))
+}
+
 fn node_table(node: &Node) -> String {
     let label = |(name, value): (&String, &String)| escape_control(&format!("{name}={value}"));
     let labels: Vec<String> = node.labels.iter().map(label).collect();
@@ -187,13 +252,23 @@ fn node_table(node: &Node) -> String {
         ("health", node.health.to_string()),
         ("intent", node.intent.to_string()),
         ("role", node.role.to_string()),
+        ("pool", escape_control(&node.pool)),
+        ("data centre", escape_control(&node.datacenter)),
         ("platform", format!("{}/{}", node.os, node.arch)),
         ("drivers", drivers(node, ", ")),
         ("labels", labels.join(", ")),
         ("cores", format!("{}.{:03}", node.cpu_millis / 1000, node.cpu_millis % 1000)),
         ("memory", format!("{} of {} MiB reserved", node.memory_used_bytes >> 20, node.memory_bytes >> 20)),
+        ("kept for the machine", kept_for_machine(node)),
+        ("devices", devices(node)),
         ("replicas", node.replicas.to_string()),
     ];
+    if node.use_degraded {
+        rows.push(("override", "takes new work while it is degraded".to_owned()));
+    }
+    if let Some(addresses) = node.addresses {
+        rows.push(("addresses", format!("{addresses} at most")));
+    }
     if let Some(disk) = node.disk_bytes {
         rows.push(("disk for replicas", units::rounded_bytes(disk)));
     }

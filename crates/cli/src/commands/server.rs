@@ -16,8 +16,10 @@ use tracing_subscriber::{
 };
 
 use crate::{
+    attribute_args::AttributeArgs,
     container_engine,
     exit::Exit,
+    input::pair,
     output::print,
     paths::{self, LocalNode, NodeArgs},
 };
@@ -26,7 +28,8 @@ use crate::{
 ///
 /// With a new data directory it creates a cluster of one node. SIGTERM ends the daemon; replicas keep running.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  longshore server --node n1")]
+#[command(after_help = "Examples:\n  longshore server --node n1\n  longshore server --node n2 --pool batch --label \
+                        zone=east --reserve memory=1GiB,cpu=500m --device gpu=4")]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     node: NodeArgs,
@@ -52,6 +55,11 @@ pub(crate) struct ServerArgs {
     /// of them. Without it disk is measured and shown, and not counted.
     #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
     disk: Option<u64>,
+    #[command(flatten)]
+    attributes: AttributeArgs,
+    /// Label of the node; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -121,6 +129,7 @@ fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
         // An engine that is not there now may come later; the agent keeps looking.
         docker: container_engine::candidates(args.docker),
         disk_bytes: args.disk,
+        attributes: args.attributes.declared(args.labels),
         shim: Some(shim_command()?),
     })
 }

@@ -25,7 +25,7 @@ use anyhow::Context as _;
 use clap::Args;
 use longshore_api::{AppliedManifest, ApplyRequest, Client, ClientError, Endpoint, PullChoice};
 use longshore_compose::Loaded;
-use longshore_model::Driver;
+use longshore_model::{Driver, NodeAttributes};
 use longshore_server::{Daemon, ServerConfig};
 
 use self::signals::{Signals, StopRequest};
@@ -327,6 +327,7 @@ fn config(
         advertise: None,
         http: Some(http),
         disk_bytes: args.disk,
+        attributes: NodeAttributes::default(),
         docker: match engine {
             Engine::Found(path) => vec![path],
             // Nothing needs it yet; what is applied later may.

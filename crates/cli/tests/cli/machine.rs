@@ -19,13 +19,15 @@ pub(crate) struct Machine {
     folder: tempfile::TempDir,
     pub(crate) port: u16,
     pub(crate) daemon: Option<Child>,
+    /// Searched for programs before everything else.
+    tools: Option<PathBuf>,
 }
 
 impl Machine {
     pub(crate) fn new() -> Self {
         // The kernel does not hand out the same port again soon.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), port, daemon: None }
+        Self { folder: tempfile::tempdir().unwrap(), port, daemon: None, tools: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -41,7 +43,17 @@ impl Machine {
         command.current_dir(self.folder.path()).env("LONGSHORE_SOCKET", self.path("data/longshore.sock"));
         // A command without `--data-dir` must not use the real default.
         command.env("LONGSHORE_DATA_DIR", self.path("other"));
+        if let Some(tools) = &self.tools {
+            let usual = std::env::var_os("PATH").unwrap_or_default();
+            let all = std::iter::once(tools.clone()).chain(std::env::split_paths(&usual));
+            command.env("PATH", std::env::join_paths(all).unwrap());
+        }
         command.env("HELLO_PORT", self.port.to_string()).env_remove("DOCKER_HOST");
+    }
+
+    /// Lets the daemon find the programs of a folder first.
+    pub(crate) fn add_to_path(&mut self, tools: PathBuf) {
+        self.tools = Some(tools);
     }
 
     /// Path of the example in the repository.

@@ -7,6 +7,7 @@ mod dry_run;
 mod every_command;
 mod logs_exec;
 mod machine;
+mod node_attributes;
 mod pipes;
 mod readme_console;
 mod terminal;

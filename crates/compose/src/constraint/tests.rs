@@ -56,6 +56,7 @@ fn an_unknown_key_gets_the_list_of_known_ones() {
     assert_eq!(
         refused("node.abc == x"),
         "`node.abc` names nothing of a node; known are `node.id`, `node.hostname`, `node.ip`, `node.role`, `node.pool`, \
+         `node.datacenter`, \
          `node.platform.os`, `node.platform.arch`, `node.labels.<name>` or `engine.labels.<name>`"
     );
     let error = parse("node.hostnme == x").unwrap_err();

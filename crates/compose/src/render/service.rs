@@ -6,8 +6,8 @@ use longshore_model::{
     ServiceKind, ServiceSpec, Strategy, VolumeKey,
     container::{ContainerSpec, FileKind, FileMount, Healthcheck, Hook, Limits, PullPolicy, Switch},
     service::{
-        Access, AfterExhaustion, Attachment, Dependency, DependencyCondition, FailureAction, Mount, MountSource, Port,
-        PortMode, Resources, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
+        Access, AfterExhaustion, Attachment, Dependency, DependencyCondition, EndpointMode, FailureAction, Mount,
+        MountSource, Port, PortMode, Resources, RestartCondition, RestartPolicy, UpdateOrder, UpdatePolicy,
     },
 };
 use serde_json::{Value, json};
@@ -239,6 +239,9 @@ fn deploy(spec: &ServiceSpec) -> Value {
     );
     if !spec.kind.is_per_node() {
         out.put("replicas", spec.replicas);
+    }
+    if spec.endpoint_mode == EndpointMode::Dnsrr {
+        out.put("endpoint_mode", "dnsrr");
     }
     out.put("labels", &spec.labels).put("placement", placement(spec)).put("resources", resources(spec));
     let UpdatePolicy { step_timeout, surge, .. } = spec.update;

@@ -3,7 +3,7 @@
 use longshore_model::{
     ServiceKind,
     constraint::Constraint,
-    service::{FailureAction, RestartCondition, UpdateOrder, UpdatePolicy},
+    service::{EndpointMode, FailureAction, RestartCondition, UpdateOrder, UpdatePolicy},
 };
 
 use super::{ServiceRead, ServiceReader};
@@ -24,6 +24,7 @@ const MODES: [(&str, ServiceKind); 4] = [
     ("replicated-job", ServiceKind::Batch),
     ("global-job", ServiceKind::Sysbatch),
 ];
+const ENDPOINT_MODES: [(&str, EndpointMode); 2] = [("vip", EndpointMode::Vip), ("dnsrr", EndpointMode::Dnsrr)];
 const CONDITIONS: [(&str, RestartCondition); 3] =
     [("any", RestartCondition::Any), ("on-failure", RestartCondition::OnFailure), ("none", RestartCondition::None)];
 const ORDERS: [(&str, UpdateOrder); 2] =
@@ -33,7 +34,11 @@ const ACTIONS: [(&str, FailureAction); 3] =
 
 /// Keys of `deploy`.
 pub(crate) static DEPLOY_KEYS: &[Rule<ServiceRead>] = &[
-    Rule::accepted("endpoint_mode", "a name always leads to all running replicas"),
+    Rule::honoured(
+        "endpoint_mode",
+        |r, k, n| r.endpoint_mode(k, n),
+        "in the overlay its name leads to one address (`vip`) or to the running replicas (`dnsrr`)",
+    ),
     Rule::honoured(
         "labels",
         |r, k, n| r.spec.labels = r.filled_pairs(k, n),
@@ -171,6 +176,10 @@ impl ServiceReader<'_> {
 
     fn mode(&mut self, key: &Key, node: &Node) {
         self.raw.mode = self.word(key, node, &MODES);
+    }
+
+    fn endpoint_mode(&mut self, key: &Key, node: &Node) {
+        self.spec.endpoint_mode = self.word(key, node, &ENDPOINT_MODES).unwrap_or_default();
     }
 
     fn constraints(&mut self, key: &Key, node: &Node) {

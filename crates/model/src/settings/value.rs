@@ -5,8 +5,12 @@
 
 use std::{net::Ipv6Addr, time::Duration};
 
+use ipnet::Ipv4Net;
+
 use super::SettingProblem;
 use crate::{
+    MeshMode,
+    address_plan::{LARGEST_POOL, SMALLEST_POOL},
     settings::Preemption,
     units::{GIB, MIB, UnitError, parse_bytes, parse_duration, parse_millionths, print_duration},
 };
@@ -26,6 +30,10 @@ pub enum SettingKind {
     Switch,
     /// An IPv6 prefix of 48 bits, as `fd4c:6f6e:6773::/48`.
     Prefix,
+    /// An IPv4 network, as `10.128.0.0/10`.
+    Pool,
+    /// What joins the machines: `auto`, `wireguard`, `vxlan` or `off`.
+    Mesh,
 }
 
 /// Longest text that is repeated in an error message.
@@ -200,5 +208,41 @@ impl SettingValue for Prefix48 {
 
     fn print(prefix: &Ipv6Addr) -> String {
         format!("{prefix}/48")
+    }
+}
+
+pub(super) struct Pool;
+
+impl SettingValue for Pool {
+    type Type = Ipv4Net;
+    const KIND: SettingKind = SettingKind::Pool;
+
+    fn parse(text: &str) -> Result<Ipv4Net, SettingProblem> {
+        let pool = text.parse::<Ipv4Net>().ok().filter(|pool| pool.trunc() == *pool);
+        let fits = |pool: &Ipv4Net| (LARGEST_POOL..=SMALLEST_POOL).contains(&pool.prefix_len());
+        pool.filter(fits).ok_or_else(|| SettingProblem::Malformed {
+            message: format!(" must be an IPv4 network from /{LARGEST_POOL} to /{SMALLEST_POOL}"),
+            hint: Some("write it like `10.128.0.0/10`"),
+        })
+    }
+
+    fn print(pool: &Ipv4Net) -> String {
+        pool.to_string()
+    }
+}
+
+pub(super) struct Mesh;
+
+impl SettingValue for Mesh {
+    type Type = MeshMode;
+    const KIND: SettingKind = SettingKind::Mesh;
+
+    fn parse(text: &str) -> Result<MeshMode, SettingProblem> {
+        let mode = MeshMode::ALL.into_iter().find(|mode| mode.as_str() == text);
+        mode.ok_or_else(|| wrong_text(text, "`auto`, `wireguard`, `vxlan` or `off`"))
+    }
+
+    fn print(mode: &MeshMode) -> String {
+        mode.as_str().to_owned()
     }
 }

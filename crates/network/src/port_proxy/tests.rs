@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{NetworkFeed, PublishedService};
+use crate::{NetworkFeed, NetworkService};
 
 fn free_tcp() -> u16 {
     StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -21,7 +21,14 @@ fn free_udp() -> u16 {
 }
 
 fn endpoint(replica: &str, address: SocketAddr) -> Endpoint {
-    Endpoint { replica: replica.to_owned(), node: "here".into(), node_ip: None, own: None, bound: vec![address] }
+    Endpoint {
+        replica: replica.to_owned(),
+        node: "here".into(),
+        node_ip: None,
+        own: None,
+        bound: vec![address],
+        overlay: None,
+    }
 }
 
 fn port(protocol: Protocol, port: u16, endpoints: Vec<Endpoint>) -> PublishedPort {
@@ -33,7 +40,8 @@ fn state(ports: Vec<PublishedPort>) -> NetworkState {
     let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     let mut state = NetworkState::default();
     let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
-    state.apply(NetworkFeed::Snapshot { cursor, services: vec![PublishedService { group, ports }] });
+    let services = vec![NetworkService { ports, ..NetworkService::new(group) }];
+    state.apply(NetworkFeed::Snapshot { cursor, services, nodes: Vec::new(), settings: None });
     state
 }
 

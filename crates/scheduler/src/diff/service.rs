@@ -7,8 +7,8 @@ use longshore_model::{
     Effect, PlacementSpec, ServiceKind, ServiceSpec,
     service::{
         Access, AfterExhaustion, Attachment, Batching, Canary, Companion, Dependency, DeviceAffinity, Disconnect,
-        Mount, MountSource, PoolSelector, Port, PortMode, Promotion, Reschedule, Resources, RestartPolicy, Strength,
-        UpdatePolicy,
+        EndpointMode, Mount, MountSource, PoolSelector, Port, PortMode, Promotion, Reschedule, Resources,
+        RestartPolicy, Strength, UpdatePolicy,
     },
     volume::Sharing,
 };
@@ -74,6 +74,7 @@ fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
         rebalance,
         max_concurrent,
         depends_on,
+        endpoint_mode,
         labels,
         kind,
         container: _,
@@ -90,6 +91,9 @@ fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
         table.put("deploy.replicas", replicas);
     }
     table.put_map("deploy.labels", labels).put("x-longshore.priority", priority);
+    if *endpoint_mode == EndpointMode::Dnsrr {
+        table.put("deploy.endpoint_mode", "dnsrr");
+    }
     self::placement(placement, table);
     policy("deploy.update_config", update, table);
     table.put_some("x-longshore.step_timeout", update.step_timeout.map(DurationText));

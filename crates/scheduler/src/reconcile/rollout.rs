@@ -13,8 +13,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
     DeploymentPlan, Placement, PlanItem, ReplicaState, Rollout, RolloutState, RuntimeCode, ServiceSpec, SlotKey, Time,
-    replica::DesiredState,
-    rollout::{PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
+    replica::{DesiredState, Detail},
+    rollout::{FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
     service::{FailureAction, Promotion, UpdatePolicy},
 };
 
@@ -25,6 +25,7 @@ use super::{
     step_retry::{self, Retries},
 };
 use crate::{
+    explain,
     request::PlacementRequest,
     view::{
         View,
@@ -231,6 +232,8 @@ fn failed_again(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRo
         group.rollout_position.previous.is_some() || group.desired_slots().all(rollout_steps::is_added);
     let failed = |slot: &&Slot| {
         let replica = slot.current().filter(|replica| !slots::is_outdated(request, replica));
+        // A service that runs once has failed the rollout only if the rollout changed it.
+        let replica = replica.filter(|replica| is_program_new || !jobs::has_ended(group, replica));
         replica.is_some_and(|replica| has_failed_by_itself(pass.view, group, replica))
     };
     let done = group.desired_slots().filter(|slot| part.outcome(slot) == Some(StepOutcome::Done));
@@ -370,7 +373,7 @@ fn progress(
 ) -> GroupProgress {
     let counts = StepCounts::of(pass, request, part, closed);
     if let Some(failure) = counts.too_many_failures(request, part, pass.now) {
-        return failure;
+        return blocked_failure(pass, request, failure);
     }
     if counts.under_way > 0 || counts.leaving > 0 || counts.retried > 0 {
         return GroupProgress::Working;
@@ -390,6 +393,21 @@ fn progress(
         Some(_) | None if counts.to_come > 0 => GroupProgress::Working,
         Some(_) | None => GroupProgress::Finished,
     }
+}
+
+/// Adds to a failure why its step could not begin, where no generation was placed that could tell.
+fn blocked_failure(pass: &GroupPass<'_>, request: &PlacementRequest, progress: GroupProgress) -> GroupProgress {
+    let GroupProgress::TooManyFailures { failure, action } = progress else { return progress };
+    let group = pass.view.group(request.group);
+    let slot = group.slot_at(&failure.slot).ok().map(|at| &group.slots[at]);
+    let Some((why, slot)) = pass.blocked_by.as_ref().zip(slot) else {
+        return GroupProgress::TooManyFailures { failure, action };
+    };
+    let mut details = explain::details(why);
+    details.insert("reason".to_owned(), Detail::Text(why.reason.code().to_owned()));
+    let (generation, state) = (slot.newest, ReplicaState::Pending);
+    let observed = Some(FailedReplica { generation, node: None, state, code: None, details });
+    GroupProgress::TooManyFailures { failure: RolloutFailure { observed, ..failure }, action }
 }
 
 /// A group's steps by outcome.

@@ -22,7 +22,7 @@ use super::{
     rollout::{self, GroupRollout},
     rollout_steps::is_added,
 };
-use crate::{request::PlacementRequest, view::groups::Slot};
+use crate::{explain, feasibility::gates::dependencies, request::PlacementRequest, view::groups::Slot};
 
 /// Records whether the group's rollout is blocked, and fails the steps that were blocked for too long. `due` are slots
 /// whose step should have begun in this turn and could not.
@@ -43,6 +43,12 @@ pub(super) fn watch(pass: &mut GroupPass<'_>, request: &PlacementRequest, due: &
     if deadline > pass.now {
         return pass.wake(deadline);
     }
+    let unmet = dependencies::unmet(pass.view, &request.key, &request.spec).filter(|_| !part.is_rolling_back());
+    let why = match unmet {
+        Some(refusal) => explain::gated(pass.view, refusal),
+        None => explain::nowhere(pass.view, request),
+    };
+    pass.blocked_by = Some(why);
     let failed = StepOutcome::Failed(StepFailure::StepTimeout);
     pass.items.extend(blocked.iter().map(|slot| part.step(slot, failed)));
 }

@@ -28,6 +28,7 @@ impl ClassIx {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Signature {
     pool: PoolName,
+    datacenter: String,
     platform: Platform,
     drivers: BTreeSet<Driver>,
     plugins: BTreeSet<String>,
@@ -80,6 +81,7 @@ impl Classes {
     pub(crate) fn classify(&mut self, node: &Arc<Node>) -> ClassIx {
         let signature = Signature {
             pool: node.pool.clone(),
+            datacenter: node.datacenter.clone(),
             platform: node.platform.clone(),
             drivers: node.drivers.clone(),
             plugins: node.plugins.clone(),
@@ -118,6 +120,7 @@ pub(crate) fn value(node: &Node, attribute: &Attribute) -> Option<String> {
         Attribute::Ip => node.ip.map(|ip| ip.to_string()),
         Attribute::Role => Some(node.role.as_str().to_owned()),
         Attribute::Pool => Some(node.pool.as_str().to_owned()),
+        Attribute::Datacenter => Some(node.datacenter.clone()).filter(|datacenter| !datacenter.is_empty()),
         Attribute::Os => Some(node.platform.os.clone()).filter(|os| !os.is_empty()),
         Attribute::Arch => Some(node.platform.arch.clone()).filter(|arch| !arch.is_empty()),
         Attribute::Label(name) => node.labels.get(name).cloned(),

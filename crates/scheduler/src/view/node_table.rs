@@ -317,9 +317,9 @@ pub(crate) fn takes_work(node: &Node) -> bool {
     healthy && willing && node.overlay == Overlay::Reachable && has_capacity(node)
 }
 
-/// Whether a node reports any allocatable CPU or memory.
+/// Whether a node has memory to give out. CPU alone is not enough: it is soft, and nothing runs without memory.
 pub(crate) fn has_capacity(node: &Node) -> bool {
-    node.usable_cpu_millis() > 0 || node.allocatable_memory() > 0
+    node.allocatable_memory() > 0
 }
 
 fn limits(node: &Node, config: &ClusterConfig) -> Limits {

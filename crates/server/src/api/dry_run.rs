@@ -130,6 +130,8 @@ fn simulated_node(state: &longshore_store::State, node: NewNode, at: Time) -> No
         drivers,
         engine_labels: BTreeMap::new(),
         plugins: BTreeSet::new(),
+        network: None,
+        flags: longshore_model::NodeAttributes::default(),
     };
     Node { labels: node.labels, ..service::new_node(state, node.name.as_str().into(), survey, at) }
 }

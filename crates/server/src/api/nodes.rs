@@ -2,9 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{Json, extract::State};
-use longshore_api::{Changed, DrainRequest, LabelRequest, Node, ObjectKind, RemoveNode};
-use longshore_model::{AfterDrain, Command, Intent, NodeName, access::NodeRole, node::NodeCondition};
+use axum::{Json, extract::State, http::StatusCode};
+use longshore_api::{Changed, DrainRequest, LabelRequest, Node, NodeAttributesRequest, ObjectKind, RemoveNode};
+use longshore_model::{
+    AfterDrain, ApiErrorCode, Command, Intent, NodeAttributes, NodeName,
+    access::NodeRole,
+    node::{NodeCondition, UseDegraded},
+};
 use longshore_store::CommandError;
 use serde::Deserialize;
 
@@ -12,7 +16,7 @@ use crate::{
     api::{
         ApiError, ApiResult, ApiState,
         extract::{JsonBody, PathParams, QueryParams},
-        views,
+        name_rules, views,
     },
     clock,
     node_rpc::control_link::LinkState,
@@ -64,6 +68,33 @@ pub(crate) async fn label(
     api.change(caller, Command::Label { node: name.as_str().into(), labels: request.labels }).await
 }
 
+pub(crate) async fn set_attributes(
+    State(api): State<Arc<ApiState>>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    JsonBody(request): JsonBody<NodeAttributesRequest>,
+) -> ApiResult<Changed> {
+    check_names(&request)?;
+    let (node, attributes) = (name.as_str().into(), Box::new(request.into()));
+    api.change(caller, Command::SetNodeAttributes { node, attributes, at: clock::now() }).await
+}
+
+/// Refuses names that could not be written in a constraint or a manifest.
+fn check_names(request: &NodeAttributesRequest) -> Result<(), ApiError> {
+    let named = request.pool.iter().chain(request.datacenter.iter().filter(|name| !name.is_empty()));
+    let devices = request.devices.iter().flat_map(|group| {
+        [&group.vendor, &group.model].into_iter().filter(|name| !name.is_empty()).chain([&group.kind])
+    });
+    for name in named.chain(devices) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > name_rules::MAX_BYTES || !name.chars().all(is_plain) {
+            let message = format!("`{name}` is no name: use letters, digits, `-`, `_` and `.`");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, ApiErrorCode::RequestInvalid, message));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) async fn act(
     State(api): State<Arc<ApiState>>,
     caller: Caller,
@@ -76,9 +107,18 @@ pub(crate) async fn act(
         "activate" => Command::SetIntent { node, intent: Intent::Active, at },
         "pause" => Command::SetIntent { node, intent: Intent::Paused, at },
         "lost" => Command::ConfirmLost { node, at },
+        "degrade" => set_degraded(node, true),
+        "recover" => set_degraded(node, false),
+        "override" => Command::SetUseDegraded { node, use_degraded: UseDegraded::Allowed },
+        "withdraw-override" => Command::SetUseDegraded { node, use_degraded: UseDegraded::Forbidden },
         other => return Err(ApiError::nothing_named("action", other)),
     };
     api.change(caller, command).await
+}
+
+fn set_degraded(node: NodeName, degraded: bool) -> Command {
+    let attributes = NodeAttributes { degraded: Some(degraded), ..NodeAttributes::default() };
+    Command::SetNodeAttributes { node, attributes: Box::new(attributes), at: clock::now() }
 }
 
 /// Isolates or heals a node. Only nodes of this process have a link that can be switched.

@@ -84,7 +84,9 @@ impl FailureDetector {
             Health::Ready | Health::Degraded if missed >= config.suspect_after_missed => Some(Health::Suspect),
             Health::Suspect if missed >= config.down_after_missed => Some(Health::Down),
             // A node that returns is ready only once it has cleaned up replicas that are no longer its own.
-            Health::Suspect | Health::Down if settled && missed < config.suspect_after_missed => Some(Health::Ready),
+            Health::Suspect | Health::Down if settled && missed < config.suspect_after_missed => {
+                Some(node.attributes.health_when_heard())
+            }
             Health::Ready | Health::Degraded | Health::Suspect | Health::Down => None,
         }
     }
@@ -98,7 +100,7 @@ fn intervals(silence: Duration, interval: Duration) -> u32 {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use longshore_model::{Capacity, Platform, node::NodeFingerprint};
+    use longshore_model::{Capacity, NodeAttributes, Platform, node::NodeFingerprint};
     use longshore_store::State;
 
     use super::*;
@@ -114,6 +116,8 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            network: None,
+            flags: NodeAttributes::default(),
         };
         let node = new_node(&State::default(), "n1".into(), survey, Time(0));
         Arc::new(Node { health, ..node })

@@ -1,277 +1,133 @@
-//! The network state of every machine: published ports and their endpoints, as a snapshot and then as changes.
+//! The network state of every machine, as a snapshot and then as changes.
 //!
-//! Owns: which replicas are endpoints of a published port, and which services changed.
-//! Must not touch: the transport, and which of an endpoint's addresses a machine can reach.
-//! Invariant: an endpoint is a generation that was observed running, shall run, and whose node is not down. Only
-//! services with events, and those with endpoints on a node whose health or address changed, are looked at again.
+//! Owns: which services concern a machine: those that publish ports, and those that share a scope with a replica on one
+//! of its nodes. Must not touch: the transport, and which of an endpoint's addresses a machine can reach.
+//! Invariant: what a machine was sent is what it needs to know; a change that does not concern it sends nothing.
+
+mod hub;
+mod index;
+mod scopes;
+mod service_view;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use longshore_model::{
-    Cursor, Driver, Event, GroupKey, Health, NodeName, ReplicaState, ServiceSpec, SlotKey, StateIndex,
-    event::Subject,
-    replica::{DesiredState, Detail, Replica},
-    service::{Port, PortMode, Protocol},
-};
-use longshore_network::{Endpoint, NetworkFeed, PublishedPort, PublishedService};
-use longshore_store::{Group, State, replicated::Change};
+use longshore_model::{Cursor, GroupKey, NodeName, StateIndex};
+use longshore_network::{NetworkFeed, NetworkService, ScopeName};
+use longshore_store::State;
+
+pub(crate) use self::{hub::NetworkFeeds, index::NetworkIndex};
+
+use self::index::{IndexChanges, Indexed};
 
 /// What was sent to a machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MachineFeed {
-    sent: BTreeMap<GroupKey, PublishedService>,
-    /// Nodes with endpoints, as they were when those were sent.
-    nodes: BTreeMap<NodeName, NodeView>,
-}
-
-/// What an endpoint takes from its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NodeView {
-    is_up: bool,
-    ip: Option<IpAddr>,
+    /// The nodes of the machine.
+    nodes: BTreeSet<NodeName>,
+    sent: BTreeMap<GroupKey, Arc<NetworkService>>,
+    /// The scopes of each service with a replica on the machine.
+    local: BTreeMap<GroupKey, BTreeSet<ScopeName>>,
+    /// How many services of each scope have one.
+    scopes: BTreeMap<ScopeName, usize>,
 }
 
 impl MachineFeed {
-    /// Opens a feed: the snapshot of every service that publishes ports.
-    pub(crate) fn open(state: &State) -> (Self, NetworkFeed) {
-        let mut feed = Self::default();
-        let services = state.groups().filter_map(|(key, group)| service(state, key, group));
-        feed.sent = services.map(|service| (service.group.clone(), service)).collect();
-        let keys: Vec<GroupKey> = feed.sent.keys().cloned().collect();
-        for key in &keys {
-            feed.remember_nodes(state, key);
+    /// Opens a feed for a machine with these nodes, with its snapshot.
+    pub(crate) fn open(index: &NetworkIndex, cursor: Cursor, nodes: BTreeSet<NodeName>) -> (Self, NetworkFeed) {
+        let mut feed = Self { nodes, sent: BTreeMap::new(), local: BTreeMap::new(), scopes: BTreeMap::new() };
+        for key in index.services.keys() {
+            feed.update_local(index, key);
         }
-        let services = feed.sent.values().cloned().collect();
-        let snapshot = NetworkFeed::Snapshot { cursor: cursor(state, state.index()), services };
+        let relevant = index.services.iter().filter(|(_, indexed)| feed.concerns(indexed));
+        let sent = relevant.map(|(key, indexed)| (key.clone(), Arc::clone(&indexed.service))).collect();
+        feed.sent = sent;
+        let snapshot = NetworkFeed::Snapshot {
+            cursor,
+            services: feed.sent.values().map(|service| NetworkService::clone(service)).collect(),
+            nodes: index.nodes.values().cloned().collect(),
+            settings: Some(index.settings.clone()),
+        };
         (feed, snapshot)
     }
 
-    /// What changed up to `through`. The state may be newer: what it holds beyond is sent early, and not again later.
-    pub(crate) fn next_changes(
-        &mut self,
-        state: &State,
-        through: StateIndex,
-        since: &[Arc<Change>],
-    ) -> Option<NetworkFeed> {
+    /// The message about these changes; `None` if they do not concern the machine.
+    fn next_changes(&mut self, index: &NetworkIndex, cursor: Cursor, changes: &IndexChanges) -> Option<NetworkFeed> {
+        let mut looked_at = changes.groups.clone();
+        for key in &changes.groups {
+            for scope in self.update_local(index, key) {
+                looked_at.extend(index.members(&scope).cloned());
+                // Those that left the scope in this change are among the changed groups themselves.
+            }
+        }
         let (mut changed, mut gone) = (Vec::new(), Vec::new());
-        for key in self.touched(state, since) {
-            self.remember_nodes(state, &key);
-            match state.group(&key).and_then(|group| service(state, &key, group)) {
-                Some(now) if self.sent.get(&key) == Some(&now) => {}
-                Some(now) => {
-                    self.sent.insert(key, now.clone());
-                    changed.push(now);
+        for key in looked_at {
+            match index.services.get(&key).filter(|indexed| self.concerns(indexed)) {
+                Some(Indexed { service, .. }) if self.sent.get(&key).is_some_and(|sent| **sent == **service) => {}
+                Some(Indexed { service, .. }) => {
+                    self.sent.insert(key, Arc::clone(service));
+                    changed.push(NetworkService::clone(service));
                 }
                 None => gone.extend(self.sent.remove(&key).map(|_| key)),
             }
         }
-        if changed.is_empty() && gone.is_empty() {
-            return None;
-        }
-        Some(NetworkFeed::Changes { cursor: cursor(state, through), changed, gone })
+        let (nodes, nodes_gone) = changed_nodes(index, changes);
+        let settings = changes.settings.clone();
+        let is_empty = changed.is_empty() && gone.is_empty() && changes.nodes.is_empty() && settings.is_none();
+        (!is_empty).then_some(NetworkFeed::Changes { cursor, changed, gone, nodes, nodes_gone, settings })
     }
 
-    /// The services to look at again.
-    fn touched(&mut self, state: &State, changes: &[Arc<Change>]) -> BTreeSet<GroupKey> {
-        let mut groups = BTreeSet::new();
-        let mut nodes_changed = false;
-        for event in changes.iter().flat_map(|change| &change.events) {
-            match event.subject() {
-                Subject::Service(group) => drop(groups.insert(group.clone())),
-                Subject::Cluster => {
-                    nodes_changed |= matches!(event, Event::NodeChanged(_) | Event::NodeGone(_) | Event::AccessChanged);
-                }
-                // It may have been stopped or started.
-                Subject::Deployment(namespace, deployment) => {
-                    groups.extend(state.groups_of(namespace, deployment).map(|(group, _)| group.clone()));
+    /// Counts the scopes of a service with a replica on the machine; returns those that came or went.
+    fn update_local(&mut self, index: &NetworkIndex, key: &GroupKey) -> Vec<ScopeName> {
+        let is_local = |indexed: &&Indexed| !indexed.nodes.is_disjoint(&self.nodes);
+        let indexed = index.services.get(key).filter(is_local);
+        let now: BTreeSet<ScopeName> =
+            indexed.map(|it| it.service.scopes.iter().map(|scope| scope.name.clone()).collect()).unwrap_or_default();
+        let before = self.local.remove(key).unwrap_or_default();
+        let mut other = Vec::new();
+        for scope in now.difference(&before) {
+            let count = self.scopes.entry(scope.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                other.push(scope.clone());
+            }
+        }
+        for scope in before.difference(&now) {
+            if let Some(count) = self.scopes.get_mut(scope) {
+                *count -= 1;
+                if *count == 0 {
+                    self.scopes.remove(scope);
+                    other.push(scope.clone());
                 }
             }
         }
-        if nodes_changed {
-            groups.extend(self.groups_of_changed_nodes(state));
+        if !now.is_empty() {
+            self.local.insert(key.clone(), now);
         }
-        groups
+        other
     }
 
-    /// The services with a replica on a node whose health or address is another one now.
-    fn groups_of_changed_nodes(&mut self, state: &State) -> Vec<GroupKey> {
-        let now = self.nodes.keys().map(|name| (name.clone(), view_of(state, name)));
-        let other: BTreeMap<NodeName, NodeView> = now.filter(|(name, view)| self.nodes[name] != *view).collect();
-        if other.is_empty() {
-            return Vec::new();
-        }
-        let is_affected = |key: &&GroupKey| {
-            state.group(key).is_some_and(|group| nodes_of(group).any(|name| other.contains_key(name)))
-        };
-        let affected = self.sent.keys().filter(is_affected).cloned().collect();
-        self.nodes.extend(other);
-        affected
-    }
-
-    /// Only nodes of services that publish ports: the others' health changes nothing here.
-    fn remember_nodes(&mut self, state: &State, key: &GroupKey) {
-        let Some(group) = state.group(key).filter(|group| published(&group.spec).next().is_some()) else { return };
-        for name in nodes_of(group) {
-            // A known one is compared when its own event arrives: the state may be ahead of it, and other services on
-            // the node have not been looked at yet.
-            self.nodes.entry(name.clone()).or_insert_with(|| view_of(state, name));
-        }
+    fn concerns(&self, Indexed { service, .. }: &Indexed) -> bool {
+        !service.ports.is_empty() || service.scopes.iter().any(|scope| self.scopes.contains_key(&scope.name))
     }
 }
 
-fn nodes_of(group: &Group) -> impl Iterator<Item = &NodeName> {
-    group.slots.values().flat_map(|slot| &slot.replicas).map(|replica| &replica.assignment.node)
-}
-
-fn view_of(state: &State, name: &NodeName) -> NodeView {
-    let node = state.node(name);
-    let advertised = state.access().membership(name).and_then(|membership| ip_of(&membership.address));
-    NodeView {
-        is_up: node.is_some_and(|node| node.health != Health::Down && node.confirmed_lost.is_none()),
-        ip: advertised.or_else(|| node.and_then(|node| node.ip)),
+fn changed_nodes(index: &NetworkIndex, changes: &IndexChanges) -> (Vec<longshore_network::NetworkNode>, Vec<NodeName>) {
+    let (mut nodes, mut gone) = (Vec::new(), Vec::new());
+    for name in &changes.nodes {
+        match index.nodes.get(name) {
+            Some(node) => nodes.push(node.clone()),
+            None => gone.push(name.clone()),
+        }
     }
-}
-
-/// The address of `10.0.0.1:7070` or `[fd00::1]:7070`; `None` for a host name, whose owner binds ports to an address.
-fn ip_of(address: &str) -> Option<IpAddr> {
-    address.parse::<SocketAddr>().map(|address| address.ip()).or_else(|_| address.parse()).ok()
+    (nodes, gone)
 }
 
 /// The incarnation makes a recovered cluster newer, although its indices continue from an older state.
 fn cursor(state: &State, index: StateIndex) -> Cursor {
     Cursor { incarnation: state.access().incarnation(), index }
-}
-
-/// The published ports of a service with their endpoints; `None` if it publishes none.
-fn service(state: &State, key: &GroupKey, group: &Group) -> Option<PublishedService> {
-    if is_removed(state, key) || state.is_stopped(key) || has_no_replicas(group) || !is_proxied(&group.spec) {
-        return None;
-    }
-    let mut ports: Vec<PublishedPort> = published(&group.spec).map(|port| listener(&group.spec, port)).collect();
-    if ports.is_empty() {
-        return None;
-    }
-    for (slot, replica) in group.slots.values().flat_map(|slot| slot.replicas.iter().map(move |it| (&slot.key, it))) {
-        let node = view_of(state, &replica.assignment.node);
-        let serves = replica.desired == DesiredState::Run && replica.state == ReplicaState::Running && node.is_up;
-        if !serves {
-            continue;
-        }
-        let spec = spec_of(state, key, group, replica);
-        for port in &mut ports {
-            port.endpoints.extend(endpoint(key, slot, replica, spec, port, node.ip));
-        }
-    }
-    Some(PublishedService { group: key.clone(), ports })
-}
-
-/// Whether the service is no longer part of its deployment; its last replicas may still be stopping.
-fn is_removed(state: &State, key: &GroupKey) -> bool {
-    let deployment = state.deployment(&key.namespace, &key.deployment);
-    deployment.is_none_or(|deployment| !deployment.current().spec.services.contains_key(&key.service))
-}
-
-/// Whether no replica is desired. Clients of such a service are refused at once.
-fn has_no_replicas(group: &Group) -> bool {
-    !group.slots.values().any(|slot| slot.desired == DesiredState::Run)
-}
-
-/// A container without a network of its own listens by itself, or has no ports.
-fn is_proxied(spec: &ServiceSpec) -> bool {
-    let own_network = match spec.container.namespaces.network.as_deref() {
-        Some("host" | "none") => false,
-        Some(other) => !other.starts_with("service:") && !other.starts_with("container:"),
-        None => true,
-    };
-    own_network || spec.driver == Driver::Exec
-}
-
-fn published(spec: &ServiceSpec) -> impl Iterator<Item = &Port> {
-    spec.ports
-        .iter()
-        .filter(|port| port.mode == PortMode::Ingress && port.published.is_some() && port.protocol != Protocol::Sctp)
-}
-
-fn listener(spec: &ServiceSpec, port: &Port) -> PublishedPort {
-    let published = port.published.unwrap_or(port.target);
-    PublishedPort {
-        protocol: port.protocol,
-        port: published,
-        host_ip: port.host_ip,
-        process_may_bind: spec.driver == Driver::Exec && port.target == published,
-        endpoints: Vec::new(),
-    }
-}
-
-/// The spec that a generation was created from: an older one may answer the same published port at another target.
-fn spec_of<'a>(state: &'a State, key: &GroupKey, group: &'a Group, replica: &Replica) -> &'a ServiceSpec {
-    let deployment = state.deployment(&key.namespace, &key.deployment);
-    let revision = deployment.and_then(|kept| kept.revision(replica.assignment.reservation.revision));
-    revision.and_then(|kept| kept.spec.services.get(&key.service)).unwrap_or(&group.spec)
-}
-
-fn endpoint(
-    key: &GroupKey,
-    slot: &SlotKey,
-    replica: &Replica,
-    spec: &ServiceSpec,
-    port: &PublishedPort,
-    node_ip: Option<IpAddr>,
-) -> Option<Endpoint> {
-    // One number may lead to two targets at two addresses of the machine.
-    let same =
-        |own: &&Port| (own.published, own.protocol, own.host_ip) == (Some(port.port), port.protocol, port.host_ip);
-    let target = published(spec).find(same)?.target;
-    let name = format!("{target}/{}=", port.protocol.as_str());
-    let bound: Vec<SocketAddr> = match replica.details.get("ports") {
-        Some(Detail::List(bindings)) => {
-            bindings.iter().filter_map(|binding| binding.strip_prefix(&name)).filter_map(address_of).collect()
-        }
-        Some(Detail::Text(_) | Detail::Number(_)) | None => Vec::new(),
-    };
-    let own = match replica.details.get("address") {
-        Some(Detail::Text(address)) => address.parse().ok().map(|ip| SocketAddr::new(ip, target)),
-        Some(Detail::List(_) | Detail::Number(_)) | None => None,
-    };
-    (own.is_some() || !bound.is_empty()).then(|| Endpoint {
-        replica: format!("{} g{} r{}", slot.replica_id(key), replica.generation, replica.attempt),
-        node: replica.assignment.node.clone(),
-        node_ip,
-        own,
-        bound,
-    })
-}
-
-/// `127.0.0.1:49153`; an engine writes IPv6 addresses without brackets, and none at all for every address.
-fn address_of(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.rsplit_once(':')?;
-    let ip = ip.trim_start_matches('[').trim_end_matches(']');
-    let ip: IpAddr = if ip.is_empty() { IpAddr::from([0, 0, 0, 0]) } else { ip.parse().ok()? };
-    Some(SocketAddr::new(ip.to_canonical(), port.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bindings_are_read_as_engines_write_them() {
-        let read = |text| address_of(text).map(|address| address.to_string());
-        assert_eq!(read("127.0.0.1:49153").as_deref(), Some("127.0.0.1:49153"));
-        assert_eq!(read(":::49153").as_deref(), Some("[::]:49153"));
-        assert_eq!(read("[::1]:49153").as_deref(), Some("[::1]:49153"));
-        assert_eq!(read(":80").as_deref(), Some("0.0.0.0:80"));
-        assert_eq!(read("nonsense"), None);
-    }
-
-    #[test]
-    fn the_address_of_a_node_is_the_one_it_advertises() {
-        assert_eq!(ip_of("10.0.0.1:7070"), Some(IpAddr::from([10, 0, 0, 1])));
-        assert_eq!(ip_of("[fd00::1]:7070").map(|ip| ip.to_string()).as_deref(), Some("fd00::1"));
-        assert_eq!(ip_of("box.example:7070"), None);
-    }
 }

@@ -5,8 +5,9 @@
 
 use std::{path::Path, time::Duration};
 
+use ipnet::Ipv4Net;
 use longshore_model::{
-    Actor, Command, MemberId, NodeName,
+    Actor, ClusterConfig, Command, MemberId, NodeName,
     access::{AccessCommand, Authority, NodeRole},
 };
 use longshore_store::{
@@ -16,6 +17,7 @@ use longshore_store::{
 
 use crate::{
     lifecycle::{
+        address_choice,
         daemon::StartError,
         data_folder::DataFolder,
         node_context::NodeContext,
@@ -48,7 +50,7 @@ pub(crate) fn open_or_bootstrap(
     node: &NodeName,
     address: Option<String>,
 ) -> Result<LocalNode, StartError> {
-    let Some(mut record) = folder.record()? else { return bootstrap_cluster(folder, node, address) };
+    let Some(mut record) = folder.record()? else { return bootstrap_cluster(folder, node, address, None) };
     if record.node != *node {
         return Err(StartError::OtherNode { folder: record.node, asked: node.clone() });
     }
@@ -60,16 +62,28 @@ pub(crate) fn open_or_bootstrap(
     Ok(LocalNode { record, identity, keyring: folder.keyring()? })
 }
 
-/// Bootstraps a cluster of one in an empty folder and returns the cluster's id. The daemon commits it when it starts.
-pub fn init(data_dir: &Path, node: &NodeName, address: Option<String>) -> Result<String, StartError> {
+/// Bootstraps a cluster of one in an empty folder and returns the cluster's id. The daemon commits it when it starts. A
+/// named IPv4 pool that clashes with a route of this machine is refused.
+pub fn init(
+    data_dir: &Path,
+    node: &NodeName,
+    address: Option<String>,
+    ipv4_pool: Option<Ipv4Net>,
+) -> Result<String, StartError> {
     let folder = DataFolder::take(data_dir)?;
     if let Some(NodeRecord { node, cluster, .. }) = folder.record()? {
         return Err(StartError::Taken { node, cluster });
     }
-    Ok(bootstrap_cluster(&folder, node, address)?.record.cluster)
+    Ok(bootstrap_cluster(&folder, node, address, ipv4_pool)?.record.cluster)
 }
 
-fn bootstrap_cluster(folder: &DataFolder, node: &NodeName, address: Option<String>) -> Result<LocalNode, StartError> {
+fn bootstrap_cluster(
+    folder: &DataFolder,
+    node: &NodeName,
+    address: Option<String>,
+    ipv4_pool: Option<Ipv4Net>,
+) -> Result<LocalNode, StartError> {
+    let new_addresses = Some(address_choice::choose(ipv4_pool)?);
     let cluster = random_hex(8)?;
     let (authority, key, keyring) = (SigningAuthority::new(&cluster)?, NodeKey::new()?, Keyring::new()?);
     let certificate = authority.sign(node, NodeRole::Server, key.public())?;
@@ -85,6 +99,7 @@ fn bootstrap_cluster(folder: &DataFolder, node: &NodeName, address: Option<Strin
         raft: RaftMembership::Member,
         servers: Vec::new(),
         has_store: false,
+        new_addresses,
     };
     // Written last: from now on the folder belongs to this cluster.
     folder.save_record(&record)?;
@@ -114,6 +129,7 @@ pub(crate) async fn commit_bootstrap(ctx: &NodeContext, store: &Replicated) -> R
         certificate: identity.authority.to_vec(),
         key: keyring.seal(FIRST_KEY, AUTHORITY_PURPOSE, &authority_key)?,
     };
+    commit_addresses(store, &record).await?;
     let membership = record.membership(address, &identity)?;
     let command =
         Command::Access(Box::new(AccessCommand::Bootstrap { authority, node: record.node.clone(), membership }));
@@ -124,4 +140,19 @@ pub(crate) async fn commit_bootstrap(ctx: &NodeContext, store: &Replicated) -> R
     // The key is now replicated, sealed.
     ctx.folder.delete_bootstrap_key()?;
     Ok(())
+}
+
+/// Sets where addresses come from, before any node has joined.
+async fn commit_addresses(store: &Replicated, record: &NodeRecord) -> Result<(), StartError> {
+    let state = store.read_local().state;
+    let Some(plan) = record.new_addresses.filter(|_| state.nodes().next().is_none()) else { return Ok(()) };
+    let expected = Box::new(state.config().clone());
+    let config = Box::new(ClusterConfig {
+        cluster_prefix: plan.prefix,
+        ipv4_pool: plan.pool,
+        ..ClusterConfig::clone(&expected)
+    });
+    let command = Command::ChangeSettings { expected, config };
+    let proposed = service::propose(store, Actor::Node(record.node.clone()), command).await;
+    proposed.map_err(|error| StartError::NotRecorded(error.to_string()))
 }

@@ -6,7 +6,7 @@
 use std::{env, fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use longshore_agent::StartAgentError;
-use longshore_model::{NodeName, error_chain};
+use longshore_model::{NodeAttributes, NodeName, error_chain};
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{
     net::TcpListener,
@@ -18,6 +18,7 @@ use crate::{
     api::{self, ApiState, listeners},
     control::leader,
     lifecycle::{
+        address_choice::{ChoiceError, PoolClash},
         bootstrap::{self, LocalNode},
         data_folder::{DataFolder, FolderError},
         node_context::{NodeContext, ServeError},
@@ -48,6 +49,8 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Disk that replicas on this machine may use, counted by the scheduler; not counted unless given.
     pub disk_bytes: Option<u64>,
+    /// What the operator declares about the node of this daemon.
+    pub attributes: NodeAttributes,
     /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
     /// `docker` driver off.
     pub docker: Vec<PathBuf>,
@@ -77,6 +80,9 @@ pub enum StartError {
         /// The cluster.
         cluster: String,
     },
+    /// The cluster's addresses are in use on this machine.
+    #[error(transparent)]
+    PoolClash(#[from] PoolClash),
     /// Key, certificate or keyring are missing.
     #[error("key, certificate or keyring of node `{0}` are missing from its folder")]
     NoIdentity(NodeName),
@@ -124,6 +130,15 @@ pub enum StartError {
 impl From<KeyringError> for StartError {
     fn from(error: KeyringError) -> Self {
         Self::Keyring(error.to_string())
+    }
+}
+
+impl From<ChoiceError> for StartError {
+    fn from(error: ChoiceError) -> Self {
+        match error {
+            ChoiceError::Clash(clash) => clash.into(),
+            ChoiceError::Random(error) => error.into(),
+        }
     }
 }
 

@@ -217,6 +217,7 @@ mod tests {
             raft: RaftMembership::Member,
             servers: Vec::new(),
             has_store: false,
+            new_addresses: None,
         };
         assert_eq!(folder_owner(dir.path()).unwrap(), None);
         first.save_record(&record).unwrap();

@@ -151,6 +151,7 @@ pub async fn restore(
         raft: RaftMembership::Member,
         servers: Vec::new(),
         has_store: false,
+        new_addresses: None,
     };
     let identity = Identity::new(authority.certificate().to_vec(), certificate, &key);
     let index = commit_recovery(&folder.path_of("store"), &record, &identity).await?;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the joining node's side. Invariant: a folder that belongs to a cluster already is not changed.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{env, io, path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -12,6 +12,7 @@ use longshore_model::NodeName;
 
 use crate::{
     lifecycle::{
+        address_choice::{self, PoolClash},
         data_folder::{DataFolder, FolderError},
         node_record::{NodeRecord, RaftMembership},
     },
@@ -57,6 +58,9 @@ pub enum JoinError {
         /// The cluster.
         cluster: String,
     },
+    /// The cluster's addresses are in use on this machine.
+    #[error(transparent)]
+    PoolClash(#[from] PoolClash),
     /// A key could not be created.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -95,7 +99,10 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
     let answer = tokio::time::timeout(JOIN_TIMEOUT, request_admission(&config, &request)).await;
     let unreachable = |cause| JoinError::Unreachable { server: config.server.clone(), cause };
     let admitted = answer.unwrap_or_else(|_| Err(unreachable(io::ErrorKind::TimedOut.into())))?;
-    let JoinAnswer { cluster, member, role, authority, certificate, servers } = admitted;
+    let JoinAnswer { cluster, member, role, authority, certificate, servers, ipv4_pool } = admitted;
+    if let Some(pool) = ipv4_pool.filter(|_| uses_overlay()) {
+        address_choice::check_join(pool)?;
+    }
     folder.save_identity(&authority, &certificate, &key)?;
     let joined =
         Joined { cluster: cluster.clone(), servers: servers.iter().map(|server| server.address.clone()).collect() };
@@ -109,9 +116,15 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
         raft: RaftMembership::NonMember,
         servers,
         has_store: false,
+        new_addresses: None,
     })?;
     folder.delete_join_key()?;
     Ok(joined)
+}
+
+/// Whether this machine may take part in the overlay: a daemon with the same environment would.
+fn uses_overlay() -> bool {
+    env::var("LONGSHORE_OVERLAY").map_or(true, |chosen| chosen != "off")
 }
 
 async fn request_admission(config: &JoinConfig, request: &JoinRequest) -> Result<JoinAnswer, JoinError> {

@@ -118,15 +118,18 @@ impl LocalAgents {
 async fn announce(link: Arc<NodeLink>, agent: Arc<AgentHandle>, mut shares: watch::Receiver<u64>) {
     let mut told = None;
     let mut turns = agent.driver_changes();
+    let mut overlay = link.ctx.overlay_report.subscribe();
     loop {
         turns.mark_unchanged();
         let survey = agent.fingerprint().await;
-        let survey = share_of(survey, *shares.borrow_and_update());
+        let network = overlay.borrow_and_update().clone();
+        let survey = NodeFingerprint { network, ..share_of(survey, *shares.borrow_and_update()) };
         if told.as_ref() == Some(&survey) {
-            // A driver that came back is reported at once.
+            // A driver that came back is reported at once, and so is a change of the overlay.
             tokio::select! {
                 _ = tokio::time::timeout(RECHECK_INTERVAL, turns.changed()) => {}
                 Ok(()) = shares.changed() => {}
+                Ok(()) = overlay.changed() => {}
             }
             continue;
         }
@@ -174,6 +177,11 @@ fn share_of(mut survey: NodeFingerprint, shared_by: u64) -> NodeFingerprint {
     if shared_by > 1 {
         capacity.memory_bytes = share(capacity.memory_bytes, shared_by);
         capacity.disk_bytes = capacity.disk_bytes.map(|bytes| share(bytes, shared_by));
+        let flags = &mut survey.flags;
+        flags.reserved_cpu_millis = flags.reserved_cpu_millis.map(|millis| millis / shared_by);
+        for reserved in [&mut flags.reserved_memory_bytes, &mut flags.reserved_disk_bytes] {
+            *reserved = reserved.map(|bytes| share(bytes, shared_by));
+        }
     }
     survey
 }
@@ -206,6 +214,12 @@ fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<St
         docker.volume_suffix = Some(node.to_string());
     }
     agent.disk_bytes = config.disk_bytes;
+    agent.flags = config.attributes.clone();
+    // A device cannot be shared between the nodes of one machine: the first has them all.
+    if *node != config.node {
+        agent.flags.devices.clear();
+        agent.finds_devices = false;
+    }
     agent.exec = config.shim.clone().map(|shim| ExecConfig { shim });
     agent
 }
@@ -228,7 +242,7 @@ fn folder_of(node: &NodeName, config: &ServerConfig) -> PathBuf {
 mod tests {
     use std::path::Path;
 
-    use longshore_model::{Capacity, Platform};
+    use longshore_model::{Capacity, NodeAttributes, Platform};
 
     use super::*;
 
@@ -242,6 +256,7 @@ mod tests {
             advertise: None,
             http: None,
             disk_bytes: None,
+            attributes: NodeAttributes::default(),
             docker: Vec::new(),
             shim: None,
         }
@@ -274,6 +289,8 @@ mod tests {
             drivers: BTreeSet::new(),
             engine_labels: BTreeMap::new(),
             plugins: BTreeSet::new(),
+            network: None,
+            flags: NodeAttributes::default(),
         };
         let third = share_of(survey, 3).capacity;
         assert_eq!((third.cpu_millis, third.memory_bytes, third.disk_bytes), (2000, 3 << 20, Some(10 << 20)));

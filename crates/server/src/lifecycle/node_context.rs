@@ -12,12 +12,13 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::{MemberId, NodeName, Time};
+use longshore_model::{MemberId, NodeName, NodeNetwork, Time};
 use longshore_scheduler::rebalance::Rebalancer;
 use longshore_store::replicated::{LeadershipRole, Member, OpenError, Replicated, ReplicatedConfig};
 use tokio::sync::watch;
 
 use crate::{
+    control::network_feed::NetworkFeeds,
     lifecycle::{
         data_folder::{DataFolder, FolderError},
         local_agents::LocalAgents,
@@ -41,6 +42,10 @@ pub(crate) struct NodeContext {
     pub(crate) node_conditions: NodeConditions,
     /// The published ports of this machine.
     pub(crate) published_ports: PublishedPorts,
+    /// The network state, for the machines that ask this server for it.
+    pub(crate) network_feeds: NetworkFeeds,
+    /// This machine's part in the overlay, which its nodes report; set by whoever programs the overlay.
+    pub(crate) overlay_report: watch::Sender<Option<NodeNetwork>>,
     pub(crate) counters: Counters,
     pub(crate) telemetry: Telemetry,
     /// Rate limit for join requests with an unknown token.
@@ -93,6 +98,8 @@ impl NodeContext {
             node_loads: node_load::NodeLoads::default(),
             node_conditions: NodeConditions::default(),
             published_ports: PublishedPorts::default(),
+            network_feeds: NetworkFeeds::default(),
+            overlay_report: watch::channel(None).0,
             counters: Counters::default(),
             telemetry,
             join_attempts: RateLimit::new(20, 5),

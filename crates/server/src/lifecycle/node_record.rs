@@ -5,7 +5,7 @@
 //! Invariant: a folder belongs to one node of one cluster for ever.
 
 use longshore_model::{
-    MemberId, NodeName,
+    AddressPlan, MemberId, NodeName,
     access::{NodeMembership, NodeRole},
 };
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub(crate) struct NodeRecord {
     /// Whether its store exists. Set once the store was opened for the first time; a store that is missing afterwards is lost.
     #[serde(default)]
     pub(crate) has_store: bool,
+    /// Where addresses of the overlay come from, on the node that created the cluster; the daemon commits it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) new_addresses: Option<AddressPlan>,
 }
 
 impl NodeRecord {

@@ -5,6 +5,7 @@
 //! an endpoint away; a link that is cut changes nothing.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +13,7 @@ use std::{
 };
 
 use longshore_durable_file::{self as durable_file, Durability};
-use longshore_model::node::NodeCondition;
+use longshore_model::{NodeName, node::NodeCondition};
 use longshore_network::{NetworkFeed, NetworkState, PortProxy};
 use tokio::{sync::mpsc, task::AbortHandle};
 
@@ -46,9 +47,10 @@ impl PublishedPorts {
     /// Listens as the file says, and follows the control plane.
     pub(crate) fn start(&self, ctx: &Arc<NodeContext>, config: &ServerConfig) -> Result<(), StartError> {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
-        let proxy = Arc::new(PortProxy::start(nodes));
+        let proxy = Arc::new(PortProxy::start(nodes.clone()));
         let follower = Follower {
             ctx: Arc::clone(ctx),
+            nodes,
             proxy: Arc::clone(&proxy),
             path: ctx.folder.path_of(FILE),
             state: read(&ctx.folder.path_of(FILE)),
@@ -81,6 +83,8 @@ impl PublishedPorts {
 /// Follows the network state.
 struct Follower {
     ctx: Arc<NodeContext>,
+    /// The nodes of this process.
+    nodes: BTreeSet<NodeName>,
     proxy: Arc<PortProxy>,
     path: PathBuf,
     state: NetworkState,
@@ -91,7 +95,7 @@ impl Follower {
         let (shortest, longest) = PAUSES;
         let mut pause = shortest;
         loop {
-            match NodeLink::of(&self.ctx).network_feed().await {
+            match NodeLink::of(&self.ctx).network_feed(self.nodes.clone()).await {
                 Ok(feed) if !self.ctx.agents.all_isolated() => {
                     pause = shortest;
                     self.follow(feed).await;

@@ -6,6 +6,7 @@
 //! next one supersedes it.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -27,7 +28,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    control::{network_feed::MachineFeed, work_feed::NodeFeed},
+    control::work_feed::NodeFeed,
     lifecycle::{
         node_context::{LeaderLocation, NodeContext},
         node_removal::removal_of,
@@ -229,13 +230,17 @@ impl NodeLink {
         Ok(servers)
     }
 
-    /// The network state of this machine, as a snapshot and then as changes.
-    pub(crate) async fn network_feed(&self) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
+    /// The network state of this machine with these nodes, as a snapshot and then as changes.
+    pub(crate) async fn network_feed(
+        &self,
+        nodes: BTreeSet<NodeName>,
+    ) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
         self.ensure_connected()?;
         if let Some(store) = self.ctx.store() {
-            return open_network_feed(store).await;
+            return open_network_feed(&self.ctx, &store, nodes).await;
         }
-        let removed = |cursor| NetworkFeed::Snapshot { cursor, services: Vec::new() };
+        let removed =
+            |cursor| NetworkFeed::Snapshot { cursor, services: Vec::new(), nodes: Vec::new(), settings: None };
         self.open_remote_feed("/peer/network", removed).await
     }
 
@@ -501,39 +506,12 @@ async fn send_feed(
     }
 }
 
-/// The network state, from the store of this process.
-pub(crate) async fn open_network_feed(store: Replicated) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
+/// The network state of a machine with these nodes, from the store of this process.
+pub(crate) async fn open_network_feed(
+    ctx: &NodeContext,
+    store: &Replicated,
+    nodes: BTreeSet<NodeName>,
+) -> Result<mpsc::Receiver<NetworkFeed>, LinkError> {
     let reading = store.read().await.map_err(|error| LinkError::Unreachable(error.to_string()))?;
-    let (sender, messages) = mpsc::channel(FEED_BUFFER);
-    let (feed, snapshot) = MachineFeed::open(&reading.state);
-    let after = reading.state.index();
-    tokio::spawn(async move {
-        if sender.send(snapshot).await.is_ok() {
-            send_network_feed(store, feed, after, sender).await;
-        }
-    });
-    Ok(messages)
-}
-
-/// Sends every change, until the machine or the store is gone or the feed has to be reopened.
-async fn send_network_feed(
-    store: Replicated,
-    mut feed: MachineFeed,
-    after: longshore_model::StateIndex,
-    machine: mpsc::Sender<NetworkFeed>,
-) {
-    let mut watcher = store.watch(after, Filter::All);
-    loop {
-        let event = tokio::select! {
-            event = watcher.next() => event,
-            () = machine.closed() => return,
-        };
-        let WatchEvent::Changes { through, changes } = event else { return };
-        let message = feed.next_changes(&store.read_local().state, through, &changes);
-        if let Some(message) = message
-            && machine.send(message).await.is_err()
-        {
-            return;
-        }
-    }
+    Ok(ctx.network_feeds.open(store, &ctx.record().cluster, reading.state.index(), nodes).await)
 }

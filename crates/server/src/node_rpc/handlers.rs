@@ -5,7 +5,7 @@
 
 mod logs_exec;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -369,7 +369,9 @@ async fn network(
     Extension(peer_node): Extension<PeerNode>,
 ) -> Result<Response, ApiError> {
     let store = api.store()?;
-    let feed = control_link::open_network_feed(store.clone()).await.map_err(|error| failed(&error))?;
+    let feed = control_link::open_network_feed(&api.ctx, &store, BTreeSet::from([peer_node.name.clone()]))
+        .await
+        .map_err(|error| failed(&error))?;
     Ok(stream_feed(store, peer_node, feed))
 }
 

@@ -85,12 +85,25 @@ pub(crate) async fn register(
 
 /// The initial state of a node that joins.
 pub(crate) fn new_node(state: &State, name: NodeName, fingerprint: NodeFingerprint, now: Time) -> Node {
-    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins } = fingerprint;
+    let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = fingerprint;
     let role = match state.access().membership(&name).map(|membership| membership.role) {
         Some(NodeRole::Server) | None => ConstraintRole::Manager,
         Some(NodeRole::Worker) => ConstraintRole::Worker,
     };
-    Node { engine_labels, role, platform, drivers, plugins, capacity, health_since: now, ..Node::new(name) }
+    let joined_at = Some(now);
+    Node {
+        engine_labels,
+        role,
+        platform,
+        drivers,
+        plugins,
+        capacity,
+        flags,
+        network,
+        health_since: now,
+        joined_at,
+        ..Node::new(name)
+    }
 }
 
 /// Commits what a node reports; only on the leader, whose clock stamps it.
@@ -300,6 +313,7 @@ pub(crate) async fn admit_node(
         authority: authority.certificate.clone(),
         certificate: membership.certificate.clone(),
         servers: store.members().members.values().map(server).collect(),
+        ipv4_pool: Some(state.config().ipv4_pool),
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: fields are named, and new ones have a default, so that nodes of two versions understand each other.
 
+use ipnet::Ipv4Net;
 use longshore_api::Token;
 use longshore_model::{
     MemberId, NodeName,
@@ -114,6 +115,9 @@ pub(crate) struct JoinAnswer {
     pub(crate) authority: Vec<u8>,
     pub(crate) certificate: Vec<u8>,
     pub(crate) servers: Vec<ServerAddress>,
+    /// Where the IPv4 addresses of the overlay come from; older servers do not say.
+    #[serde(default)]
+    pub(crate) ipv4_pool: Option<Ipv4Net>,
 }
 
 /// A message as `MessagePack`.

@@ -1,8 +1,8 @@
-//! Every replica has an address of its own, from its node's /64, and a node holds no more than it can.
+//! Every replica has an address of its own, from its node's block, and a node holds no more than it can.
 
 use std::net::Ipv6Addr;
 
-use longshore_model::{Node, ReplicaKey};
+use longshore_model::{AddressPlan, Node, ReplicaKey};
 
 use super::shadow_state::ShadowState;
 
@@ -11,7 +11,7 @@ pub(super) const NAME: &str = "address";
 pub(super) fn check_node(
     node: &Node,
     addresses: impl ExactSizeIterator<Item = Ipv6Addr>,
-    cluster: Ipv6Addr,
+    plan: AddressPlan,
 ) -> Vec<String> {
     let mut messages = Vec::new();
     if let Some(limit) = node.capacity.addresses
@@ -19,9 +19,9 @@ pub(super) fn check_node(
     {
         messages.push(format!("{} holds {} of {limit} addresses", node.name, addresses.len()));
     }
-    let prefix = (u128::from(cluster) >> 80 << 16 | u128::from(node.number.0 & 0xffff)) << 64;
-    for address in addresses.filter(|address| u128::from(*address) >> 64 << 64 != prefix) {
-        messages.push(format!("{address} on {} is not from its range {}/64", node.name, Ipv6Addr::from(prefix)));
+    let block = plan.ipv6_block(node.address_block());
+    for address in addresses.filter(|address| !block.contains(address)) {
+        messages.push(format!("{address} on {} is not from its range {block}", node.name));
     }
     messages
 }

@@ -23,6 +23,7 @@ const KEYS: &[&str] = &[
     "engine_labels",
     "role",
     "pool",
+    "datacenter",
     "os",
     "arch",
     "drivers",
@@ -88,6 +89,7 @@ pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, us
     let os = part("os").and_then(|node| problems.text(node, "`os`")).unwrap_or("linux");
     let arch = part("arch").and_then(|node| problems.text(node, "`arch`")).unwrap_or("amd64");
     let pool = part("pool").and_then(|node| problems.text(node, "`pool`")).unwrap_or("default");
+    let datacenter = part("datacenter").and_then(|node| problems.text(node, "`datacenter`")).unwrap_or_default();
     let count = part("count").map_or(Some(1), |node| read_count(node, problems));
     let node = Node {
         ip: part("ip").and_then(|node| read_ip(node, problems)),
@@ -96,6 +98,7 @@ pub(super) fn read(entry: &Yaml, problems: &mut Diagnostics) -> Option<(Node, us
             .map_or_else(BTreeMap::new, |node| texts_by_name(node, "`engine_labels`", problems)),
         role: part("role").and_then(|node| read_role(node, problems)).unwrap_or_default(),
         pool: PoolName::from(pool),
+        datacenter: datacenter.to_owned(),
         platform: Platform::new(os, arch),
         drivers: part("drivers").map_or_else(|| BTreeSet::from([Driver::Docker]), |node| read_drivers(node, problems)),
         plugins: part("plugins").map_or_else(BTreeSet::new, |node| read_plugins(node, problems)),

@@ -48,6 +48,8 @@ fn node_and_rollout_commands() -> Vec<Command> {
         drivers: [longshore_model::Driver::Docker].into(),
         engine_labels: BTreeMap::from([("os".to_owned(), "alpine".to_owned())]),
         plugins: ["volume/local".to_owned()].into(),
+        network: None,
+        flags: longshore_model::NodeAttributes::default(),
     };
     let steer = |word, at| Command::ControlRollout {
         namespace: NamespaceName::default_namespace(),

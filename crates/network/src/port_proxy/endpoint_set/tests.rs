@@ -8,7 +8,14 @@ use super::*;
 
 fn endpoint(replica: &str, node: &str, addresses: &[SocketAddr]) -> Endpoint {
     let node_ip = Some([127, 0, 0, 1].into());
-    Endpoint { replica: replica.to_owned(), node: node.into(), node_ip, own: None, bound: addresses.to_vec() }
+    Endpoint {
+        replica: replica.to_owned(),
+        node: node.into(),
+        node_ip,
+        own: None,
+        bound: addresses.to_vec(),
+        overlay: None,
+    }
 }
 
 fn nodes(names: &[&str]) -> BTreeSet<NodeName> {

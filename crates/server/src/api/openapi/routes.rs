@@ -118,11 +118,13 @@ pub(crate) const ROUTES: &[Route] = &[
     change("DELETE", "/v1/nodes/{name}", ADMIN, "Removes a node from the cluster").query(&["how"]),
     change("POST", "/v1/nodes/{name}/drain", ADMIN, "Drains a node").takes("DrainRequest"),
     change("POST", "/v1/nodes/{name}/labels", ADMIN, "Labels a node").takes("LabelRequest"),
+    change("POST", "/v1/nodes/{name}/attributes", ADMIN, "Declares attributes of a node; absent ones stay")
+        .takes("NodeAttributesRequest"),
     change(
         "POST",
         "/v1/nodes/{name}/{word}",
         ADMIN,
-        "Takes one of the actions `activate`, `pause` and `lost` on a node",
+        "Takes one of the actions `activate`, `pause`, `lost`, `degrade`, `recover`, `override` and `withdraw-override`",
     ),
     change("POST", "/v1/join-tokens", ADMIN, "Creates a token with which one node can join")
         .takes("JoinTokenRequest")

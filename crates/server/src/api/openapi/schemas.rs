@@ -93,8 +93,10 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Node",
         "name: string, number: integer, intent: string, health: string, health_since_ms: integer, use_degraded: boolean, \
-         role: string, pool: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
-         memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, replicas: integer, load: Load?, \
+         role: string, pool: string, datacenter: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
+         memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, \
+         reserved_cpu_millis: integer, reserved_memory_bytes: integer, reserved_disk_bytes: integer?, \
+         devices: {integer}, device_groups: [DeviceGroup], addresses: integer?, replicas: integer, load: Load?, \
          drain: Drain?, conditions: [NodeCondition]",
     ),
     ("NodeCondition", "code: string, message: string, port: integer?, protocol: string?"),
@@ -104,6 +106,12 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("UndrainedReplica", "replica: string, why: string"),
     ("DrainRequest", "deadline_secs: integer?"),
     ("LabelRequest", "labels: {string}"),
+    ("DeviceGroup", "kind: string, vendor: string, model: string, count: integer, attributes: {string}"),
+    (
+        "NodeAttributesRequest",
+        "pool: string?, datacenter: string?, reserved_cpu_millis: integer?, reserved_memory_bytes: integer?, \
+         reserved_disk_bytes: integer?, devices: [DeviceGroup]?, addresses: integer?",
+    ),
     (
         "AuditEntry",
         "number: integer, index: integer, at_ms: integer, actor: string, action: string, subject: string, outcome: string, \
