@@ -14,7 +14,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use longshore_model::{
     DeploymentPlan, Placement, PlanItem, ReplicaState, Rollout, RolloutState, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::{DesiredState, Detail},
-    rollout::{FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
+    rollout::{
+        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome,
+    },
     service::{FailureAction, Promotion, UpdatePolicy},
 };
 
