@@ -116,9 +116,18 @@ soak: setup-test
 
 setup-bench: setup
 	$(call need,valgrind,valgrind)
+	$(call need,iperf3,iperf3)
+	$(call need,wg,wireguard-tools)
+	$(call need,ip,iproute2)
+	@test -x $(TARGET)/bench-tools/bin/boringtun-cli || { \
+	  echo "== boringtun-cli is missing: installing it to measure the mesh beside it"; \
+	  cargo install --quiet --locked --root $(TARGET)/bench-tools boringtun-cli --version 0.7.1; }
 
 # The limits of the core. Wall-clock times depend on the machine and its load; the instruction count does not.
 bench: setup-bench
 	@cargo build --quiet --release --package longshore-cli
 	@cargo build --quiet --release --package longshore-store --features replicated --example commit_bench
+	@cargo build --quiet --release --package longshore-network --example mesh_bench
 	@cargo run --quiet --package xtask -- bench $(LONGSHORE) $(TARGET)/release/examples/commit_bench
+	@echo "the mesh in user space beside stock boringtun, Gbit/s and retransmissions; needs root"
+	@$(TARGET)/release/examples/mesh_bench $(TARGET)/bench-tools/bin/boringtun-cli

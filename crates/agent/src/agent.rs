@@ -82,7 +82,7 @@ impl Agent {
             outbox: Arc::default(),
             wakeups,
             markers,
-            files: SecretFiles::in_folder(config.secrets_dir.clone()),
+            files: SecretFiles::in_folders(config.secrets_dir.clone(), config.users_secrets_dir.clone()),
             start_permits: Semaphore::new(config.parallel_starts.max(1)),
             deregistration_delay: config.deregistration_delay,
             synced: watch::Sender::new(false),

@@ -17,9 +17,9 @@ use crate::{
     config::AgentConfig,
     control_link::RegistryLogin,
     desired_work::DesiredWork,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     fingerprint::{self, FingerprintConfig},
-    logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
+    logs_exec::{ExecInput, ExecRequest, ExecSession, LogLine, LogOptions, Terminal},
     replica::AgentContext,
     runtime::{Handle, Runtime, RuntimeError},
 };
@@ -81,6 +81,27 @@ impl AgentHandle {
         Ok(runtime.exec(&handle, request).await?)
     }
 
+    /// Input and output of the process of a one-off job, on a terminal if it was given one. Once it has ended, its log
+    /// and its exit code.
+    pub async fn attach(
+        &self,
+        key: &ReplicaKey,
+        attempt: Attempt,
+        terminal: Terminal,
+    ) -> Result<ExecSession, ReplicaAccessError> {
+        let (runtime, handle) = self.find(key, attempt).await?;
+        match runtime.attach(&handle).await? {
+            Some(session) => {
+                if let Terminal::Size { columns, rows } = terminal {
+                    // The channel of a new session is empty.
+                    let _ = session.input.try_send(ExecInput::Resize { columns, rows });
+                }
+                Ok(session)
+            }
+            None => Ok(ExecSession::replay(runtime, handle).await?),
+        }
+    }
+
     /// What the Docker Engine of this node has; nothing if the node has none. `logins` are for registries that are asked.
     pub async fn query_engine(
         &self,
@@ -90,6 +111,14 @@ impl AgentHandle {
         match self.ctx.runtimes.get(&Driver::Docker) {
             Some(runtime) => runtime.query_engine(query, logins).await,
             None => Ok(EngineAnswer::default()),
+        }
+    }
+
+    /// Deletes a volume of the Docker Engine of this node, if this cluster created it.
+    pub async fn remove_volume(&self, name: &str) -> Result<VolumeRemoval, RuntimeError> {
+        match self.ctx.runtimes.get(&Driver::Docker) {
+            Some(runtime) => runtime.remove_volume(name).await,
+            None => Ok(VolumeRemoval::Removed),
         }
     }
 

@@ -2,7 +2,11 @@
 //!
 //! Owns: their defaults.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use longshore_model::{NodeAttributes, NodeName};
 
@@ -17,6 +21,8 @@ pub struct AgentConfig {
     pub data_dir: PathBuf,
     /// Where secrets are written for replicas to read. A tmpfs is mounted there unless it is one already.
     pub secrets_dir: PathBuf,
+    /// The same for plain processes of other users, which cannot look into the data folder; `None` where there are none.
+    pub users_secrets_dir: Option<PathBuf>,
     /// Disk that replicas may use, counted by the scheduler; not counted unless given.
     pub disk_bytes: Option<u64>,
     /// What the operator declares about this node by flags.
@@ -50,6 +56,7 @@ impl AgentConfig {
             node,
             cluster_id: cluster_id.into(),
             secrets_dir: data_dir.join("secrets"),
+            users_secrets_dir: users_secrets_dir(&data_dir),
             data_dir,
             disk_bytes: None,
             flags: NodeAttributes::default(),
@@ -65,6 +72,20 @@ impl AgentConfig {
             deregistration_delay: Duration::from_secs(1),
         }
     }
+}
+
+/// Only an agent of root can start processes as other users. The name of the data folder tells several agents of one
+/// machine apart.
+fn users_secrets_dir(data_dir: &Path) -> Option<PathBuf> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let absolute = std::path::absolute(data_dir).ok()?;
+    let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let name: String = absolute.to_string_lossy().chars().map(letter).collect();
+    // Names of files have at most 255 bytes, and the end of a path tells more than its start.
+    let end = name.len().saturating_sub(200);
+    Some(Path::new("/run/longshore/secrets").join(name[end..].trim_start_matches('-')))
 }
 
 /// Settings of the Docker driver.

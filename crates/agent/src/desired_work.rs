@@ -102,6 +102,7 @@ pub(crate) mod tests {
         let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
         let slot = SlotKey::Index(SlotIndex(index));
         Work {
+            granted: None,
             key: ReplicaKey { group, slot, generation: Generation(generation) },
             attempt: Attempt(0),
             revision: RevisionNumber(1),

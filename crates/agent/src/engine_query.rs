@@ -22,6 +22,16 @@ pub struct EngineQuery {
     pub compose_project: Option<String>,
 }
 
+/// What became of a volume that should be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeRemoval {
+    /// It is gone, or was never there.
+    Removed,
+    /// It was not created by this cluster, so it was left alone.
+    NotOurs,
+}
+
 /// What the engine said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineAnswer {

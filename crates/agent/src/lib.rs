@@ -18,6 +18,7 @@ mod devices;
 mod disk;
 mod driver_availability;
 mod engine_query;
+pub mod file_limit;
 mod fingerprint;
 mod heartbeat;
 mod last_lines;
@@ -25,6 +26,7 @@ mod logs_exec;
 mod orphan_gc;
 mod outbox;
 mod pressure;
+mod pseudo_terminal;
 mod pulls;
 mod replica;
 mod runtime;
@@ -38,7 +40,7 @@ pub use agent::{Agent, StartAgentError};
 pub use agent_handle::{AgentHandle, ReplicaAccessError};
 pub use config::{AgentConfig, DockerConfig, ExecConfig};
 pub use control_link::{ControlLink, FileContents, LinkError, RegistryLogin, ReportAck};
-pub use engine_query::{EngineAnswer, EngineQuery};
+pub use engine_query::{EngineAnswer, EngineQuery, VolumeRemoval};
 pub use logs_exec::{
     ExecInput, ExecOutput, ExecRequest, ExecSession, LogLine, LogOptions, LogStream, Output, Terminal,
 };

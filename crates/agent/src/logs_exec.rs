@@ -3,9 +3,13 @@
 //! Owns: the types every driver uses for them, so that a caller need not know the driver. A running command is an exec
 //! session; the module is called `logs_exec` in every crate.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use longshore_model::Time;
 use tokio::sync::mpsc;
+
+use crate::runtime::{Handle, Phase, Runtime, RuntimeError};
 
 /// Which part of a replica's output to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +91,33 @@ impl ExecSession {
         let _ = to.try_send(ExecOutput::Bytes(Output { stream: LogStream::Stderr, bytes }));
         let _ = to.try_send(ExecOutput::Exit(Some(code.into())));
         Self { input, output }
+    }
+
+    /// The session of a process nobody can attach to any more: what it wrote, then its exit.
+    pub(crate) async fn replay(runtime: Arc<dyn Runtime>, handle: Handle) -> Result<Self, RuntimeError> {
+        match runtime.inspect(&handle).await?.phase {
+            Phase::StartFailed { reason } => {
+                let is_missing = ["not found", "o such file"].iter().any(|sign| reason.contains(sign));
+                return Ok(Self::not_run(&reason, if is_missing { NOT_FOUND } else { NOT_RUNNABLE }));
+            }
+            Phase::Created => return Err(RuntimeError::Refused("it has not started yet".to_owned())),
+            Phase::Running(_) | Phase::Exited(_) => {}
+        }
+        let mut lines = runtime.logs(&handle, LogOptions { follow: true, ..LogOptions::default() }).await?;
+        let (input, _) = mpsc::channel(1);
+        let (to, output) = mpsc::channel(CHANNEL_CAPACITY);
+        tokio::spawn(async move {
+            while let Some(LogLine { stream, text, .. }) = lines.recv().await {
+                let bytes = Bytes::from([&text[..], b"\n"].concat());
+                if to.send(ExecOutput::Bytes(Output { stream, bytes })).await.is_err() {
+                    return;
+                }
+            }
+            let phase = runtime.inspect(&handle).await.map(|inspection| inspection.phase);
+            let code = if let Ok(Phase::Exited(exit)) = phase { exit.code } else { None };
+            let _ = to.send(ExecOutput::Exit(code)).await;
+        });
+        Ok(Self { input, output })
     }
 }
 

@@ -11,6 +11,7 @@
 //! ```
 
 mod clear_previous;
+mod policy_check;
 mod start;
 mod stop;
 
@@ -172,7 +173,11 @@ async fn monitor(ctx: &AgentContext, runtime: &dyn Runtime, work: &Work, handle:
 /// is not a failure, and the control plane has no part in it.
 fn is_to_resume(ctx: &AgentContext, work: &Work, inspection: &Inspection) -> bool {
     let Phase::Exited(exit) = &inspection.phase else { return false };
-    exit.ended_with_host && !exit.oom_killed && !ctx.markers.has_ended(&work.container_name())
+    // A one-off job is not run a second time: nobody is at its terminal any more.
+    exit.ended_with_host
+        && work.spec.one_off.is_none()
+        && !exit.oom_killed
+        && !ctx.markers.has_ended(&work.container_name())
 }
 
 /// Reports that the replica cannot be inspected, and waits until its driver answers again.

@@ -30,7 +30,7 @@ use crate::{
     config::AgentConfig,
     control_link::{ControlLink, RegistryLogin},
     created_markers::CreatedMarkers,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::PullHandle,
     wakeups::Wakeups,
@@ -236,6 +236,11 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(EngineAnswer::default()) })
     }
 
+    /// Deletes a volume of the engine that this cluster created. Nothing to do for a driver without volumes.
+    fn remove_volume<'a>(&'a self, _name: &'a str) -> RuntimeFuture<'a, VolumeRemoval> {
+        Box::pin(async { Ok(VolumeRemoval::Removed) })
+    }
+
     /// Fails with [`RuntimeError::DependencyNotReady`] until every service whose namespace the work shares runs here.
     fn check_dependencies<'a>(&'a self, _work: &'a Work) -> RuntimeFuture<'a, ()> {
         Box::pin(async { Ok(()) })
@@ -273,6 +278,10 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
 
     /// Runs a command next to the replica's process.
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession>;
+
+    /// The input and output of the process itself, of a one-off job that was started with its input open. `None` once
+    /// it has ended and its session was taken or given up.
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>>;
 }
 
 /// What a driver is built from.

@@ -1,6 +1,7 @@
 //! Secrets and configs as files for replicas to read.
 //!
-//! Owns: a folder on a tmpfs, with one subfolder per attempt.
+//! Owns: a folder on a tmpfs, with one subfolder per attempt, and a second one for plain processes of other users, which
+//! cannot pass through the folder of the daemon.
 //! Must not touch: disk. A secret once written to a disk can be recovered from it years later.
 //! Invariant: contents are fetched for work of this node only, and removed with the attempt they were fetched for.
 
@@ -12,7 +13,7 @@ use std::{
 };
 
 use longshore_model::{
-    Work,
+    Driver, Work,
     agent_protocol::FileRequest,
     container::{FileKind, FileMount},
 };
@@ -48,15 +49,26 @@ pub(crate) enum PrepareFilesError {
     },
 }
 
-/// The folder on a tmpfs.
+/// The folders on a tmpfs.
 #[derive(Clone, Debug)]
 pub(crate) struct SecretFiles {
     folder: PathBuf,
+    /// For plain processes with a user of their own.
+    for_users: Option<PathBuf>,
 }
 
 impl SecretFiles {
-    pub(crate) fn in_folder(folder: PathBuf) -> Self {
-        Self { folder }
+    pub(crate) fn in_folders(folder: PathBuf, for_users: Option<PathBuf>) -> Self {
+        Self { folder, for_users }
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.folder].into_iter().chain(&self.for_users)
+    }
+
+    fn folder_of(&self, work: &Work) -> &Path {
+        let is_for_user = work.spec.driver == Driver::Exec && work.spec.container.user.is_some();
+        self.for_users.as_deref().filter(|_| is_for_user).unwrap_or(&self.folder)
     }
 
     /// Fetches and writes all files of an attempt.
@@ -69,7 +81,7 @@ impl SecretFiles {
         if mounts.is_empty() {
             return Ok(Vec::new());
         }
-        let folder = self.ensure_in_memory()?.join(work.container_name());
+        let folder = ensure_in_memory(self.folder_of(work))?.join(work.container_name());
         let mut prepared = Vec::new();
         for (number, file) in mounts.iter().enumerate() {
             let name = file.name.to_string();
@@ -84,33 +96,36 @@ impl SecretFiles {
 
     /// Removes the files of an attempt.
     pub(crate) fn clear(&self, container: &str) {
-        let _ = fs::remove_dir_all(self.folder.join(container));
+        for folder in self.folders() {
+            let _ = fs::remove_dir_all(folder.join(container));
+        }
     }
 
-    /// Unmounts the folder if it is empty. Replicas that still run keep their files after the agent has ended, and the
+    /// Unmounts the folders that are empty. Replicas that still run keep their files after the agent has ended, and the
     /// next agent continues with the folder it finds.
     pub(crate) fn unmount_if_empty(&self) {
-        let is_empty = fs::read_dir(&self.folder).is_ok_and(|mut inside| inside.next().is_none());
-        if is_empty {
+        let is_empty = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut inside| inside.next().is_none());
+        for folder in self.folders().filter(|folder| is_empty(folder)) {
             // Fails if the folder is not a mount point or is in use, and then it stays.
-            let _ = unmount(&self.folder, UnmountFlags::empty());
+            let _ = unmount(folder, UnmountFlags::empty());
         }
     }
 
     /// The container names of all attempts with files.
     pub(crate) fn containers(&self) -> Vec<String> {
-        names_in(&self.folder)
+        self.folders().flat_map(|folder| names_in(folder)).collect()
     }
+}
 
-    fn ensure_in_memory(&self) -> Result<&Path, PrepareFilesError> {
-        let failed = || PrepareFilesError::NotInMemory(self.folder.clone());
-        fs::create_dir_all(&self.folder).map_err(|_| failed())?;
-        if !is_in_memory(&self.folder) {
-            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-            mount("tmpfs", &self.folder, "tmpfs", flags, Some(c"mode=0711")).map_err(|_| failed())?;
-        }
-        Ok(&self.folder)
+fn ensure_in_memory(folder: &Path) -> Result<&Path, PrepareFilesError> {
+    let failed = || PrepareFilesError::NotInMemory(folder.to_owned());
+    // Everybody may pass through, to the files that are theirs; nobody may list.
+    DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(|_| failed())?;
+    if !is_in_memory(folder) {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount("tmpfs", folder, "tmpfs", flags, Some(c"mode=0711")).map_err(|_| failed())?;
     }
+    Ok(folder)
 }
 
 /// The names in a folder; none if it does not exist.

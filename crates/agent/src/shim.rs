@@ -10,11 +10,13 @@
 //!   └── reads ◀── status.json
 //! ```
 
+pub(crate) mod attach;
 pub(crate) mod log;
 pub(crate) mod protocol;
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
+    os::fd::OwnedFd,
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
@@ -25,10 +27,17 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, ioctl_tiocsctty, kill_process, kill_process_group, setrlimit, setsid};
 
-use crate::logs_exec::{LogStream, NOT_FOUND, NOT_RUNNABLE};
+use crate::{
+    file_limit,
+    logs_exec::{LogStream, NOT_FOUND, NOT_RUNNABLE},
+    pseudo_terminal,
+};
+use attach::{AttachMode, AttachPoint, ProcessInput};
 use log::LogFiles;
 use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 
+/// The variable that tells a shim the limit of open files for its process: its own is that of the daemon.
+pub(crate) const SOFT_FILE_LIMIT: &str = "LONGSHORE_SOFT_FILE_LIMIT";
 /// Time the shim reads output after the process has ended; a child it left behind may hold the pipe open.
 pub(crate) const OUTPUT_DRAIN: Duration = Duration::from_secs(2);
 /// Part of that time before the end is made known.
@@ -63,7 +72,7 @@ fn run(folder: &Path) -> ExitCode {
     };
     let mut status = ProcessStatus { shim: ProcessId::of(getpid()), ..ProcessStatus::default() };
     match start(&spec) {
-        Ok(child) => supervise(folder, &spec, child, status),
+        Ok(started) => supervise(folder, &spec, started, status),
         Err(error) => {
             status.error = Some(format!("{}: {error}", spec.argv.first().map_or("no command", String::as_str)));
             let _ = status.write(folder);
@@ -73,42 +82,91 @@ fn run(folder: &Path) -> ExitCode {
     }
 }
 
-fn start(spec: &ProcessSpec) -> io::Result<Child> {
+/// A started process and its ends of pipes or terminal.
+struct Started {
+    child: Child,
+    outputs: Vec<(Box<dyn Read + Send>, LogStream)>,
+    input: Option<ProcessInput>,
+}
+
+fn start(spec: &ProcessSpec) -> io::Result<Started> {
     // A session of its own, so that a hang-up or stop of the agent's session does not end this process.
     let _ = setsid();
     for group in &spec.cgroups {
         std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())?;
     }
+    if let Some(limit) = std::env::var(SOFT_FILE_LIMIT).ok().and_then(|limit| limit.parse().ok()) {
+        file_limit::lower_to(limit);
+    }
     for (resource, limit) in spec.rlimits() {
         setrlimit(resource, limit)?;
     }
-    let mut command = spec.command(&spec.argv).ok_or_else(|| io::Error::other("there is no command"))?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let child = command.spawn()?;
-    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), spec.oom_score_adj.to_string());
-    Ok(child)
+    let started = match spec.attach {
+        Some(AttachMode::Terminal) => spawn_on_terminal(spec)?,
+        Some(AttachMode::Piped) => spawn_piped(spec, Stdio::piped())?,
+        None => spawn_piped(spec, Stdio::null())?,
+    };
+    let _ = std::fs::write(format!("/proc/{}/oom_score_adj", started.child.id()), spec.oom_score_adj.to_string());
+    Ok(started)
 }
 
-fn supervise(folder: &Path, spec: &ProcessSpec, mut child: Child, mut status: ProcessStatus) -> ExitCode {
+fn spawn_piped(spec: &ProcessSpec, input: Stdio) -> io::Result<Started> {
+    let mut command = spec.command(&spec.argv).ok_or_else(no_command)?;
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
+    let out = child.stdout.take().map(|pipe| (Box::new(pipe) as Box<dyn Read + Send>, LogStream::Stdout));
+    let err = child.stderr.take().map(|pipe| (Box::new(pipe) as Box<dyn Read + Send>, LogStream::Stderr));
+    let input =
+        child.stdin.take().map(|pipe| ProcessInput { file: OwnedFd::from(pipe).into(), mode: AttachMode::Piped });
+    Ok(Started { child, outputs: out.into_iter().chain(err).collect(), input })
+}
+
+/// The process acquires its terminal as it becomes the program, which only itself can do; a session of its own is part
+/// of that.
+fn spawn_on_terminal(spec: &ProcessSpec) -> io::Result<Started> {
+    let mut own: Vec<String> = std::env::args().collect();
+    // The last two are `run FOLDER`.
+    own.truncate(own.len().saturating_sub(2));
+    own[0] = std::env::current_exe()?.to_string_lossy().into_owned();
+    own.push("tty".to_owned());
+    own.extend(spec.argv.iter().cloned());
+    let (controller, terminal) = pseudo_terminal::open()?;
+    let mut command = spec.command(&own).ok_or_else(no_command)?;
+    command.stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
+    let child = command.spawn()?;
+    let input = ProcessInput { file: controller.try_clone()?, mode: AttachMode::Terminal };
+    Ok(Started { child, outputs: vec![(Box::new(controller), LogStream::Stdout)], input: Some(input) })
+}
+
+fn no_command() -> io::Error {
+    io::Error::other("there is no command")
+}
+
+fn supervise(folder: &Path, spec: &ProcessSpec, started: Started, mut status: ProcessStatus) -> ExitCode {
+    let Started { mut child, outputs, input } = started;
     // If the shim were killed for memory, the exit code would be lost.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     status.child = pid.and_then(ProcessId::of);
+    let attach = input.and_then(|input| AttachPoint::open(folder, input).ok());
     let written = status.write(folder);
     answer(if written.is_ok() { "ok" } else { "error the status could not be written" });
     let log = Arc::new(Mutex::new(LogFiles::open(folder, spec.log)));
-    let readers = [
-        child.stdout.take().map(|pipe| copy(pipe, LogStream::Stdout, Arc::clone(&log))),
-        child.stderr.take().map(|pipe| copy(pipe, LogStream::Stderr, Arc::clone(&log))),
-    ];
+    let copies = outputs.into_iter().map(|(from, stream)| {
+        let (log, attach) = (Arc::clone(&log), attach.clone());
+        thread::spawn(move || copy(from, stream, &log, attach.as_ref()))
+    });
+    let readers: Vec<thread::JoinHandle<()>> = copies.collect();
     let code = child.wait().ok().and_then(exit_code);
     kill_remaining(pid, &spec.cgroups);
-    let readers: Vec<thread::JoinHandle<()>> = readers.into_iter().flatten().collect();
     // Who learns of the end reads the last lines next.
     drain(&readers, LAST_LINES_DRAIN);
     status.ended = Some(ProcessExit { code });
     let _ = status.write(folder);
     drain(&readers, OUTPUT_DRAIN);
+    if let Some(attach) = attach {
+        attach.finish(code);
+    }
     ExitCode::SUCCESS
 }
 
@@ -145,17 +203,34 @@ fn answer(text: &str) {
 }
 
 /// Longest line kept in one piece, in bytes, so that a program that never ends a line cannot exhaust memory.
-const MAX_LINE: u64 = 64 * 1024;
+const MAX_LINE: usize = 64 * 1024;
 
-fn copy(pipe: impl Read + Send + 'static, stream: LogStream, log: Arc<Mutex<LogFiles>>) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        let mut pipe = BufReader::new(pipe);
-        let mut line = Vec::new();
-        while (&mut pipe).take(MAX_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-            if let Ok(mut log) = log.lock() {
-                log.write(stream, line.strip_suffix(b"\n").unwrap_or(&line));
-            }
-            line.clear();
+fn copy(pipe: impl Read, stream: LogStream, log: &Mutex<LogFiles>, attach: Option<&AttachPoint>) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    // A terminal whose last process has ended gives an error, which is its end of file.
+    while let Ok(chunk @ [_, ..]) = pipe.fill_buf() {
+        if let Some(attach) = attach {
+            attach.publish(stream, chunk);
         }
-    })
+        let length = chunk.len();
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(part);
+            if line.ends_with(b"\n") || line.len() >= MAX_LINE {
+                write_line(log, stream, &line);
+                line.clear();
+            }
+        }
+        pipe.consume(length);
+    }
+    if !line.is_empty() {
+        write_line(log, stream, &line);
+    }
+}
+
+fn write_line(log: &Mutex<LogFiles>, stream: LogStream, line: &[u8]) {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    if let Ok(mut log) = log.lock() {
+        log.write(stream, text);
+    }
 }

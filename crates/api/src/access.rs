@@ -170,6 +170,9 @@ pub struct ClusterStatus {
     /// How many more voters may be lost before nothing can be changed any more.
     #[serde(default)]
     pub survives_losses: u32,
+    /// Namespaces that may ask everything of the machines, because no policy was set for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces_without_policy: Vec<String>,
 }
 
 /// A node's role in the control plane.

@@ -19,8 +19,9 @@ use tokio::net::UnixStream;
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
     HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    NodeAttributesRequest, Pending, Quota, RemoveNode, Replica, RollbackRequest, ScaleRequest, SecretRequest,
-    SecretRow, SecretStored, Status, Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
+    NodeAttributesRequest, OneOffJob, Pending, Policy, PolicyRequest, PolicyTest, Quota, RemoveNode, Replica,
+    RollbackRequest, RunRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status, Token, TokenRequest,
+    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
@@ -158,6 +159,18 @@ impl Client {
         self.ask(Method::POST, &path, NO_BODY).await
     }
 
+    /// Runs a command once, as a job of its own made from a service.
+    pub async fn run(
+        &self,
+        namespace: &str,
+        name: &str,
+        service: &str,
+        request: &RunRequest,
+    ) -> Result<OneOffJob, ClientError> {
+        let path = deployment_path(namespace, name, &format!("/services/{}/run", encoded(service)));
+        self.ask(Method::POST, &path, Some(request)).await
+    }
+
     /// Resolves the images of a deployment again, and rolls what changed.
     pub async fn pull(&self, namespace: &str, name: &str) -> Result<AppliedManifest, ClientError> {
         self.ask(Method::POST, &deployment_path(namespace, name, "/pull"), NO_BODY).await
@@ -247,6 +260,21 @@ impl Client {
         self.ask(Method::GET, "/v1/namespaces", NO_BODY).await
     }
 
+    /// What the manifests of a namespace may ask.
+    pub async fn policy(&self, namespace: &str) -> Result<Policy, ClientError> {
+        self.ask(Method::GET, &format!("/v1/namespaces/{}/policy", encoded(namespace)), NO_BODY).await
+    }
+
+    /// Sets rules of a namespace's policy.
+    pub async fn set_policy(&self, namespace: &str, request: &PolicyRequest) -> Result<Changed, ClientError> {
+        self.ask(Method::PUT, &format!("/v1/namespaces/{}/policy", encoded(namespace)), Some(request)).await
+    }
+
+    /// What an apply of the manifest would be refused for by the policy.
+    pub async fn test_policy(&self, manifest: &ApplyRequest) -> Result<PolicyTest, ClientError> {
+        self.ask(Method::POST, "/v1/policy-test", Some(manifest)).await
+    }
+
     /// Sets the whole quota of a namespace.
     pub async fn set_quota(&self, namespace: &str, quota: &Quota) -> Result<Changed, ClientError> {
         self.ask(Method::PUT, &format!("/v1/namespaces/{}/quota", encoded(namespace)), Some(quota)).await
@@ -265,6 +293,12 @@ impl Client {
     /// All volumes.
     pub async fn volumes(&self) -> Result<Vec<VolumeRow>, ClientError> {
         self.ask(Method::GET, "/v1/volumes", NO_BODY).await
+    }
+
+    /// Deletes a volume that nothing uses, with its data.
+    pub async fn remove_volume(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
+        let path = format!("/v1/volumes/{}?namespace={}", encoded(name), encoded(namespace));
+        self.ask(Method::DELETE, &path, NO_BODY).await
     }
 
     /// The moves that evening out would make.

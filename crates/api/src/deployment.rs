@@ -77,6 +77,39 @@ impl std::fmt::Debug for ApplyRequest {
     }
 }
 
+/// A command to run once, as a job of its own, with the image, environment, volumes and networks of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunRequest {
+    /// Arguments instead of the service's; empty keeps them.
+    pub command: Vec<String>,
+    /// Program instead of the service's.
+    pub entrypoint: Option<Vec<String>>,
+    /// Additional environment, each as `NAME=value`.
+    pub environment: Vec<String>,
+    /// User; the service's unless given.
+    pub user: Option<String>,
+    /// Working directory; the service's unless given.
+    pub working_dir: Option<String>,
+    /// Whether it gets a terminal.
+    pub terminal: bool,
+    /// Whether the caller attaches to it; its input ends with that session.
+    pub attached: bool,
+    /// Whether it starts although services that the service depends on do not run.
+    pub no_dependencies: bool,
+}
+
+/// A one-off job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneOffJob {
+    /// Its namespace.
+    pub namespace: String,
+    /// The deployment it is.
+    pub deployment: String,
+    /// Printed id of its only replica.
+    pub replica: String,
+}
+
 /// Deployments and their replicas, from one state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -166,6 +199,9 @@ pub struct Deployment {
     pub rollout: Option<Rollout>,
     /// Its services.
     pub services: Vec<Service>,
+    /// The deployment whose command this one-off job runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_off_of: Option<String>,
 }
 
 /// One service of a deployment.

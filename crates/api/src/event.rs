@@ -120,8 +120,8 @@ impl Event {
         } else if let model::Event::RolloutChanged { rollout, .. } = event {
             self.state = Some(rollout.state.as_str().to_owned());
         } else if let model::Event::Rebalanced(moved) = event {
-            self.replica(&moved.group, &moved.slot);
-            (self.node, self.generation) = (Some(moved.to.to_string()), Some(moved.generation.0));
+            self.replica(&moved.key.group, &moved.key.slot);
+            (self.node, self.generation) = (Some(moved.to.to_string()), Some(moved.key.generation.0));
         }
     }
 
@@ -130,25 +130,23 @@ impl Event {
         if let model::Event::SlotOpened { group, slot, .. }
         | model::Event::SlotStepped { group, slot, .. }
         | model::Event::SlotWaits { group, slot, .. }
-        | model::Event::SlotStartsAgain { group, slot, .. }
         | model::Event::SlotClosing { group, slot }
         | model::Event::SlotGone { group, slot }
-        | model::Event::Placed { group, slot, .. }
-        | model::Event::Stopping { group, slot, .. }
-        | model::Event::Restarting { group, slot, .. }
-        | model::Event::Rescheduled { group, slot, .. }
-        | model::Event::Observed { group, slot, .. }
-        | model::Event::Released { group, slot, .. } = event
+        | model::Event::Rescheduled { group, slot, .. } = event
         {
             self.replica(group, slot);
         }
-        if let model::Event::Placed { generation, .. }
-        | model::Event::Stopping { generation, .. }
-        | model::Event::Restarting { generation, .. }
-        | model::Event::Observed { generation, .. }
-        | model::Event::Released { generation, .. } = event
+        // The generation that starts again is not there yet, so its event names the slot alone.
+        if let model::Event::SlotStartsAgain(key) = event {
+            self.replica(&key.group, &key.slot);
+        } else if let model::Event::Placed { key, .. }
+        | model::Event::Stopping(key)
+        | model::Event::Restarting { key, .. }
+        | model::Event::Observed { key, .. }
+        | model::Event::Released { key, .. } = event
         {
-            self.generation = Some(generation.0);
+            self.replica(&key.group, &key.slot);
+            self.generation = Some(key.generation.0);
         }
         if let model::Event::SlotWaits { reason, .. } = event {
             self.code = Some(reason.code().to_owned());
@@ -177,7 +175,7 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::RolloutChanged { .. } => "rollout_changed",
         model::Event::DeploymentGone { .. } => "deployment_gone",
         model::Event::DeploymentStopped { .. } => "deployment_stopped",
-        model::Event::SlotStartsAgain { .. } => "replica_starts_again",
+        model::Event::SlotStartsAgain(_) => "replica_starts_again",
         model::Event::DeploymentStarted { .. } => "deployment_started",
         model::Event::GroupRemoved(_) => "service_unwanted",
         model::Event::GroupGone(_) => "service_gone",
@@ -190,7 +188,7 @@ const fn kind(event: &model::Event) -> &'static str {
         model::Event::Rebalanced(_) => "rebalanced",
         model::Event::EvenOutRequested(_) => "even_out_asked",
         model::Event::EvenOutDone(_) => "evened_out",
-        model::Event::Stopping { .. } => "stopping",
+        model::Event::Stopping(_) => "stopping",
         model::Event::Restarting { .. } => "restarting",
         model::Event::Rescheduled { .. } => "rescheduled",
         model::Event::Collected { .. } => "collected",
@@ -215,7 +213,7 @@ mod tests {
     fn an_event_names_its_subject_and_nothing_it_is_not_about() {
         let group = GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
         let slot = SlotKey::Index(model::SlotIndex(2));
-        let stopping = model::Event::Stopping { group, slot, generation: model::Generation(3) };
+        let stopping = model::Event::Stopping(group.replica(&slot, model::Generation(3)));
         let json = serde_json::to_string(&Event::from(&stopping)).unwrap();
         let expected = r#"{"kind":"stopping","namespace":"default","deployment":"shop","service":"web","replica":"shop-web-2","generation":3}"#;
         assert_eq!(json, expected);

@@ -30,8 +30,8 @@ pub use access::{
 pub use audit::AuditEntry;
 pub use client::{Changes, Client, ClientError, Endpoint, LogLines, SessionInput, SessionOutput};
 pub use deployment::{
-    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, FailedReplica, Port, PortCondition,
-    PullChoice, RollbackRequest, Rollout, ScaleRequest, Service, Status,
+    AppliedManifest, ApplyRequest, Awaited, Changed, ComposeVolumes, Deployment, FailedReplica, OneOffJob, Port,
+    PortCondition, PullChoice, RollbackRequest, Rollout, RunRequest, ScaleRequest, Service, Status,
 };
 pub use dry_run::{
     Convergence, Headroom, ManifestPlan, Move, NewCount, NewNode, ServiceChange, ServicePlan, WhatIf, WhatIfRequest,
@@ -43,7 +43,9 @@ pub use enums::{
 pub use envelope::Envelope;
 pub use event::{Change, Event, HistoryEntry};
 pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSource, SESSION_PROTOCOL, TerminalSize};
-pub use namespace::{Amounts, EvenOutMove, NamespaceRow, Quota, VolumeRow};
+pub use namespace::{
+    Amounts, DeniedDemand, EvenOutMove, NamespaceRow, OtherRules, Policy, PolicyRequest, PolicyTest, Quota, VolumeRow,
+};
 pub use node::{
     DeviceGroup, Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeAttributesRequest, NodeCondition, RemoveNode,
     UndrainedReplica,

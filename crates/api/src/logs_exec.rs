@@ -83,6 +83,9 @@ pub struct ExecRequest {
     /// Allocates a terminal of this size.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
+    /// Attaches to the process of a one-off job instead of running a command beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attach: bool,
 }
 
 /// Size of a terminal.

@@ -1,6 +1,8 @@
-//! Namespaces, quotas, volumes, and evening out on the wire.
+//! Namespaces, quotas, policies, volumes, and evening out on the wire.
 //!
 //! Owns: these types. Invariant: an absent limit is unlimited, and is never written as a number.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,66 @@ pub struct Quota {
     pub memory_bytes: Option<u64>,
 }
 
+/// What the manifests of a namespace may ask of the machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// The namespace.
+    pub namespace: String,
+    /// Whether it was set, or denies everything because the namespace is new; else the namespace keeps everything.
+    pub is_set: bool,
+    /// The allowed values by rule; an empty list denies the rule.
+    pub rules: BTreeMap<String, Vec<String>>,
+}
+
+/// A change of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRequest {
+    /// The new values by rule; an empty list denies the rule.
+    #[serde(default)]
+    pub rules: BTreeMap<String, Vec<String>>,
+    /// What becomes of the rules that are not named.
+    #[serde(default)]
+    pub others: OtherRules,
+}
+
+/// What becomes of the rules that a change of a policy does not name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherRules {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// They allow everything.
+    Allow,
+    /// They deny everything.
+    Deny,
+}
+
+/// What a policy says about a manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyTest {
+    /// The namespace.
+    pub namespace: String,
+    /// The deployment.
+    pub deployment: String,
+    /// What an apply would be refused for; empty if it would not be.
+    pub denied: Vec<DeniedDemand>,
+}
+
+/// Something a manifest asks and its namespace may not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedDemand {
+    /// The key in the manifest.
+    pub key: String,
+    /// The asked value.
+    pub value: String,
+    /// The rule that denies it.
+    pub rule: String,
+    /// What to do.
+    pub hint: String,
+}
+
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeRow {
@@ -54,6 +116,9 @@ pub struct VolumeRow {
     pub deployment: String,
     /// The node its data is on.
     pub node: String,
+    /// What it is called in the engine of that node.
+    #[serde(default)]
+    pub engine_name: String,
     /// Services that mount it.
     pub used_by: Vec<String>,
 }

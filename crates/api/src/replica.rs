@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    self as model, GroupKey, RuntimeCode, Slot,
+    self as model, BoundPort, GroupKey, RuntimeCode, Slot,
     replica::{self, DesiredState, Detail, Details},
 };
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,12 @@ impl Replica {
             address: Some(seen.assignment.address.to_string()),
             ..Self::waiting(group, slot)
         }
+    }
+
+    /// The ports that the engine has bound for it, on its node.
+    pub fn bound_ports(&self) -> Vec<BoundPort> {
+        let entries = self.details.get("ports").and_then(Value::as_array).into_iter().flatten();
+        entries.filter_map(|entry| BoundPort::parse(entry.as_str()?)).collect()
     }
 
     /// The same row with the reason that keeps it on its node, which the node itself cannot know.

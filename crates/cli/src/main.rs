@@ -21,8 +21,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         apply, audit, backup, cluster, compose_words, config, cp, dashboard, demo_server, deployment, down, events,
-        logs_exec, namespace, node, plan, ps, pull, quota, rebalance, registry, secret, server, sim, status, token, up,
-        version, volume, whatif, why,
+        logs_exec, namespace, node, plan, policy, ps, pull, quota, rebalance, registry, run, secret, server, sim,
+        status, token, up, version, volume, whatif, why,
     },
     exit::Exit,
     output::print,
@@ -57,6 +57,7 @@ enum Command {
     Why(why::WhyArgs),
     Logs(logs_exec::LogsArgs),
     Exec(logs_exec::ExecArgs),
+    Run(run::RunArgs),
     #[command(flatten)]
     Deployment(deployment::Command),
     Audit(audit::AuditArgs),
@@ -79,7 +80,10 @@ enum Command {
     /// Set or remove the quota of a namespace.
     #[command(subcommand)]
     Quota(quota::Command),
-    /// List volumes.
+    /// Show, set and test what the manifests of a namespace may ask of the machines.
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// List, show and delete volumes.
     #[command(subcommand)]
     Volume(volume::Command),
     Rebalance(rebalance::RebalanceArgs),
@@ -137,6 +141,7 @@ fn main() -> std::process::ExitCode {
         Command::Why(args) => why::run(args),
         Command::Logs(args) => logs_exec::logs(&args),
         Command::Exec(args) => logs_exec::exec(&args),
+        Command::Run(args) => run::run(&args),
         Command::Deployment(command) => deployment::run(command),
         Command::Audit(args) => audit::run(args),
         Command::Node(args) => node::run(args),
@@ -146,6 +151,7 @@ fn main() -> std::process::ExitCode {
         Command::Secret(command) => secret::run(command),
         Command::Namespace(command) => namespace::run(&command),
         Command::Quota(command) => quota::run(command),
+        Command::Policy(command) => policy::run(command),
         Command::Volume(command) => volume::run(&command),
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Backup(args) => backup::backup(&args),

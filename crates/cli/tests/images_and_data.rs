@@ -199,3 +199,41 @@ fn an_empty_volume_is_made_only_on_request_and_a_named_one_is_used_as_it_is() {
     let names = machine.docker(&["volume", "ls", "--format", "{{.Name}}"]);
     assert_eq!(names.lines().collect::<Vec<_>>(), ["longshore_shop_data", "named_rows", "shop_data"]);
 }
+
+#[test]
+fn down_with_volumes_deletes_the_data_of_its_own_volumes_and_no_other() {
+    let machine = Machine::start();
+    machine.docker(&[
+        "volume",
+        "create",
+        "--label",
+        "com.docker.compose.project=shop",
+        "--label",
+        "com.docker.compose.volume=old",
+        "shop_old",
+    ]);
+    let text = "name: shop\nservices:\n  db:\n    image: busybox:1\n    pull_policy: never\n    stop_grace_period: 0s\n    \
+                command: [sh, -c, \"test -e /data/row || echo first > /data/row; exec sleep 600\"]\n    \
+                volumes: [ \"data:/data\", \"old:/old\" ]\nvolumes: { data: {}, old: {} }\n";
+    let folder = machine.write("shop", "compose.yaml", text);
+    machine.tell(&folder, &["apply", "--wait", "--adopt-volumes"]);
+    assert_eq!(machine.file_in("shop-db-0", "/data/row"), "first");
+    let fails = |arguments: &[&str]| {
+        let output = machine.ask_in(&folder, arguments);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let in_use = fails(&["volume", "rm", "shop_data", "--yes"]);
+    assert!(in_use.contains("volume `shop_data` is in use by `shop/db` (volume_in_use)"), "{in_use}");
+    let unasked = fails(&["down", "-v"]);
+    assert!(unasked.contains("`--yes` deletes it without asking"), "{unasked}");
+    assert_eq!(machine.replica("shop-db-0").unwrap()["state"], "running", "nothing was done");
+    let kept = machine.tell(&folder, &["down", "-v", "--yes"]);
+    assert!(kept.contains("volume shop_data is deleted"), "{kept}");
+    assert!(kept.contains("`shop_old` on node `n1` was not created by Longshore, so its data is left alone"), "{kept}");
+    assert_eq!(machine.docker(&["volume", "ls", "-q"]).trim(), "shop_old");
+    machine.tell(&folder, &["apply", "--wait"]);
+    assert_eq!(machine.file_in("shop-db-0", "/data/row"), "first");
+    let shown = machine.tell(&folder, &["volume", "inspect", "shop_data"]);
+    assert!(shown.contains("longshore_shop_data") && shown.contains("shop/db"), "{shown}");
+}

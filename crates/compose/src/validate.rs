@@ -190,7 +190,7 @@ fn check_volumes(spec: &DeploymentSpec, notes_by_service: &NotesByService, probl
         let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let list = list.join(", ");
         let (message, hint) = match sharing {
-            Sharing::Deployment => (
+            Sharing::Deployment | Sharing::OneOff => (
                 format!("services {list} share the volume `{key}` and will all run on the node that has it"),
                 "give each a volume of its own where they are to run apart",
             ),

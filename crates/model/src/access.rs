@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeploymentName, MemberId, NamespaceName, NodeName, SecretName, Time, ids::name_ids};
+use crate::{DeploymentName, MemberId, NamespaceName, NamespacePolicy, NodeName, SecretName, Time, ids::name_ids};
 
 name_ids! {
     /// The public part of a token.
@@ -268,6 +268,9 @@ pub enum AccessCommand {
         /// The only deployment that may use it; `None` is every one of the namespace.
         #[serde(default)]
         deployment: Option<DeploymentName>,
+        /// Whether an operator says whom it is for. A manifest claims it for its deployment.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
     },
     /// A secret and all its contents are removed.
     RemoveSecret {
@@ -288,6 +291,15 @@ pub enum AccessCommand {
         /// The same contents, encrypted with the newer key.
         sealed: Sealed,
     },
+    /// Sets what the manifests of a namespace may ask of the machines.
+    SetPolicy {
+        /// The namespace.
+        namespace: NamespaceName,
+        /// The whole policy.
+        policy: Box<NamespacePolicy>,
+    },
+    /// From now on a new namespace may ask nothing until its policy is set. Namespaces that exist keep everything.
+    EnforcePolicies,
     /// A token is revoked.
     RevokeToken {
         /// Its id.

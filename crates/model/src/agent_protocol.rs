@@ -7,7 +7,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -15,8 +14,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Assignment, Attempt, Driver, Generation, GroupKey, Observation, ReplicaState, RevisionNumber, RuntimeCode,
-    SecretName, ServiceSpec, SlotKey, StateIndex, Time,
+    Assignment, Attempt, DeploymentName, Driver, NamespacePolicy, Observation, ReplicaKey, ReplicaState,
+    RevisionNumber, RuntimeCode, SecretName, ServiceSpec, StateIndex, Time,
     container::FileKind,
     node::NodeCondition,
     rebalance::Pressure,
@@ -24,23 +23,6 @@ use crate::{
     service::{NetworkSpec, VolumeSpec},
     units::GIB,
 };
-
-/// One generation of a slot: what an agent starts, watches and stops as one thing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ReplicaKey {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot.
-    pub slot: SlotKey,
-    /// The generation of the slot.
-    pub generation: Generation,
-}
-
-impl fmt::Display for ReplicaKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} g{}", self.slot.replica_id(&self.group), self.generation)
-    }
-}
 
 /// One generation and attempt that a node shall run or stop, with everything that was decided about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +45,9 @@ pub struct Work {
     /// How the volumes it mounts are created, by name; one that is not listed gets the engine's defaults.
     #[serde(default)]
     pub volumes: BTreeMap<String, VolumeSpec>,
+    /// What its manifest was allowed to ask, to be checked again before it is created; `None` is everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Arc<NamespacePolicy>>,
 }
 
 impl Work {
@@ -70,11 +55,16 @@ impl Work {
     pub fn container_name(&self) -> String {
         container_name(&self.key, self.attempt)
     }
+
+    /// The deployment whose volumes, networks and services it uses: its own, or for a one-off job the one it was made from.
+    pub fn base_deployment(&self) -> &DeploymentName {
+        self.spec.one_off.as_ref().map_or(&self.key.group.deployment, |job| &job.of)
+    }
 }
 
 /// The name a replica's container has on its node.
 pub fn container_name(key: &ReplicaKey, attempt: Attempt) -> String {
-    format!("longshore_{}_g{}_r{attempt}", key.slot.replica_id(&key.group), key.generation)
+    format!("longshore_{}_g{}_r{attempt}", key.replica_id(), key.generation)
 }
 
 /// Whether a generation shall run on its node.
@@ -155,8 +145,8 @@ pub struct ReplicaReport {
 impl ReplicaReport {
     /// The observation for the state machine, with the leader's time.
     pub fn into_observation(self, at: Time) -> Observation {
-        let Self { key: ReplicaKey { group, slot, generation }, attempt, placed_at, state, code, details } = self;
-        Observation { group, slot, generation, attempt, placed_at, state, code, details, at }
+        let Self { key, attempt, placed_at, state, code, details } = self;
+        Observation { key, attempt, placed_at, state, code, details, at }
     }
 }
 
@@ -239,7 +229,7 @@ pub struct FileRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SlotIndex;
+    use crate::{Generation, GroupKey, SlotIndex, SlotKey};
 
     fn key(namespace: &str) -> ReplicaKey {
         let group = GroupKey { namespace: namespace.into(), deployment: "shop".into(), service: "web".into() };

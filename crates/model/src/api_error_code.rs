@@ -41,6 +41,8 @@ pub enum ApiErrorCode {
     ProtocolMismatch,
     /// Compose made a volume that an apply would replace by an empty one.
     ComposeVolumeFound,
+    /// The policy of the namespace does not allow what the manifest asks.
+    PolicyDenied,
 }
 
 impl ApiErrorCode {
@@ -64,6 +66,7 @@ impl ApiErrorCode {
         Self::CertificateRevoked,
         Self::ProtocolMismatch,
         Self::ComposeVolumeFound,
+        Self::PolicyDenied,
     ];
 
     /// Stable: clients branch on these strings. Add codes, never rename one.
@@ -87,6 +90,7 @@ impl ApiErrorCode {
             Self::CertificateRevoked => "certificate_revoked",
             Self::ProtocolMismatch => "protocol_mismatch",
             Self::ComposeVolumeFound => "compose_volume_found",
+            Self::PolicyDenied => "policy_denied",
         }
     }
 }

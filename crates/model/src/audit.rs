@@ -23,7 +23,7 @@ pub enum Actor {
 /// One action that was carried out or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
-    /// Position in the log: counted from 1 without gaps; the oldest records are dropped first.
+    /// Position in the log, counted from 1. Records are dropped from whoever has the most, its oldest first.
     pub number: u64,
     /// Index of the state it led to, or was refused in.
     pub index: StateIndex,
@@ -102,6 +102,8 @@ pub enum AuditAction {
     KeyRotated,
     /// A namespace's quota was set.
     QuotaSet,
+    /// A namespace's policy was set.
+    PolicySet,
     /// Rebalancing of the spread of services was requested.
     #[serde(rename = "even_out_asked")]
     EvenOutRequested,
@@ -125,6 +127,8 @@ pub enum AuditAction {
     DeploymentStopped,
     /// A stopped deployment was started.
     DeploymentStarted,
+    /// A volume was removed with its data.
+    VolumeRemoved,
     /// A rollout failed and waits for an operator.
     RolloutPaused,
     /// A rollout failed, and its replicas are being rolled back.
@@ -158,6 +162,7 @@ impl AuditAction {
             Self::SecretRemoved => "secret_removed",
             Self::KeyRotated => "key_rotated",
             Self::QuotaSet => "quota_set",
+            Self::PolicySet => "policy_set",
             Self::EvenOutRequested => "even_out_asked",
             Self::ClusterBootstrapped => "cluster_founded",
             Self::ClusterRecovered => "cluster_began_again",
@@ -168,6 +173,7 @@ impl AuditAction {
             Self::TokenRevoked => "token_revoked",
             Self::DeploymentStopped => "deployment_stopped",
             Self::DeploymentStarted => "deployment_started",
+            Self::VolumeRemoved => "volume_removed",
             Self::RolloutPaused => "rollout_paused",
             Self::RolloutAborted => "rollout_aborted",
             Self::RolledBack => "rolled_back",

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, Generation, GroupKey, Health, Intent,
-    NamespaceName, Node, NodeAttributes, NodeName, Plan, ReplicaState, RevisionNumber, RuntimeCode, SecretName,
-    SlotKey, Time,
+    AfterDrain, Attempt, ClusterConfig, DeploymentName, DeploymentSpec, GroupKey, Health, Intent, NamespaceName, Node,
+    NodeAttributes, NodeName, Plan, ReplicaKey, ReplicaState, RevisionNumber, RuntimeCode, SecretName, SlotKey, Time,
+    VolumeKey,
     access::AccessCommand,
     node::{NodeFingerprint, UseDegraded},
     replica::Details,
@@ -220,6 +220,11 @@ pub enum Command {
         /// Time of the change.
         at: Time,
     },
+    /// Forgets a volume whose data was deleted; refused while something mounts or holds it.
+    RemoveVolume {
+        /// The volume.
+        volume: VolumeKey,
+    },
     /// Starts a stopped deployment again, with the revision in force.
     Start {
         /// The namespace.
@@ -255,6 +260,7 @@ impl Command {
             | Self::Apply { .. }
             | Self::Scale { .. }
             | Self::Remove { .. }
+            | Self::RemoveVolume { .. }
             | Self::PutSecret { .. }
             | Self::SetQuota { .. }
             | Self::EvenOut
@@ -322,19 +328,14 @@ impl QuotaDimension {
 }
 
 /// An agent's observation of one generation and attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot.
-    pub slot: SlotKey,
     /// The generation seen.
-    pub generation: Generation,
+    pub key: ReplicaKey,
     /// The attempt seen.
     pub attempt: Attempt,
     /// When the observed generation was placed. A slot that was closed and opened again counts generations from 1 again;
     /// this time tells its incarnations apart. Absent in logs written before the field existed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed_at: Option<Time>,
     /// Its state.
     pub state: ReplicaState,

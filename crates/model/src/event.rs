@@ -1,16 +1,15 @@
 //! The events of the state machine, the only input of views and watchers.
 //!
 //! Owns: the closed list of events.
+//! Must not touch: formats. Events are never stored or sent; `api` and `sim` have their own words for them.
 //! Invariant: applying all events of a state to an empty view gives the same view as following the state from its start.
 
 use std::{net::Ipv6Addr, sync::Arc};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
     Assignment, Attempt, ClusterConfig, DeploymentName, Evacuation, Generation, GroupKey, NamespaceName, Node,
-    NodeName, Reason, ReplicaState, RevisionNumber, Rollout, RuntimeCode, SecretName, ServiceSpec, SlotIndex, SlotKey,
-    Time, VolumeKey,
+    NodeName, Reason, ReplicaKey, ReplicaState, RevisionNumber, Rollout, RuntimeCode, SecretName, ServiceSpec,
+    SlotIndex, SlotKey, Time, VolumeKey,
     command::Quota,
     rebalance::Move,
     replica::{Collected, Details, Rescheduled, RestartHistory},
@@ -19,8 +18,7 @@ use crate::{
 };
 
 /// One change of the state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Settings changed.
     Configured(ClusterConfig),
@@ -50,19 +48,15 @@ pub enum Event {
         /// The next slot index.
         next_index: SlotIndex,
         /// Number of requested restarts.
-        #[serde(default)]
         restart_epoch: u32,
         /// Its position in the rollout of its deployment.
-        #[serde(default, rename = "rolling")]
         rollout_position: RolloutPosition,
     },
     /// A group's position in the rollout of its deployment changed.
-    #[serde(rename = "group_rolls")]
     GroupRolloutChanged {
         /// The group.
         group: GroupKey,
         /// The new position.
-        #[serde(rename = "rolling")]
         rollout_position: RolloutPosition,
     },
     /// A rollout began or changed its state.
@@ -82,7 +76,6 @@ pub enum Event {
         deployment: DeploymentName,
     },
     /// A service was removed from its deployment; its slots exist until their replicas have stopped.
-    #[serde(rename = "group_unwanted")]
     GroupRemoved(GroupKey),
     /// A removed group has no slots left and was deleted.
     GroupGone(GroupKey),
@@ -93,10 +86,8 @@ pub enum Event {
         /// The slot.
         slot: SlotKey,
         /// Its newest generation, 0 for a new slot; the next one continues from it even if no replica is left.
-        #[serde(default)]
         newest: Generation,
         /// When it was last moved by a rebalance.
-        #[serde(default)]
         moved_at: Option<Time>,
     },
     /// A slot's rollout step began or ended.
@@ -135,40 +126,23 @@ pub enum Event {
     },
     /// A generation was placed on a node.
     Placed {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// Which generation of which slot.
+        key: ReplicaKey,
         /// Node, address and reservation.
         assignment: Assignment,
     },
     /// A generation was placed by a rebalance; follows its [`Event::Placed`].
     Rebalanced(Arc<Move>),
     /// A rebalance of a group's spread was requested.
-    #[serde(rename = "even_out_asked")]
     EvenOutRequested(GroupKey),
     /// The requested rebalance of a group's spread is complete: no move improves it.
-    #[serde(rename = "evened_out")]
     EvenOutDone(GroupKey),
     /// A generation shall stop.
-    Stopping {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
-    },
+    Stopping(ReplicaKey),
     /// A generation is restarted on its node.
     Restarting {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// Which generation of which slot.
+        key: ReplicaKey,
         /// The attempt that begins.
         attempt: Attempt,
     },
@@ -190,12 +164,8 @@ pub enum Event {
     },
     /// A generation was observed in another state.
     Observed {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// Which generation of which slot.
+        key: ReplicaKey,
         /// The attempt.
         attempt: Attempt,
         /// Its state.
@@ -207,22 +177,16 @@ pub enum Event {
         /// Failures since it last ran for the monitor time.
         failures: u32,
         /// What its next start waits for.
-        #[serde(default, skip_serializing_if = "RestartHistory::is_empty")]
         history: RestartHistory,
         /// Time of the change.
         at: Time,
         /// The generation that had replaced it by the time its lost node reported it again.
-        #[serde(default, rename = "rival")]
         replaced_by: Option<Generation>,
     },
     /// A generation was observed stopped; its resources are free.
     Released {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// Which generation of which slot.
+        key: ReplicaKey,
         /// Time of the change.
         at: Time,
     },
@@ -236,7 +200,6 @@ pub enum Event {
         at: Time,
     },
     /// An address was released; no other replica gets it during `address_cooldown`.
-    #[serde(rename = "address_resting")]
     AddressCoolingDown {
         /// The node whose range it is from.
         node: NodeName,
@@ -246,7 +209,6 @@ pub enum Event {
         since: Time,
     },
     /// A volume was created.
-    #[serde(rename = "volume_made")]
     VolumeCreated(Volume),
     /// A volume was removed.
     VolumeGone(VolumeKey),
@@ -284,14 +246,7 @@ pub enum Event {
     },
     /// The next generation of a slot starts it again after a stop: like the first, it waits for dependencies.
     /// [`Event::DeploymentStarted`] implies this for every slot; it is emitted only for a view that starts empty.
-    SlotStartsAgain {
-        /// The group.
-        group: GroupKey,
-        /// The slot.
-        slot: SlotKey,
-        /// That generation.
-        generation: Generation,
-    },
+    SlotStartsAgain(ReplicaKey),
     /// A stopped deployment shall run again.
     DeploymentStarted {
         /// The namespace.
@@ -332,19 +287,19 @@ impl Event {
             | Self::SlotOpened { group, .. }
             | Self::SlotStepped { group, .. }
             | Self::SlotWaits { group, .. }
-            | Self::SlotStartsAgain { group, .. }
             | Self::SlotClosing { group, .. }
             | Self::SlotGone { group, .. }
-            | Self::Placed { group, .. }
-            | Self::Stopping { group, .. }
-            | Self::Restarting { group, .. }
             | Self::Rescheduled { group, .. }
             | Self::Collected { group, .. }
-            | Self::Observed { group, .. }
-            | Self::Released { group, .. }
             | Self::EvenOutRequested(group)
             | Self::EvenOutDone(group)
             | Self::FailureCounted { group, .. } => Subject::Service(group),
+            Self::SlotStartsAgain(key)
+            | Self::Placed { key, .. }
+            | Self::Stopping(key)
+            | Self::Restarting { key, .. }
+            | Self::Observed { key, .. }
+            | Self::Released { key, .. } => Subject::Service(&key.group),
             Self::RolloutChanged { namespace, deployment, .. }
             | Self::DeploymentGone { namespace, deployment }
             | Self::DeploymentStopped { namespace, deployment }

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, DeploymentPlan, Generation, GroupKey, NodeName, NodePlan, Reason, Reservation, RolloutNumber, RuntimeCode,
-    SlotKey, StateIndex, Time, VolumeKey, device::TakenDevices, rebalance::RebalanceScore, refusal::Refusal,
-    replica::Details, rollout::StepOutcome,
+    Attempt, DeploymentPlan, GroupKey, NodeName, NodePlan, Reason, Reservation, RolloutNumber, RuntimeCode, SlotKey,
+    StateIndex, Time, VolumeKey, device::TakenDevices, rebalance::RebalanceScore, refusal::Refusal, replica::Details,
+    replica_key::SlotGeneration, rollout::StepOutcome,
 };
 
 /// The decisions of one pass.
@@ -67,39 +67,27 @@ pub enum PlanItem {
     /// Sets why slots are not placed.
     Wait(Wait),
     /// A generation shall stop.
-    Stop {
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
-    },
+    Stop(SlotGeneration),
     /// Removes a slot; all its generations shall stop.
     Close(SlotKey),
     /// Restarts a generation on its node.
+    #[serde(with = "crate::flat_key::restart")]
     Restart {
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// The slot and its generation.
+        key: SlotGeneration,
         /// The attempt that begins.
         attempt: Attempt,
     },
     /// Stops a generation that exhausted its restarts; the slot is placed on another node.
+    #[serde(with = "crate::flat_key::reschedule")]
     Reschedule {
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// The slot and its generation.
+        key: SlotGeneration,
         /// How long it waited for the move.
         delay: Duration,
     },
     /// Garbage-collects a finished replica of a job; it is not run again.
-    Collect {
-        /// The slot.
-        slot: SlotKey,
-        /// The finished generation.
-        generation: Generation,
-    },
+    Collect(SlotGeneration),
     /// Begins or ends a slot's rollout step.
     Step {
         /// The slot.
@@ -122,11 +110,10 @@ pub enum PlanItem {
     /// Promotes the group's canary slots; the other slots follow.
     Promote,
     /// Marks a generation as failed for good.
+    #[serde(with = "crate::flat_key::give_up")]
     GiveUp {
-        /// The slot.
-        slot: SlotKey,
-        /// The generation.
-        generation: Generation,
+        /// The slot and its generation.
+        key: SlotGeneration,
         /// The code.
         code: RuntimeCode,
     },
@@ -136,12 +123,10 @@ pub enum PlanItem {
 }
 
 /// A new generation of a slot and its node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The slot.
-    pub slot: SlotKey,
-    /// The new generation.
-    pub generation: Generation,
+    /// The slot and its new generation.
+    pub key: SlotGeneration,
     /// The node.
     pub node: NodeName,
     /// The overlay address, from the node's range.
@@ -149,14 +134,11 @@ pub struct Placement {
     /// Volumes that are created on this node for it.
     pub new_volumes: Vec<VolumeKey>,
     /// Devices taken, by group.
-    #[serde(default)]
     pub devices: TakenDevices,
     /// Its reservation where it differs from the group's: a slot whose rollout step has not begun is replaced by the
     /// previous spec.
-    #[serde(default, rename = "terms")]
     pub reservation: Option<Arc<Reservation>>,
     /// The score of the move, for a placement by a rebalance.
-    #[serde(default)]
     pub moved: Option<Box<RebalanceScore>>,
 }
 

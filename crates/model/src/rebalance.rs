@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Generation, GroupKey, NodeName, SlotKey, Time};
+use crate::{GroupKey, NodeName, ReplicaKey, SlotKey, Time};
 
 /// A fraction of a machine's capacity, in millionths; one million is all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -143,20 +143,15 @@ pub struct RebalanceScore {
 }
 
 /// A replica that was moved by a rebalance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The group.
-    pub group: GroupKey,
-    /// The slot.
-    pub slot: SlotKey,
-    /// The generation the move created.
-    pub generation: Generation,
+    /// The slot and the generation the move created.
+    pub key: ReplicaKey,
     /// The destination.
     pub to: NodeName,
     /// When it was decided.
     pub at: Time,
     /// The numbers behind it.
-    #[serde(rename = "weighed")]
     pub score: RebalanceScore,
 }
 

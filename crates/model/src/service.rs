@@ -22,8 +22,8 @@ pub use crate::policy::{
 };
 
 use crate::{
-    Driver, NodeName, Reservation, ResolvedImage, SecretName, ServiceName, VolumeKey, container::ContainerSpec,
-    volume::Sharing,
+    DeploymentName, Driver, GroupKey, NamespacePolicy, NodeName, Reservation, ResolvedImage, SecretName, ServiceName,
+    VolumeKey, container::ContainerSpec, volume::Sharing,
 };
 
 /// One resolved manifest.
@@ -40,6 +40,18 @@ pub struct DeploymentSpec {
     /// Routes of external requests.
     #[serde(default)]
     pub routes: Vec<Route>,
+    /// What the namespace's policy allowed when the manifest was applied; nodes check it again. `None` for a manifest
+    /// that was applied without a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<Arc<NamespacePolicy>>,
+}
+
+impl DeploymentSpec {
+    /// Whether both are the same manifest, whatever policy they were applied under.
+    pub fn is_same_manifest(&self, other: &Self) -> bool {
+        let Self { services, networks, volumes, routes, granted: _ } = self;
+        (services, networks, volumes, routes) == (&other.services, &other.networks, &other.volumes, &other.routes)
+    }
 }
 
 /// A network of a deployment.
@@ -204,6 +216,20 @@ pub struct ServiceSpec {
     /// What the image reference was resolved to when the manifest was applied; `None` if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_image: Option<ResolvedImage>,
+    /// The service that this one-off job runs a command of; `None` for a service of a manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_off: Option<OneOff>,
+}
+
+/// The service that a one-off job (`longshore run`) was made from. The job is a deployment of its own in the same
+/// namespace; it shares the volumes and networks of that deployment, is never run a second time, and is not reached
+/// under the service's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OneOff {
+    /// The deployment.
+    pub of: DeploymentName,
+    /// The service in it.
+    pub service: ServiceName,
 }
 
 /// What replicas are created from: equal programs need no replacement.
@@ -244,6 +270,7 @@ impl Default for ServiceSpec {
             labels: BTreeMap::new(),
             spec_hash: SpecHash::default(),
             resolved_image: None,
+            one_off: None,
         }
     }
 }
@@ -267,6 +294,21 @@ impl ServiceSpec {
             AfterExhaustion::Return => true,
         };
         returns && !self.is_rescheduled() && !self.kind.is_job()
+    }
+
+    /// The group of a service in its `depends_on`: of its own deployment, or for a one-off job of the one it was made
+    /// from.
+    pub fn dependency_key(&self, group: &GroupKey, service: &ServiceName) -> GroupKey {
+        let sibling = group.sibling(service);
+        match &self.one_off {
+            Some(job) => GroupKey { deployment: job.of.clone(), ..sibling },
+            None => sibling,
+        }
+    }
+
+    /// The deployment whose secrets it may use: its own, or for a one-off job the one it was made from.
+    pub fn secrets_deployment<'a>(&'a self, own: &'a DeploymentName) -> &'a DeploymentName {
+        self.one_off.as_ref().map_or(own, |job| &job.of)
     }
 
     /// Whether its replicas have networks of their own in the overlay, and the service a VIP.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DeploymentName, NodeName, VolumeKey};
+use crate::{DeploymentName, NodeName, VolumeKey, service::VolumeSpec};
 
 /// A volume that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,18 @@ pub struct Volume {
     pub engine_name: Option<String>,
 }
 
+impl VolumeKey {
+    /// Its name in the engine: the generated one, unless the manifest names it, it is external or was adopted.
+    pub fn engine_name(&self, deployment: &DeploymentName, spec: &VolumeSpec) -> String {
+        if let Some(name) = &spec.engine_name {
+            return name.clone();
+        }
+        let name = self.name.as_str();
+        let is_generated = name.strip_prefix(deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
+        if spec.external || !is_generated { name.to_owned() } else { self.generated_engine_name() }
+    }
+}
+
 /// How many replicas may hold a volume at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,4 +41,7 @@ pub enum Sharing {
     Deployment,
     /// One holder at a time.
     Exclusive,
+    /// A one-off job of the owning deployment: it mounts the volume on its home beside whoever holds it, and blocks
+    /// nobody.
+    OneOff,
 }

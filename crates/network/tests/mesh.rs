@@ -13,7 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::{DEVICE, Lab, Machine, Running, Underlay, eventually, join, run};
+use lab::{DEVICE, Lab, Machine, Running, Underlay, eventually, join, run, state, state_of};
+use longshore_model::MeshKind;
+use longshore_network::{
+    MeshMode, NetworkNode,
+    mesh::{Mesh, Reach},
+};
 
 /// Bytes that no encryption produces by chance.
 const MARK: &[u8] = b"plain-text-of-the-lab";
@@ -187,6 +192,85 @@ fn a_machine_that_moves_to_another_address_is_followed() {
     assert!(a.reaches(b.ipv4()));
     let endpoint = a.mesh.as_ref().unwrap().status()[0].1.endpoint;
     assert_eq!(endpoint, Some("192.168.77.22:51820".parse().unwrap()));
+}
+
+#[test]
+fn a_machine_follows_its_network_state_and_knows_which_peers_answer() {
+    let mut lab = Lab::new(1500);
+    let machines = [lab.bare_machine(), lab.bare_machine(), lab.bare_machine()];
+    let folders = machines.each_ref().map(|_| tempfile::tempdir().unwrap());
+    let meshes: Vec<Mesh> =
+        machines.iter().zip(&folders).map(|(machine, folder)| machine.follow(folder.path())).collect();
+    // Before a machine has an identity it is a node without one.
+    let bare: Vec<NetworkNode> = machines.iter().map(|machine| machine.node_with(None)).collect();
+    for mesh in &meshes {
+        mesh.update(&state(&bare));
+    }
+    eventually("identities", || meshes.iter().all(|mesh| mesh.report().identity.is_some()));
+    let joined: Vec<NetworkNode> =
+        machines.iter().zip(&meshes).map(|(machine, mesh)| machine.node_with(mesh.report().identity)).collect();
+    for (machine, mesh) in machines.iter().zip(&meshes) {
+        let report = mesh.report();
+        assert_eq!((report.mtu, report.problem), (Some(1420), None));
+        machine.address(report.device.as_deref().unwrap());
+        mesh.update(&state(&joined));
+    }
+    let answers = |mesh: &Mesh| mesh.report().peers.values().filter(|peer| peer.reach == Reach::Reachable).count();
+    eventually("answers of all peers", || meshes.iter().all(|mesh| answers(mesh) == 2));
+    assert!(machines[0].reaches(machines[1].ipv4()));
+    run(&format!("ip -n {} link set eth0 down", machines[2].namespace));
+    let began = Instant::now();
+    let third = machines[2].name();
+    eventually("the silent machine", || meshes[..2].iter().all(|mesh| mesh.report().unreachable().contains(&third)));
+    assert!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
+    assert_eq!(answers(&meshes[0]), 1);
+    run(&format!("ip -n {} link set eth0 up", machines[2].namespace));
+    eventually("the machine that is back", || answers(&meshes[0]) == 2);
+    meshes[0].update(&state(&joined[..2]));
+    eventually("the removal", || meshes[0].report().peers.len() == 1);
+    assert!(!machines[2].reaches(machines[0].ipv4()));
+}
+
+#[test]
+fn vxlan_joins_machines_if_it_is_named_and_a_removed_one_is_not_sent_to() {
+    let mut lab = Lab::new(1500);
+    let machines = [lab.bare_machine(), lab.bare_machine()];
+    let folders = machines.each_ref().map(|_| tempfile::tempdir().unwrap());
+    let meshes = [machines[0].follow(folders[0].path()), machines[1].follow(folders[1].path())];
+    let state = |nodes: &[NetworkNode]| state_of(MeshMode::Vxlan, nodes);
+    for (machine, mesh) in machines.iter().zip(&meshes) {
+        mesh.update(&state(&[machine.node_with(None)]));
+        eventually("an identity", || mesh.report().identity.is_some());
+        assert_eq!(mesh.report().kind, Some(MeshKind::Vxlan));
+    }
+    let nodes = [0, 1].map(|index: usize| machines[index].node_with(meshes[index].report().identity));
+    for (index, other) in [(0, 1), (1, 0)] {
+        let device = meshes[index].report().device.unwrap();
+        let (namespace, next_hop) = (&machines[index].namespace, machines[other].ipv4());
+        run(&format!("ip -n {namespace} addr add {}/32 dev {device}", machines[index].ipv4()));
+        run(&format!("ip -n {namespace} addr add {}/128 dev {device} nodad", machines[index].ipv6()));
+        run(&format!("ip -n {namespace} route add {next_hop}/32 via {next_hop} dev {device} onlink"));
+        run(&format!("ip -n {namespace} route add {}/128 dev {device}", machines[other].ipv6()));
+        meshes[index].update(&state(&nodes));
+    }
+    wait_for_answers(&machines[0], &machines[1]);
+    assert_eq!(transfer(&machines[0], &machines[1], machines[1].ipv4().into(), 1 << 20), 1 << 20);
+    eventually("an answered probe", || meshes[0].report().peers.values().all(|peer| peer.reach == Reach::Reachable));
+    meshes[0].update(&state(&nodes[..1]));
+    eventually("the removal", || !machines[0].reaches(machines[1].ipv4()));
+}
+
+#[test]
+fn a_device_that_somebody_deletes_is_made_again() {
+    let mut lab = Lab::new(1500);
+    let (machine, folder) = (lab.bare_machine(), tempfile::tempdir().unwrap());
+    let mesh = machine.follow(folder.path());
+    mesh.update(&state(&[machine.node_with(None)]));
+    eventually("a device", || mesh.report().device.is_some());
+    let device = mesh.report().device.unwrap();
+    run(&format!("ip -n {} link del {device}", machine.namespace));
+    eventually("the device again", || machine.program(&format!("ip link show dev {device}")).0);
+    eventually("a mesh without trouble", || mesh.report().problem.is_none());
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn service_diff(old: &ServiceSpec, new: &ServiceSpec) -> ServiceDiff {
 
 /// The fields of a deployment outside of its services.
 fn shared(spec: &DeploymentSpec) -> FieldTable {
-    let DeploymentSpec { services: _, networks, volumes, routes } = spec;
+    let DeploymentSpec { services: _, networks, volumes, routes, granted: _ } = spec;
     let mut table = FieldTable::in_place();
     for (key, network) in networks {
         let NetworkSpec { name, driver, options, labels, reach, enable_ipv6 } = network;

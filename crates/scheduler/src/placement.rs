@@ -11,7 +11,7 @@ mod leaf;
 mod rank;
 mod tree;
 
-use longshore_model::{Generation, Placement, SlotKey, Strategy};
+use longshore_model::{Placement, SlotGeneration, Strategy};
 
 use crate::{
     request::PlacementRequest,
@@ -19,11 +19,7 @@ use crate::{
 };
 
 /// A slot to be placed, and the generation that the placement creates.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingSlot {
-    pub(crate) slot: SlotKey,
-    pub(crate) generation: Generation,
-}
+pub(crate) type PendingSlot = SlotGeneration;
 
 /// A batch being placed: the view to reserve in, the placement request, and the slots still without a node.
 pub(crate) struct Batch<'a> {
@@ -37,12 +33,11 @@ impl Batch<'_> {
     /// Places the next slot on the node and reserves its resources for the rest of the pass.
     fn place_on(&mut self, node: NodeIx) {
         let Some(pending) = self.pending_slots.next() else { return };
-        let reserved = self.view.reserve(self.request, &pending.slot, pending.generation, node);
+        let reserved = self.view.reserve(self.request, &pending, node);
         self.request.count_slot(node);
         let known = self.view.nodes.node(node);
         self.placed.push(Placement {
-            slot: pending.slot,
-            generation: pending.generation,
+            key: pending,
             node: known.name.clone(),
             address: self.view.config.address_plan().replica_ipv6(known.address_block(), reserved.host),
             new_volumes: reserved.new_volumes,

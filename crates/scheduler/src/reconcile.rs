@@ -42,8 +42,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotKey, StateIndex, Time, Wait, replica::DesiredState,
-    settings::Preemption,
+    Explanation, GroupPlan, NodePlan, Plan, PlanItem, SlotGeneration, SlotKey, StateIndex, Time, Wait,
+    replica::DesiredState, settings::Preemption,
 };
 
 use self::{
@@ -131,7 +131,7 @@ fn pass(view: &mut View, now: Time) -> Vec<GroupPlan> {
 /// Assumes the stops of a turn for the rest of the pass: they give back quota.
 fn assume_stops(view: &mut View, group: GroupIx, items: &[PlanItem]) {
     let closed = items.iter().filter_map(|item| match item {
-        PlanItem::Close(slot) | PlanItem::Collect { slot, .. } => Some(slot.clone()),
+        PlanItem::Close(slot) | PlanItem::Collect(SlotGeneration { slot, .. }) => Some(slot.clone()),
         _ => None,
     });
     let closed: BTreeSet<SlotKey> = closed.collect();
@@ -140,11 +140,9 @@ fn assume_stops(view: &mut View, group: GroupIx, items: &[PlanItem]) {
     }
     for item in items {
         match item {
-            PlanItem::Stop { slot, generation } | PlanItem::Reschedule { slot, generation, .. } => {
-                view.assume_stopping(group, slot, *generation);
-            }
+            PlanItem::Stop(key) | PlanItem::Reschedule { key, .. } => view.assume_stopping(group, key),
             PlanItem::Close(_)
-            | PlanItem::Collect { .. }
+            | PlanItem::Collect(_)
             | PlanItem::Open(_)
             | PlanItem::Place(_)
             | PlanItem::Wait(_)
@@ -406,7 +404,7 @@ impl<'a> GroupPass<'a> {
 
     /// Whether a slot has a live generation that this pass does not stop.
     fn has_live(&self, slot: &Slot) -> bool {
-        let stop = |generation| PlanItem::Stop { slot: slot.key.clone(), generation };
+        let stop = |generation| PlanItem::Stop(slot.key.generation(generation));
         slot.replicas.iter().any(|replica| is_live(replica) && !self.items.contains(&stop(replica.generation)))
     }
 

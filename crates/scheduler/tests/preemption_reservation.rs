@@ -59,9 +59,7 @@ impl World {
     fn observe(&mut self, deployment: &str, index: u32, state: ReplicaState) {
         let group = GroupKey { namespace: "default".into(), deployment: deployment.into(), service: "web".into() };
         self.run(Command::Observe(Observation {
-            group,
-            slot: SlotKey::Index(SlotIndex(index)),
-            generation: Generation(1),
+            key: group.replica(&SlotKey::Index(SlotIndex(index)), Generation(1)),
             attempt: Attempt(0),
             placed_at: None,
             state,
@@ -75,7 +73,7 @@ impl World {
 fn placed(plan: &Plan) -> Vec<String> {
     let items = plan.groups.iter().flat_map(|group| group.items.iter().map(move |item| (&group.group, item)));
     let places = items.filter_map(|(group, item)| match item {
-        PlanItem::Place(placement) => Some(placement.slot.replica_id(group)),
+        PlanItem::Place(placement) => Some(placement.key.slot.replica_id(group)),
         _ => None,
     });
     places.collect()
@@ -91,7 +89,7 @@ fn victims_do_not_take_their_capacity_back_before_all_of_it_is_free() {
     world.apply("high", 90, 1, 4);
     let displaced = world.pass();
     let stops = displaced.groups.iter().flat_map(|group| &group.items);
-    assert_eq!(stops.filter(|item| matches!(item, PlanItem::Stop { .. })).count(), 2);
+    assert_eq!(stops.filter(|item| matches!(item, PlanItem::Stop(_))).count(), 2);
 
     world.observe("low", 0, ReplicaState::Stopped);
     assert_eq!(placed(&world.pass()), Vec::<String>::new(), "half of the capacity is free, but reserved");

@@ -24,7 +24,9 @@ mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
 pub(crate) mod nodes;
+mod one_off;
 mod openapi;
+mod policies;
 mod queries;
 pub(crate) mod rebalance;
 pub(crate) mod request_smuggling;
@@ -86,6 +88,10 @@ pub(crate) struct ApiState {
     pub(crate) unknown_tokens: RateLimit,
     /// Open event streams, log streams and exec sessions.
     pub(crate) streams: Arc<ConcurrencyLimit>,
+    /// Dry runs under way.
+    pub(crate) simulations: Arc<ConcurrencyLimit>,
+    /// Bodies in memory, in units of [`BODY_UNIT`](extract::BODY_UNIT).
+    pub(crate) bodies: Arc<ConcurrencyLimit>,
     /// Requests that this node forwards to a server at the moment.
     pub(crate) forwarded: Arc<ConcurrencyLimit>,
 }
@@ -102,6 +108,9 @@ impl ApiState {
             unknown_tokens: RateLimit::new(50, 20),
             // One stream per browser tab, and one caller must leave some for the others.
             streams: ConcurrencyLimit::new(64, 1024),
+            simulations: ConcurrencyLimit::new(2, 2),
+            // 64 MiB of one caller, 128 MiB of all: four and eight of the largest requests at once.
+            bodies: ConcurrencyLimit::new(1024, 2048),
             // Each takes a connection to a server, which accepts twice as many from one node.
             forwarded: ConcurrencyLimit::new(128, 512),
         }
@@ -116,6 +125,7 @@ pub(crate) fn router(api: Arc<ApiState>) -> Router {
         .merge(idempotent(&api, deploy_routes()).route_layer(middleware::from_fn(auth::require_deploy)))
         .merge(cluster_view_routes().route_layer(middleware::from_fn(auth::require_cluster_scope)))
         .merge(idempotent(&api, admin_routes()).route_layer(middleware::from_fn(auth::require_admin)))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&api), extract::budget_body))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&api), auth::require_authenticated));
     let metrics = Router::new()
         .route("/metrics", get(metrics::metrics))
@@ -159,6 +169,7 @@ fn scoped_routes() -> Router<Arc<ApiState>> {
         .route("/v1/why/{replica}", get(queries::why))
         .route("/v1/logs", get(logs::logs))
         .route("/v1/login-links", post(dashboard::make_link))
+        .route("/v1/namespaces/{name}/policy", get(policies::get))
         .route("/v1/whoami", get(access::whoami))
         .route("/v1/caller", get(access::whoami))
 }
@@ -166,9 +177,11 @@ fn scoped_routes() -> Router<Arc<ApiState>> {
 fn deploy_routes() -> Router<Arc<ApiState>> {
     Router::new()
         .route("/v1/plan", post(dry_run::plan))
+        .route("/v1/policy-test", post(policies::test))
         .route("/v1/replicas/{replica}/exec", post(exec::exec))
         .route("/v1/deployments", post(deployments::apply))
         .route("/v1/deployments/{name}", delete(deployments::remove))
+        .route("/v1/volumes/{name}", delete(volumes::remove))
         .route("/v1/deployments/{name}/rollback", post(deployments::rollback))
         .route("/v1/deployments/{name}/stop", post(deployments::stop))
         .route("/v1/deployments/{name}/start", post(deployments::start))
@@ -176,6 +189,7 @@ fn deploy_routes() -> Router<Arc<ApiState>> {
         .route("/v1/deployments/{name}/{word}", post(deployments::control_rollout))
         .route("/v1/deployments/{name}/services/{service}/scale", post(deployments::scale))
         .route("/v1/deployments/{name}/services/{service}/restart", post(deployments::restart))
+        .route("/v1/deployments/{name}/services/{service}/run", post(one_off::run))
 }
 
 fn cluster_view_routes() -> Router<Arc<ApiState>> {
@@ -207,6 +221,7 @@ fn admin_routes() -> Router<Arc<ApiState>> {
         .route("/v1/cluster/rotate-key", post(access::rotate_key))
         .route("/v1/cluster/settings", post(settings::set))
         .route("/v1/namespaces/{name}/quota", put(namespaces::set_quota))
+        .route("/v1/namespaces/{name}/policy", put(policies::set))
         .route("/v1/rebalance", post(rebalance::even_out))
         .route("/v1/backup", get(health::backup))
 }

@@ -28,6 +28,9 @@ const QUIET_TIME: Duration = Duration::from_mins(15);
 /// Passes at most, so that no manifest can occupy a daemon.
 const MAX_PASSES: usize = 20_000;
 
+/// Replicas that a dry run may add to those of the cluster.
+const MAX_SIMULATED_REPLICAS: u64 = 100_000;
+
 /// The state at the end of a dry run.
 pub(crate) struct SimulatedState {
     pub(crate) state: State,
@@ -37,10 +40,16 @@ pub(crate) struct SimulatedState {
 
 /// Applies the commands and simulates until nothing more would happen.
 pub(crate) fn simulate(present: &State, commands: Vec<Command>, now: Time) -> Result<SimulatedState, CommandError> {
+    let before = present.desired_replicas();
     let mut simulation = Simulation { state: present.clone(), view: view_of(present), at: now };
     for command in commands {
         simulation.state.admits(&command)?;
         simulation.apply(command)?;
+    }
+    // More than the cluster has is asked of a copy that a caller with the role `view` pays nothing for.
+    let (asked, limit) = (simulation.state.desired_replicas(), before.saturating_add(MAX_SIMULATED_REPLICAS));
+    if asked > limit {
+        return Err(CommandError::TooManyForCluster { asked, limit });
     }
     let convergence = simulation.run(now);
     Ok(SimulatedState { state: simulation.state, at: simulation.at, convergence })
@@ -99,9 +108,7 @@ impl Simulation {
             let is_reachable = matches!(node.health, Health::Ready | Health::Degraded);
             let state = is_reachable.then(|| next(replica)).flatten()?;
             Some(Observation {
-                group: group.clone(),
-                slot: slot.key.clone(),
-                generation: replica.generation,
+                key: group.replica(&slot.key, replica.generation),
                 attempt: replica.attempt,
                 placed_at: Some(replica.assignment.placed_at),
                 state,

@@ -23,10 +23,12 @@
 mod client;
 pub(crate) mod control_link;
 pub(crate) mod engine_query;
+mod fingerprint_limits;
 pub(crate) mod handlers;
 pub(crate) mod logs_exec;
 mod raft_transport;
 pub(crate) mod service;
+pub(crate) mod volume_removal;
 mod wire;
 
 pub(crate) use self::{

@@ -9,7 +9,6 @@ mod engine;
 pub mod fuzz;
 mod invariants;
 mod queue;
-mod replica_key;
 pub mod report;
 pub mod scenario;
 pub mod timeline_log;

@@ -23,7 +23,7 @@ use longshore_store::CommandError;
 use serde::Serialize;
 
 pub use self::rebalance::{Decimal, RebalancePayload};
-use crate::{replica_key::replica_key, report::Stats};
+use crate::report::Stats;
 
 /// One line of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -318,23 +318,17 @@ impl TimelineLog {
             Event::DeploymentStarted { deployment, .. } => {
                 self.push(now, EntryKind::DeploymentStarted).deployment = Some(deployment.to_string());
             }
-            Event::Stopping { group, slot, generation } => {
-                self.stopping.insert(replica_key(group, slot, *generation));
-            }
+            Event::Stopping(key) => _ = self.stopping.insert(key.clone()),
             Event::SlotStepped { group, slot, step } => self.stepped(now, group, slot, *step),
-            Event::Placed { group, slot, generation, assignment } => {
-                self.placed(now, &replica_key(group, slot, *generation), assignment, stats);
-            }
+            Event::Placed { key, assignment } => self.placed(now, key, assignment, stats),
             Event::SlotWaits { group, slot, reason, details } => self.waits(now, group, slot, *reason, details),
-            Event::Restarting { group, slot, generation, attempt } => {
-                let key = replica_key(group, slot, *generation);
-                self.push_replica(now, EntryKind::Restarted, &key).attempt = Some(*attempt);
+            Event::Restarting { key, attempt } => {
+                self.push_replica(now, EntryKind::Restarted, key).attempt = Some(*attempt);
             }
             Event::Observed { .. } => self.observation(now, event),
-            Event::Released { group, slot, generation, .. } => {
-                let key = replica_key(group, slot, *generation);
-                self.push_replica(now, EntryKind::Stopped, &key);
-                self.node_of_replica.remove(&key);
+            Event::Released { key, .. } => {
+                self.push_replica(now, EntryKind::Stopped, key);
+                self.node_of_replica.remove(key);
             }
             Event::Rebalanced(made) => self.rebalanced(now, made),
             Event::SlotGone { group, slot } => {
@@ -345,7 +339,7 @@ impl TimelineLog {
             | Event::GroupChanged { .. }
             | Event::GroupRolloutChanged { .. }
             | Event::DeploymentGone { .. }
-            | Event::SlotStartsAgain { .. }
+            | Event::SlotStartsAgain(_)
             | Event::GroupRemoved(_)
             | Event::GroupGone(_)
             | Event::SlotOpened { .. }
@@ -366,14 +360,10 @@ impl TimelineLog {
     }
 
     fn observation(&mut self, now: Time, event: &Event) {
-        let Event::Observed { group, slot, generation, attempt, state, code, details, failures, history, .. } = event
-        else {
-            return;
-        };
+        let Event::Observed { key, attempt, state, code, details, failures, history, .. } = event else { return };
         // A failed replica without failures was reset by an apply: nothing happened to it.
         if *state != ReplicaState::Failed || *failures > 0 || history.ends > 0 {
-            let key = replica_key(group, slot, *generation);
-            self.observed(now, &key, *attempt, *state, *code, details);
+            self.observed(now, key, *attempt, *state, *code, details);
         }
     }
 
@@ -401,7 +391,7 @@ impl TimelineLog {
     fn push_replica(&mut self, now: Time, kind: EntryKind, key: &ReplicaKey) -> &mut Entry {
         let node = self.node_of_replica.get(key).cloned();
         let entry = self.push(now, kind);
-        entry.replica = Some(key.slot.replica_id(&key.group));
+        entry.replica = Some(key.replica_id());
         entry.generation = Some(key.generation);
         entry.node = node;
         entry
@@ -421,14 +411,14 @@ impl TimelineLog {
 
     /// The generations of a slot that were placed and not released, in order.
     fn generations_of(&self, group: &GroupKey, slot: &SlotKey) -> impl DoubleEndedIterator<Item = &ReplicaKey> {
-        let first = replica_key(group, slot, Generation(0));
-        let last = replica_key(group, slot, Generation(u32::MAX));
+        let first = group.replica(slot, Generation(0));
+        let last = group.replica(slot, Generation(u32::MAX));
         self.node_of_replica.range(first..=last).map(|(key, _)| key)
     }
 
     fn waits(&mut self, now: Time, group: &GroupKey, slot: &SlotKey, reason: Reason, details: &Details) {
         let newest = self.generations_of(group, slot).next_back().cloned();
-        let key = newest.unwrap_or_else(|| replica_key(group, slot, Generation(0)));
+        let key = newest.unwrap_or_else(|| group.replica(slot, Generation(0)));
         let entry = self.push_replica(now, EntryKind::Waiting, &key);
         entry.code = Some(reason.code());
         entry.details = details.clone();

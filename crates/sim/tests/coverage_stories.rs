@@ -60,9 +60,7 @@ impl World {
         let (group, slot, at) = (group.clone(), slot.clone(), self.now);
         let (generation, attempt, details) = (Generation(1), Attempt(attempt), Details::new());
         self.submit(Command::Observe(Observation {
-            group,
-            slot,
-            generation,
+            key: group.replica(&slot, generation),
             attempt,
             placed_at: None,
             state,
@@ -95,8 +93,7 @@ fn force(world: &mut World, key: &GroupKey, host: u16) {
     let address = Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, host);
     let (slot, generation, node, new_volumes) = (index(0), Generation(1), "a".into(), Vec::new());
     let place = PlanItem::Place(Placement {
-        slot,
-        generation,
+        key: slot.generation(generation),
         node,
         address,
         new_volumes,

@@ -145,8 +145,7 @@ fn plan(replicas: u32, deployment: &str, nodes: u32, first_address: u32) -> Prop
     };
     let items = (0..replicas).map(|index| {
         PlanItem::Place(Placement {
-            slot: SlotKey::Index(SlotIndex(index)),
-            generation: Generation(1),
+            key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
             node: format!("n{}", index % nodes).as_str().into(),
             address: Ipv6Addr::from(u128::from(first_address + index)),
             new_volumes: Vec::new(),

@@ -4,13 +4,15 @@
 //! Must not touch: keys and certificates. The server creates and verifies them.
 //! Invariant: a join grant admits one node. A removed node has no membership, so its certificate is not accepted.
 
+mod policies;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use longshore_model::{
-    DeploymentName, Event, GroupKey, MemberId, NamespaceName, NodeName, SecretName, Time,
+    DeploymentName, Event, GroupKey, MemberId, NamespaceName, NamespacePolicy, NodeName, SecretName, Time,
     access::{
         AccessCommand, AccessToken, Authority, Digest, JoinGrant, NodeMembership, NodeRole, Sealed, SealedItem, TokenId,
     },
@@ -44,6 +46,10 @@ pub struct Access {
     owners: BTreeMap<(NamespaceName, SecretName), DeploymentName>,
     /// The key that seals new secrets; `None` means the first.
     sealing_key: Option<u32>,
+    /// The policies that were set.
+    policies: BTreeMap<NamespaceName, NamespacePolicy>,
+    /// Namespaces older than policies, which may ask everything until one is set; `None` while policies are not enforced.
+    older_than_policies: Option<BTreeSet<NamespaceName>>,
 }
 
 /// The key a cluster is bootstrapped with.
@@ -159,8 +165,16 @@ impl State {
                 self.access_mut().tokens.remove(&id);
                 Ok(vec![Event::AccessChanged])
             }
-            AccessCommand::StoreSecret { namespace, name, version, contents, deployment } => {
-                self.store_secret((namespace, name), version, contents, deployment)
+            AccessCommand::StoreSecret { namespace, name, version, contents, deployment, by_operator } => {
+                let key = (namespace, name);
+                // An operator would hand the contents to a deployment that took the name first.
+                if by_operator
+                    && let Some(owner) = self.access.owners.get(&key)
+                    && deployment.as_ref() != Some(owner)
+                {
+                    return Err(CommandError::SecretOwned { name: key.1, deployment: owner.clone() });
+                }
+                self.store_secret(key, version, contents, deployment)
             }
             AccessCommand::RemoveSecret { namespace, name } => self.remove_secret((namespace, name)),
             AccessCommand::UseKey { key } => {
@@ -172,6 +186,8 @@ impl State {
                 Ok(vec![Event::AccessChanged])
             }
             AccessCommand::Reseal { what, sealed } => Ok(self.reseal(&what, sealed)),
+            AccessCommand::SetPolicy { namespace, policy } => Ok(self.set_policy(namespace, *policy)),
+            AccessCommand::EnforcePolicies => Ok(self.enforce_policies()),
         }
     }
 

@@ -2,51 +2,75 @@
 //!
 //! Owns: when a number is given out and released. Must not touch: the addresses; see
 //! [`AddressPlan`](longshore_model::AddressPlan).
-//! Invariant: nodes and services of a state that was written before numbers were given out keep the addresses they had.
+//! Invariant: nothing is numbered before the first command of a version that knows of numbers, so every member numbers the
+//! same state, whatever snapshot it started from; what exists by then keeps the addresses it has.
 
 use std::sync::Arc;
 
 use longshore_model::{
-    Node,
+    Event, Node, Time,
     address_plan::{LARGEST_IPV4_HOST, is_block},
 };
 
 use crate::{State, state::Group};
 
 impl State {
+    /// Begins to give out numbers, and numbers what exists: nodes by their joining numbers, services by their keys.
+    pub(crate) fn begin_numbering(&mut self, at: Time) -> Vec<Event> {
+        if self.is_numbered {
+            return Vec::new();
+        }
+        (self.is_numbered, self.latest) = (true, at);
+        let blocks = Arc::make_mut(&mut self.blocks);
+        for left in self.removed.values() {
+            // Its addresses may still be in caches.
+            if blocks.take(left.number.0) {
+                blocks.release(left.number.0, left.removed_at.unwrap_or(at));
+            }
+        }
+        let mut nodes: Vec<Arc<Node>> = self.nodes.values().cloned().collect();
+        nodes.sort_by_key(|node| node.number);
+        let mut events = Vec::new();
+        for node in nodes {
+            let block = self.take_block(&node);
+            let node = Arc::new(Node { block, ..Node::clone(&node) });
+            self.nodes.insert(node.name.clone(), Arc::clone(&node));
+            events.push(Event::NodeChanged(node));
+        }
+        let vips = Arc::make_mut(&mut self.vips);
+        for (key, group) in &mut self.groups {
+            if wants_vip(group) {
+                group.vip = Some(vips.take_lowest(at, |_| true));
+                let (group, rollout_position) = (key.clone(), group.rollout_position.clone());
+                events.push(Event::GroupRolloutChanged { group, rollout_position });
+            }
+        }
+        events
+    }
+
     /// The block of a joining node: the lowest free one. A node whose joining time is unknown joined under the rule of
     /// before, or is simulated: its number is its block.
-    pub(crate) fn take_block(&mut self, node: &Node) -> u32 {
+    pub(crate) fn take_block(&mut self, node: &Node) -> Option<u32> {
+        if !self.is_numbered {
+            return None;
+        }
         let (blocks, number) = (Arc::make_mut(&mut self.blocks), node.number.0);
-        match node.joined_at {
+        Some(match node.joined_at {
             None if is_block(number) && blocks.take(number) => number,
             Some(_) | None => blocks.take_lowest(self.latest, is_block),
-        }
+        })
     }
 
     /// Releases the block of a node that is removed.
-    pub(crate) fn release_block(&mut self, node: &Node, at: longshore_model::Time) {
-        Arc::make_mut(&mut self.blocks).release(node.address_block(), at);
+    pub(crate) fn release_block(&mut self, node: &Node, at: Time) {
+        if let Some(block) = node.block {
+            Arc::make_mut(&mut self.blocks).release(block, at);
+        }
     }
 
     /// How many addresses a node has for replicas. A node without an IPv4 block has no limit.
     pub(crate) fn address_limit(&self, node: &Node) -> Option<u64> {
         self.config.address_plan().ipv4_block(node.address_block()).map(|_| LARGEST_IPV4_HOST)
-    }
-
-    /// Gives blocks and VIPs to the nodes and services of a state of before.
-    #[cfg(feature = "replicated")]
-    pub(crate) fn number_older_members(&mut self) {
-        let mut unnumbered: Vec<Arc<Node>> = self.nodes.values().filter(|node| node.block.is_none()).cloned().collect();
-        unnumbered.sort_by_key(|node| node.number);
-        for node in unnumbered {
-            let block = Some(self.take_block(&node));
-            self.nodes.insert(node.name.clone(), Arc::new(Node { block, ..Node::clone(&node) }));
-        }
-        let (vips, latest) = (Arc::make_mut(&mut self.vips), self.latest);
-        for group in self.groups.values_mut().filter(|group| wants_vip(group)) {
-            group.vip = Some(vips.take_lowest(latest, |_| true));
-        }
     }
 }
 

@@ -11,7 +11,9 @@ impl State {
     /// Applies one command and returns the events it caused.
     pub fn apply(&mut self, command: Command) -> Result<Vec<Event>, CommandError> {
         let before = self.latest;
-        self.latest = before.max(command.time().unwrap_or_default());
+        if self.is_numbered {
+            self.latest = before.max(command.time().unwrap_or_default());
+        }
         let result = self.dispatch(command);
         if result.as_ref().is_ok_and(|events| !events.is_empty()) {
             self.index = StateIndex(self.index.0 + 1);
@@ -42,6 +44,7 @@ impl State {
                 self.control_rollout(&namespace, &deployment, word, at)?
             }
             Command::Restart { group, at } => self.restart_service(&group, at)?,
+            Command::RemoveVolume { volume } => self.remove_volume(&volume)?,
             Command::Remove { namespace, deployment } => self.remove(namespace, deployment)?,
             Command::PutSecret { namespace, name, version } => self.put_secret(namespace, name, version)?,
             Command::SetQuota { namespace, quota } => self.set_quota(namespace, quota),
@@ -51,7 +54,7 @@ impl State {
             Command::Access(command) => self.change_access(*command)?,
             Command::Refresh { node, fingerprint: survey } => self.refresh(&node, *survey)?,
             Command::Commit(plan) => self.commit(*plan),
-            Command::Observe(observation) => self.observe(observation),
+            Command::Observe(observation) => self.observe(&observation),
             Command::Stop { namespace, deployment, at } => self.stop_deployment(&namespace, &deployment, at)?,
             Command::Start { namespace, deployment, at } => self.start_deployment(&namespace, &deployment, at)?,
         };

@@ -34,6 +34,7 @@ pub fn audited(command: &Command) -> Option<(AuditAction, String)> {
         }
         Command::Stop { namespace, deployment, .. } => (AuditAction::DeploymentStopped, scoped(namespace, deployment)),
         Command::Start { namespace, deployment, .. } => (AuditAction::DeploymentStarted, scoped(namespace, deployment)),
+        Command::RemoveVolume { volume } => (AuditAction::VolumeRemoved, scoped(&volume.namespace, &volume.name)),
         Command::Restart { group, .. } => (AuditAction::ServiceRestarted, service(group)),
         Command::PutSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         Command::SetQuota { namespace, .. } => (AuditAction::QuotaSet, namespace.to_string()),
@@ -75,8 +76,9 @@ fn access(command: &AccessCommand) -> Option<(AuditAction, String)> {
         AccessCommand::StoreSecret { namespace, name, .. } => (AuditAction::SecretPut, scoped(namespace, name)),
         AccessCommand::RemoveSecret { namespace, name } => (AuditAction::SecretRemoved, scoped(namespace, name)),
         AccessCommand::UseKey { key } => (AuditAction::KeyRotated, key.to_string()),
-        // Follows from `UseKey`, which is audited.
-        AccessCommand::Reseal { .. } => return None,
+        AccessCommand::SetPolicy { namespace, .. } => (AuditAction::PolicySet, namespace.to_string()),
+        // The first follows from `UseKey`, which is audited; the second from the version of the software.
+        AccessCommand::Reseal { .. } | AccessCommand::EnforcePolicies => return None,
     };
     Some((action, subject))
 }

@@ -32,7 +32,7 @@ impl Deployment {
     /// Whether an apply of `spec` would change nothing: it is in force already and no rollout is live.
     fn is_unchanged_by(&self, spec: &DeploymentSpec) -> bool {
         let rolls = self.rollout.as_ref().is_some_and(|rollout| rollout.is_live());
-        self.desired == DesiredState::Run && self.current().spec == *spec && !rolls
+        self.desired == DesiredState::Run && self.current().spec.is_same_manifest(spec) && !rolls
     }
 }
 
@@ -48,7 +48,8 @@ impl State {
         for (key, service) in &groups {
             conflicts::check_volume_replicas(&key.service, service, service.replicas)?;
             let mut needed = service.secrets_required.iter();
-            if let Some(name) = needed.find(|name| !self.access().may_use(namespace, deployment, name)) {
+            let of = service.secrets_deployment(deployment);
+            if let Some(name) = needed.find(|name| !self.access().may_use(namespace, of, name)) {
                 return Err(CommandError::SecretOutOfScope { name: name.clone(), deployment: deployment.clone() });
             }
         }
@@ -278,7 +279,7 @@ impl State {
         group.spec = Arc::clone(&spec);
         group.revision = revision;
         group.desired = DesiredState::Run;
-        if address_numbers::wants_vip(group) {
+        if self.is_numbered && address_numbers::wants_vip(group) {
             group.vip = Some(Arc::make_mut(&mut self.vips).take_lowest(self.latest, |_| true));
         }
         group.rollout_position = rollout_position.clone();

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use longshore_model::{
-    AfterDrain, Drain, DrainOutcome, Evacuation, Event, Generation, GroupKey, Health, Intent, Node, NodeName, NodePlan,
-    RuntimeCode, Slot, SlotKey, Time,
+    AfterDrain, Drain, DrainOutcome, Evacuation, Event, GroupKey, Health, Intent, Node, NodeName, NodePlan, ReplicaKey,
+    RuntimeCode, Slot, Time,
     drain::{DrainBlocker, UndrainedReplica},
     replica::{DesiredState, Detail, Details, Replica},
 };
@@ -137,15 +137,15 @@ impl State {
         let Some(known) = self.nodes.remove(name) else { return };
         let left = Node { intent: Intent::Removed, removed_at: Some(at), ..Node::clone(&known) };
         self.removed.insert(name.clone(), Arc::new(left));
-        let on_it: Vec<(GroupKey, SlotKey, Generation)> = self
+        let on_it: Vec<ReplicaKey> = self
             .replicas()
             .filter(|(_, _, replica)| replica.assignment.node == *name)
-            .map(|(group, slot, replica)| (group.clone(), slot.key.clone(), replica.generation))
+            .map(|(group, slot, replica)| group.replica(&slot.key, replica.generation))
             .collect();
-        for (group, slot, generation) in on_it {
+        for key in on_it {
             // Finished jobs stay finished.
-            self.collect(&group, &slot, generation, events);
-            self.release(&group, &slot, generation, at, events);
+            self.collect(&key, events);
+            self.release(&key, at, events);
         }
         self.release_block(&known, at);
         // Its addresses belong to a block that rests as a whole.

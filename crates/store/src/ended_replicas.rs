@@ -5,7 +5,7 @@
 //! Invariant: a replica is counted as collected once, when its slot closes.
 
 use longshore_model::{
-    Event, Generation, GroupKey, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Slot, SlotKey,
+    Event, GroupKey, ReplicaKey, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec, Slot, SlotKey,
     replica::{Collected, DesiredState, JobOutcome, Replica},
     service::RestartCondition,
 };
@@ -13,20 +13,15 @@ use longshore_model::{
 use crate::{State, state::Group};
 
 impl State {
-    /// Collects the terminal replica of a job, or of a service that runs once. The item is stale, and is dropped, if the replica is not terminal or belongs
-    /// to an older spec, kind or restart epoch: that work must run again and must not count as done.
-    pub(crate) fn collect(
-        &mut self,
-        key: &GroupKey,
-        slot_key: &SlotKey,
-        generation: Generation,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(group) = self.groups.get_mut(key) else {
+    /// Collects the terminal replica of a job, or of a service that runs once. The item is stale, and is dropped, if the
+    /// replica is not terminal or belongs to an older spec, kind or restart epoch: that work must run again and must not
+    /// count as done.
+    pub(crate) fn collect(&mut self, key: &ReplicaKey, events: &mut Vec<Event>) {
+        let Some(group) = self.groups.get_mut(&key.group) else {
             return;
         };
-        let slot =
-            group.slots.get(slot_key).filter(|slot| slot.desired == DesiredState::Run && slot.newest == generation);
+        let is_newest = |slot: &&Slot| slot.desired == DesiredState::Run && slot.newest == key.generation;
+        let slot = group.slots.get(&key.slot).filter(is_newest);
         let newest = slot.and_then(|slot| slot.replicas.last()).filter(|replica| is_current_end(group, replica));
         let Some(terminal_outcome) = newest.and_then(|replica| terminal_outcome(&group.spec, replica)) else {
             return;
@@ -35,11 +30,11 @@ impl State {
             JobOutcome::Completed => group.collected.completed += 1,
             JobOutcome::Failed => group.collected.failed += 1,
         }
-        if let SlotKey::Node(node) = slot_key {
+        if let SlotKey::Node(node) = &key.slot {
             group.collected.nodes.insert(node.clone(), terminal_outcome);
         }
-        events.push(collected_event(key, group));
-        self.close(key, slot_key, events);
+        events.push(collected_event(&key.group, group));
+        self.close(&key.group, &key.slot, events);
     }
 }
 

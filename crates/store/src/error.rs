@@ -61,6 +61,22 @@ pub enum CommandError {
     /// More replicas than `MAX_REPLICAS`.
     #[error("{0} replicas are more than a service may have, which is {MAX_REPLICAS}")]
     TooManyReplicas(u32),
+    /// More replicas in the whole cluster than its nodes could run.
+    #[error("{asked} replicas are more than this cluster may have, which is {limit}")]
+    TooManyForCluster {
+        /// All that would be desired.
+        asked: u64,
+        /// The ceiling for the present number of nodes.
+        limit: u64,
+    },
+    /// An operator stores a secret that a manifest stored before, for a deployment.
+    #[error("secret `{name}` belongs to deployment `{deployment}`, which stored it first")]
+    SecretOwned {
+        /// The secret.
+        name: SecretName,
+        /// Its deployment.
+        deployment: DeploymentName,
+    },
     /// The node is the cluster's only server.
     #[error("node `{0}` is the only server, and with it the cluster would be gone")]
     LastServer(NodeName),
@@ -109,6 +125,17 @@ pub enum CommandError {
         current: u64,
         /// The requested version.
         asked: u64,
+    },
+    /// No volume of that name.
+    #[error("there is no volume `{0}`")]
+    UnknownVolume(VolumeKey),
+    /// A service mounts the volume, or a replica still holds it.
+    #[error("volume `{volume}` is in use by `{holder}`")]
+    VolumeHeld {
+        /// The volume.
+        volume: VolumeKey,
+        /// A service as `deployment/service`, or a replica.
+        holder: String,
     },
     /// No secret of that name.
     #[error("there is no secret `{0}`")]
@@ -183,12 +210,15 @@ impl CommandError {
             Self::DuplicateNode(_) => "duplicate_node",
             Self::NodeStillAlive(_) => "node_still_alive",
             Self::CannotScaleGlobal(_) => "cannot_scale_global",
-            Self::TooManyReplicas(_) => "too_many_replicas",
+            Self::TooManyReplicas(_) | Self::TooManyForCluster { .. } => "too_many_replicas",
+            Self::SecretOwned { .. } => "secret_owned",
             Self::LastServer(_) => "last_server",
             Self::VolumeNeedsOneReplica { .. } => "volume_needs_one_replica",
             Self::IngressPortTaken { .. } => "ingress_port_taken",
             Self::ReplicaIdConflict { .. } => "replica_id_conflict",
             Self::SecretVersionRegression { .. } => "secret_version_regression",
+            Self::UnknownVolume(_) => "unknown_volume",
+            Self::VolumeHeld { .. } => "volume_in_use",
             Self::UnknownSecret(_) => "unknown_secret",
             Self::SecretInUse { .. } => "secret_in_use",
             Self::SecretOutOfScope { .. } => "secret_out_of_scope",
@@ -224,10 +254,14 @@ impl CommandError {
             | Self::NodeStillAlive(_)
             | Self::CannotScaleGlobal(_)
             | Self::TooManyReplicas(_)
+            | Self::TooManyForCluster { .. }
+            | Self::SecretOwned { .. }
             | Self::LastServer(_)
             | Self::VolumeNeedsOneReplica { .. }
             | Self::IngressPortTaken { .. }
             | Self::ReplicaIdConflict { .. }
+            | Self::UnknownVolume(_)
+            | Self::VolumeHeld { .. }
             | Self::UnknownSecret(_)
             | Self::SecretInUse { .. }
             | Self::SecretOutOfScope { .. }
@@ -254,6 +288,10 @@ impl CommandError {
             Self::DuplicateNode(_) => "give the new node a name of its own, or remove the old one first",
             Self::NodeStillAlive(_) => "wait until the node is suspect or down, or drain it",
             Self::TooManyReplicas(_) => "ask for fewer, or divide them among services",
+            Self::TooManyForCluster { .. } => "ask for fewer, or let more nodes join: each allows 10,000",
+            Self::SecretOwned { .. } => {
+                "name that deployment with `--deployment` if the secret is for it; else use another name, or remove the secret first"
+            }
             Self::LastServer(_) => "let another server join first, or stop the daemon and empty its data directory",
             Self::CannotScaleGlobal(_) => "a global service follows the nodes; use constraints to choose them",
             Self::VolumeNeedsOneReplica { .. } => "use one replica, or keep the data outside of the service",
@@ -262,6 +300,8 @@ impl CommandError {
             }
             Self::ReplicaIdConflict { .. } => "rename the service or the deployment",
             Self::SecretVersionRegression { .. } => "use a higher version",
+            Self::UnknownVolume(_) => "`longshore volume ls` lists them",
+            Self::VolumeHeld { .. } => "remove the deployment first: `longshore down -v` does both",
             Self::UnknownSecret(_) => "`longshore secret ls` lists them",
             Self::SecretInUse { .. } => "apply the deployment without it first, or remove the deployment",
             Self::SecretOutOfScope { .. } => "use another name, or let an admin store the secret for this deployment",

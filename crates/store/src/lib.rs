@@ -29,6 +29,7 @@ mod state;
 mod state_events;
 mod status;
 mod stops;
+mod volumes;
 
 pub use access::Access;
 pub use ended_replicas::has_ended;

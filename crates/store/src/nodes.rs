@@ -16,6 +16,7 @@ use crate::{CommandError, State, conflicts, ended_replicas, state_events::observ
 
 impl State {
     pub(crate) fn join(&mut self, node: Node) -> Result<Vec<Event>, CommandError> {
+        let mut numbered = Vec::new();
         let node = match self.nodes.get(&node.name) {
             // A second machine must not take the name of a live node. A node that is down may return on new hardware,
             // and keeps the operator's settings.
@@ -36,10 +37,13 @@ impl State {
             },
             None => {
                 conflicts::check_join_keeps_replica_ids_unique(self, &node.name)?;
+                if let Some(at) = node.joined_at {
+                    numbered = self.begin_numbering(at);
+                }
                 self.nodes_joined += 1;
                 self.removed.remove(&node.name);
                 let mut node = Node { number: NodeNumber(self.nodes_joined), ..node };
-                node.block = Some(self.take_block(&node));
+                node.block = self.take_block(&node);
                 node
             }
         };
@@ -48,14 +52,19 @@ impl State {
         follow_overlay(&mut node, limit);
         let node = Arc::new(node);
         self.nodes.insert(node.name.clone(), Arc::clone(&node));
-        let mut events = vec![Event::NodeChanged(node)];
+        let mut events = numbered;
+        events.push(Event::NodeChanged(node));
         events.extend(self.request_rebalance_on_join());
         Ok(events)
     }
 
     pub(crate) fn refresh(&mut self, name: &NodeName, survey: NodeFingerprint) -> Result<Vec<Event>, CommandError> {
+        let mut events = match &survey.network {
+            Some(_) if self.nodes.contains_key(name) => self.begin_numbering(self.latest),
+            Some(_) | None => Vec::new(),
+        };
         let limit = self.nodes.get(name).and_then(|node| self.address_limit(node));
-        self.change_node(name, |node| {
+        let changed = self.change_node(name, |node| {
             let NodeFingerprint { platform, capacity, drivers, engine_labels, plugins, flags, network } = survey;
             let addresses = capacity.addresses.or(node.capacity.addresses);
             node.capacity = node.attributes.capacity_of(Capacity { addresses, ..capacity });
@@ -63,7 +72,9 @@ impl State {
             (node.engine_labels, node.plugins, node.network) = (engine_labels, plugins, network);
             take_flags(node, flags);
             follow_overlay(node, limit);
-        })
+        })?;
+        events.extend(changed);
+        Ok(events)
     }
 
     pub(crate) fn set_attributes(

@@ -18,45 +18,44 @@ use crate::{State, ended_replicas::is_job, state::Group, state_events::observed,
 const LONG_RUN: Duration = Duration::from_mins(10);
 
 impl State {
-    pub(crate) fn observe(&mut self, observation: Observation) -> Vec<Event> {
+    pub(crate) fn observe(&mut self, observation: &Observation) -> Vec<Event> {
         let mut events = Vec::new();
-        let Some(group) = self.groups.get_mut(&observation.group) else {
+        let Some(group) = self.groups.get_mut(&observation.key.group) else {
             return events;
         };
         let spec = group.spec.clone();
-        let Some(slot) = group.slots.get_mut(&observation.slot) else {
+        let Some(slot) = group.slots.get_mut(&observation.key.slot) else {
             return events;
         };
-        let replaced_by = newest_desired(slot).filter(|newest| *newest > observation.generation);
-        let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.generation)
+        let replaced_by = newest_desired(slot).filter(|newest| *newest > observation.key.generation);
+        let Some(replica) = slot.replicas.iter_mut().find(|replica| replica.generation == observation.key.generation)
         else {
             return events;
         };
-        if is_of_previous_incarnation(replica, &observation) {
+        if is_of_previous_incarnation(replica, observation) {
             return events;
         }
         match (replica.desired, observation.state) {
             // Any attempt counts here: an agent that was disconnected may have missed the latest one.
             (DesiredState::Stop, ReplicaState::Stopped) => {
-                let Observation { group, slot, generation, at, .. } = observation;
-                self.release(&group, &slot, generation, at, &mut events);
+                self.release(&observation.key, observation.at, &mut events);
             }
             // Other states of a stopping replica are ignored, so that it cannot appear live again.
             (DesiredState::Stop, _) => {}
             (DesiredState::Run, _) if replica.attempt != observation.attempt => {}
-            (DesiredState::Run, _) if is_stale(replica, &observation) => {}
+            (DesiredState::Run, _) if is_stale(replica, observation) => {}
             (DesiredState::Run, _) => {
                 let node = replica.assignment.node.clone();
                 let replica_kind = replica.assignment.reservation.kind;
                 let was_lost = replica.state == ReplicaState::Lost;
-                let effect = apply_observation(replica, normalised(&observation, replica_kind, &spec), &spec);
+                let effect = apply_observation(replica, normalised(observation, replica_kind, &spec), &spec);
                 if effect == ObservationEffect::Unchanged {
                     return events;
                 }
                 if was_lost {
                     replica.replaced_by = replaced_by;
                 }
-                events.push(observed(&observation.group, &observation.slot, replica));
+                events.push(observed(&observation.key.group, &observation.key.slot, replica));
                 if is_live(replica) {
                     // The replica reported again, so the slot no longer waits for a replacement.
                     slot.waiting = None;
@@ -64,7 +63,7 @@ impl State {
                 }
                 // A global replica has no other node to go to, so its failures do not count against the node.
                 if effect == ObservationEffect::Failure && !spec.kind.is_per_node() {
-                    events.push(count_failure(group, &observation, node, self.config.faulty_window));
+                    events.push(count_failure(group, observation, node, self.config.faulty_window));
                 }
             }
         }
@@ -118,7 +117,7 @@ fn count_failure(group: &mut Group, seen: &Observation, node: NodeName, window: 
     let times = group.failures.entry(node.clone()).or_default();
     times.retain(|time| seen.at.since(*time) < window);
     times.push(seen.at);
-    Event::FailureCounted { group: seen.group.clone(), node, at: seen.at }
+    Event::FailureCounted { group: seen.key.group.clone(), node, at: seen.at }
 }
 
 /// The observation with its state adjusted. A stop that nobody requested is a failure. So is the completion of a

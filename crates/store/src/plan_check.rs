@@ -94,7 +94,7 @@ impl Usage {
                 match self.take(state, group, placement, placement.reservation.as_ref().unwrap_or(reservation)) {
                     Ok(()) => true,
                     Err(reason) => {
-                        dropped.push(DroppedItem { group: group.clone(), slot: placement.slot.clone(), reason });
+                        dropped.push(DroppedItem { group: group.clone(), slot: placement.key.slot.clone(), reason });
                         false
                     }
                 }
@@ -194,7 +194,9 @@ impl Usage {
                 let same = other == group;
                 let exclusive =
                     owned_by_other || wanted.sharing == Sharing::Exclusive || *sharing == Sharing::Exclusive;
-                !same && (other_deployment || exclusive)
+                // A one-off job mounts what its deployment holds, as a command run there by hand would.
+                let beside = wanted.sharing == Sharing::OneOff || *sharing == Sharing::OneOff;
+                !same && !beside && (other_deployment || exclusive)
             };
             if held.holders.iter().any(blocks) {
                 return Err(Reason::VolumeInUse);

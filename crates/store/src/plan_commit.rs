@@ -7,8 +7,8 @@
 use std::net::Ipv6Addr;
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaState,
-    RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
+    Assignment, Attempt, Event, Generation, GroupKey, GroupPlan, NodeName, Placement, Plan, PlanItem, ReplicaKey,
+    ReplicaState, RuntimeCode, Slot, SlotIndex, SlotKey, Time, VolumeKey, Wait,
     rebalance::Move,
     replica::{DesiredState, Details, Replica, RestartHistory},
     volume::Volume,
@@ -50,22 +50,18 @@ impl State {
                     self.place(&key, placement, assignment, events);
                 }
                 PlanItem::Wait(wait) => self.wait(&key, &wait, events),
-                PlanItem::Stop { slot, generation } => self.stop(&key, &slot, generation, events),
+                PlanItem::Stop(item) => self.stop(&item.in_group(&key), events),
                 PlanItem::Close(slot) => self.close(&key, &slot, events),
-                PlanItem::Restart { slot, generation, attempt } => {
-                    self.restart(&key, &slot, generation, attempt, at, events);
+                PlanItem::Restart { key: item, attempt } => self.restart(item.in_group(&key), attempt, at, events),
+                PlanItem::Reschedule { key: item, delay } => {
+                    self.reschedule(&item.in_group(&key), at, delay, events);
                 }
-                PlanItem::Reschedule { slot, generation, delay } => {
-                    self.reschedule(&key, &slot, generation, at, delay, events);
-                }
-                PlanItem::Collect { slot, generation } => self.collect(&key, &slot, generation, events),
+                PlanItem::Collect(item) => self.collect(&item.in_group(&key), events),
                 PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, rollout, outcome, at, events),
                 PlanItem::NoRoom { since } => self.note_no_room(&key, since, events),
                 PlanItem::Blocked { since } => self.note_blocked(&key, since, events),
                 PlanItem::Promote => self.promote(&key, events),
-                PlanItem::GiveUp { slot, generation, code } => {
-                    self.give_up(&key, &slot, generation, code, at, events);
-                }
+                PlanItem::GiveUp { key: item, code } => self.give_up(&item.in_group(&key), code, at, events),
                 PlanItem::EvenOutDone => self.finish_rebalance(&key, events),
             }
         }
@@ -82,35 +78,34 @@ impl State {
         let Some(group) = self.groups.get_mut(key).filter(|group| group.desired == DesiredState::Run) else {
             return;
         };
-        let newest = match group.slots.get(&placement.slot) {
+        let newest = match group.slots.get(&placement.key.slot) {
             Some(slot) if slot.desired == DesiredState::Stop => return,
             Some(slot) => slot.newest,
-            None if may_open(group, &placement.slot) => Generation(0),
+            None if may_open(group, &placement.key.slot) => Generation(0),
             None => return,
         };
-        if !self.nodes.contains_key(&placement.node) || placement.generation.0 != newest.0 + 1 {
+        if !self.nodes.contains_key(&placement.node) || placement.key.generation.0 != newest.0 + 1 {
             return;
         }
-        if !group.slots.contains_key(&placement.slot) {
-            self.open(key, &placement.slot, assignment.placed_at, events);
+        if !group.slots.contains_key(&placement.key.slot) {
+            self.open(key, &placement.key.slot, assignment.placed_at, events);
         }
-        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(&placement.slot)) else {
+        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(&placement.key.slot)) else {
             return;
         };
-        slot.newest = placement.generation;
+        slot.newest = placement.key.generation;
         slot.waiting = None;
         slot.waiting_details = Details::new();
         // A slot grows by one generation at a time. The default growth would quadruple the memory of a million slots.
         slot.replicas.reserve_exact(1);
-        slot.replicas.push(new_replica(placement.generation, assignment.clone()));
+        slot.replicas.push(new_replica(placement.key.generation, assignment.clone()));
         for volume in placement.new_volumes {
             self.make_volume(key, volume, &assignment, events);
         }
-        let (slot, generation, at) = (placement.slot, placement.generation, assignment.placed_at);
-        events.push(Event::Placed { group: key.clone(), slot: slot.clone(), generation, assignment });
+        let (key, at) = (placement.key.in_group(key), assignment.placed_at);
+        events.push(Event::Placed { key: key.clone(), assignment });
         if let Some(score) = placement.moved {
-            let (group, to, score) = (key.clone(), placement.node, *score);
-            self.record_move(Move { group, slot, generation, to, at, score }, events);
+            self.record_move(Move { key, to: placement.node, at, score: *score }, events);
         }
     }
 
@@ -122,7 +117,10 @@ impl State {
             .deployment(&key.namespace, &key.deployment)
             .and_then(|known| known.current().spec.volumes.get(volume.name.as_str())?.engine_name.clone());
         let home = assignment.node.clone();
-        let made = Volume { key: volume.clone(), owner: key.deployment.clone(), home, engine_name };
+        // A one-off job may be the first to mount a volume of its deployment, and is gone before it.
+        let one_off = self.groups.get(key).and_then(|group| group.spec.one_off.as_ref());
+        let owner = one_off.map_or(&key.deployment, |job| &job.of).clone();
+        let made = Volume { key: volume.clone(), owner, home, engine_name };
         self.volumes.insert(volume, made.clone());
         events.push(Event::VolumeCreated(made));
     }
@@ -149,9 +147,9 @@ impl State {
         }
     }
 
-    fn stop(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, events: &mut Vec<Event>) {
-        if let Some(replica) = self.replica_mut(key, slot, generation) {
-            stop_replica(key, slot, replica, events);
+    fn stop(&mut self, key: &ReplicaKey, events: &mut Vec<Event>) {
+        if let Some(replica) = self.replica_mut(key) {
+            stop_replica(&key.group, &key.slot, replica, events);
         }
     }
 
@@ -177,16 +175,8 @@ impl State {
         self.forget_slot_if_done(key, slot_key, events);
     }
 
-    fn restart(
-        &mut self,
-        key: &GroupKey,
-        slot: &SlotKey,
-        generation: Generation,
-        attempt: Attempt,
-        at: Time,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(replica) = self.replica_mut(key, slot, generation) else {
+    fn restart(&mut self, key: ReplicaKey, attempt: Attempt, at: Time, events: &mut Vec<Event>) {
+        let Some(replica) = self.replica_mut(&key) else {
             return;
         };
         if replica.desired == DesiredState::Stop || attempt.0 != replica.attempt.0 + 1 {
@@ -202,19 +192,11 @@ impl State {
         replica.code = None;
         replica.details = Details::new();
         replica.since = at;
-        events.push(Event::Restarting { group: key.clone(), slot: slot.clone(), generation, attempt });
+        events.push(Event::Restarting { key, attempt });
     }
 
-    fn give_up(
-        &mut self,
-        key: &GroupKey,
-        slot: &SlotKey,
-        generation: Generation,
-        code: RuntimeCode,
-        at: Time,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(replica) = self.replica_mut(key, slot, generation) else {
+    fn give_up(&mut self, key: &ReplicaKey, code: RuntimeCode, at: Time, events: &mut Vec<Event>) {
+        let Some(replica) = self.replica_mut(key) else {
             return;
         };
         let given_up = replica.state == ReplicaState::Failed && replica.code == Some(code);
@@ -226,38 +208,26 @@ impl State {
         replica.since = at;
         replica.state = ReplicaState::Failed;
         replica.code = Some(code);
-        events.push(observed(key, slot, replica));
+        events.push(observed(&key.group, &key.slot, replica));
     }
 
-    pub(crate) fn replica_mut(
-        &mut self,
-        key: &GroupKey,
-        slot: &SlotKey,
-        generation: Generation,
-    ) -> Option<&mut Replica> {
-        let slot = self.groups.get_mut(key)?.slots.get_mut(slot)?;
-        slot.replicas.iter_mut().find(|replica| replica.generation == generation)
+    pub(crate) fn replica_mut(&mut self, key: &ReplicaKey) -> Option<&mut Replica> {
+        let slot = self.groups.get_mut(&key.group)?.slots.get_mut(&key.slot)?;
+        slot.replicas.iter_mut().find(|replica| replica.generation == key.generation)
     }
 
     /// Frees what a generation occupied, once it was seen stopped or its node was removed.
-    pub(crate) fn release(
-        &mut self,
-        key: &GroupKey,
-        slot_key: &SlotKey,
-        generation: Generation,
-        at: Time,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot_key)) else {
+    pub(crate) fn release(&mut self, key: &ReplicaKey, at: Time, events: &mut Vec<Event>) {
+        let Some(slot) = self.groups.get_mut(&key.group).and_then(|group| group.slots.get_mut(&key.slot)) else {
             return;
         };
-        let Some(position) = slot.replicas.iter().position(|replica| replica.generation == generation) else {
+        let Some(position) = slot.replicas.iter().position(|replica| replica.generation == key.generation) else {
             return;
         };
         let Assignment { node, address, .. } = slot.replicas.remove(position).assignment;
-        events.push(Event::Released { group: key.clone(), slot: slot_key.clone(), generation, at });
+        events.push(Event::Released { key: key.clone(), at });
         self.rest_address(node, address, at, events);
-        self.forget_slot_if_done(key, slot_key, events);
+        self.forget_slot_if_done(&key.group, &key.slot, events);
     }
 
     fn rest_address(&mut self, node: NodeName, address: Ipv6Addr, since: Time, events: &mut Vec<Event>) {
@@ -284,11 +254,10 @@ impl State {
     }
 }
 
-/// Each index is used once. An index below the counter without a slot comes from a stale plan.
 /// Whether an item stops or removes something, rather than starting or changing it.
 const fn ends_something(item: &PlanItem) -> bool {
     match item {
-        PlanItem::Stop { .. } | PlanItem::Close(_) | PlanItem::Collect { .. } | PlanItem::EvenOutDone => true,
+        PlanItem::Stop(_) | PlanItem::Close(_) | PlanItem::Collect(_) | PlanItem::EvenOutDone => true,
         PlanItem::Open(_)
         | PlanItem::Place(_)
         | PlanItem::Wait(_)
@@ -302,6 +271,7 @@ const fn ends_something(item: &PlanItem) -> bool {
     }
 }
 
+/// Each index is used once. An index below the counter without a slot comes from a stale plan.
 fn may_open(group: &Group, slot: &SlotKey) -> bool {
     let fresh = match slot {
         SlotKey::Index(index) => *index >= group.next_index,
@@ -365,5 +335,5 @@ pub(crate) fn stop_replica(key: &GroupKey, slot: &SlotKey, replica: &mut Replica
         replica.code = None;
         replica.details = Details::new();
     }
-    events.push(Event::Stopping { group: key.clone(), slot: slot.clone(), generation: replica.generation });
+    events.push(Event::Stopping(key.replica(slot, replica.generation)));
 }

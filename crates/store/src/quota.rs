@@ -17,6 +17,10 @@ use longshore_model::{
 
 use crate::{CommandError, Group, State, conflicts::runs_per_node};
 
+/// Replicas that may be desired for each node of the cluster. No machine runs as many; a cluster that grows may be
+/// asked for its future ahead.
+pub(crate) const REPLICAS_PER_NODE: u64 = 10_000;
+
 /// Totals in the three dimensions of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceTotals {
@@ -56,7 +60,7 @@ impl State {
         shares
     }
 
-    /// Refuses a command that requests more than its namespace's quota allows. Only `Apply` and `Scale` can be refused.
+    /// Refuses a command that requests more than its namespace's quota or the cluster's ceiling allows. Only `Apply` and `Scale` can be refused.
     pub fn admits(&self, command: &Command) -> Result<(), CommandError> {
         match command {
             Command::Apply { namespace, deployment, spec, .. } => {
@@ -64,11 +68,14 @@ impl State {
                 let asked =
                     spec.services.iter().map(|(service, spec)| (key(service.clone()), (&**spec, spec.replicas)));
                 let replaced = |group: &GroupKey| group.namespace == *namespace && group.deployment == *deployment;
-                self.within_quota(namespace, replaced, &asked.collect())
+                let asked = asked.collect();
+                self.within_ceiling(replaced, &asked)?;
+                self.within_quota(namespace, replaced, &asked)
             }
             Command::Scale { group, replicas } => match self.groups.get(group) {
                 Some(known) => {
                     let asked = [(group.clone(), (&*known.spec, *replicas))].into();
+                    self.within_ceiling(|other| other == group, &asked)?;
                     self.within_quota(&group.namespace, |other| other == group, &asked)
                 }
                 // `apply` refuses it as an unknown service.
@@ -85,6 +92,7 @@ impl State {
             | Command::SetHealth { .. }
             | Command::SetUseDegraded { .. }
             | Command::Remove { .. }
+            | Command::RemoveVolume { .. }
             | Command::Stop { .. }
             | Command::Start { .. }
             | Command::Rollback { .. }
@@ -100,6 +108,41 @@ impl State {
             | Command::RecordBackup
             | Command::Observe(_) => Ok(()),
         }
+    }
+
+    /// Refuses more replicas in the whole cluster than its nodes could ever run: each would cost memory on every server,
+    /// placed or not.
+    fn within_ceiling(
+        &self,
+        replaced: impl Fn(&GroupKey) -> bool,
+        asked: &BTreeMap<GroupKey, (&ServiceSpec, u32)>,
+    ) -> Result<(), CommandError> {
+        let limit = self.max_replicas();
+        let running = self.groups.iter().filter(|(_, group)| group.desired == DesiredState::Run);
+        let (mut before, mut after) = (0_u64, 0_u64);
+        for (key, group) in running {
+            let count = replicas(&group.spec, group.spec.replicas, Some(group));
+            before = before.saturating_add(count);
+            after = after.saturating_add(if replaced(key) { 0 } else { count });
+        }
+        for (key, (spec, count)) in asked {
+            after = after.saturating_add(replicas(spec, *count, self.groups.get(key)));
+        }
+        if after > limit && after > before {
+            return Err(CommandError::TooManyForCluster { asked: after, limit });
+        }
+        Ok(())
+    }
+
+    /// The most replicas that may be desired at once.
+    pub fn max_replicas(&self) -> u64 {
+        REPLICAS_PER_NODE.saturating_mul((self.nodes.len() as u64).max(1))
+    }
+
+    /// The replicas that all deployments desire together.
+    pub fn desired_replicas(&self) -> u64 {
+        let running = self.groups.values().filter(|group| group.desired == DesiredState::Run);
+        running.map(|group| replicas(&group.spec, group.spec.replicas, Some(group))).sum()
     }
 
     fn within_quota(

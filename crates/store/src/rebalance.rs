@@ -54,7 +54,7 @@ impl State {
 
     /// Records the time of a move with the slot and its new node, so that every leader counts cooldowns from it.
     pub(crate) fn record_move(&mut self, made: Move, events: &mut Vec<Event>) {
-        if let Some(slot) = self.groups.get_mut(&made.group).and_then(|group| group.slots.get_mut(&made.slot)) {
+        if let Some(slot) = self.groups.get_mut(&made.key.group).and_then(|group| group.slots.get_mut(&made.key.slot)) {
             slot.moved_at = Some(made.at);
         }
         let made = Arc::new(made);

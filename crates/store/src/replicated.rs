@@ -13,6 +13,7 @@
 
 mod consensus;
 mod encoding;
+mod fair_eviction;
 mod leader_request;
 mod leadership_monitor;
 mod member;

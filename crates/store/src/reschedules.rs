@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use longshore_model::{
-    Event, Generation, GroupKey, SlotKey, Time,
+    Event, GroupKey, ReplicaKey, Time,
     replica::{DesiredState, Rescheduled},
 };
 
@@ -17,36 +17,28 @@ use crate::{State, plan_commit::stop_replica, state::Group};
 const KEPT_WITHOUT_LIMIT: usize = 5;
 
 impl State {
-    pub(crate) fn reschedule(
-        &mut self,
-        key: &GroupKey,
-        slot_key: &SlotKey,
-        generation: Generation,
-        at: Time,
-        delay: Duration,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(group) = self.groups.get_mut(key) else {
+    pub(crate) fn reschedule(&mut self, key: &ReplicaKey, at: Time, delay: Duration, events: &mut Vec<Event>) {
+        let Some(group) = self.groups.get_mut(&key.group) else {
             return;
         };
         // The newest running generation, not the slot's newest: one that came back from a lost node may outlive its
         // replacement.
-        let slot = group.slots.get_mut(slot_key);
+        let slot = group.slots.get_mut(&key.slot);
         let current = slot.and_then(|slot| slot.replicas.iter_mut().rev().find(|it| it.desired == DesiredState::Run));
         let (Some(replica), Some(policy)) =
-            (current.filter(|replica| replica.generation == generation), &group.spec.reschedule)
+            (current.filter(|replica| replica.generation == key.generation), &group.spec.reschedule)
         else {
             return;
         };
-        let moves = group.reschedules.entry(slot_key.clone()).or_default();
+        let moves = group.reschedules.entry(key.slot.clone()).or_default();
         match policy.attempts {
             Some(_) => moves.retain(|before| at.since(before.at) < policy.interval),
             None => drop(moves.drain(..moves.len().saturating_sub(KEPT_WITHOUT_LIMIT - 1))),
         }
         moves.push(Rescheduled { at, from: replica.assignment.node.clone(), delay });
         let moves = moves.clone();
-        events.push(Event::Rescheduled { group: key.clone(), slot: slot_key.clone(), moves });
-        stop_replica(key, slot_key, replica, events);
+        events.push(Event::Rescheduled { group: key.group.clone(), slot: key.slot.clone(), moves });
+        stop_replica(&key.group, &key.slot, replica, events);
     }
 }
 

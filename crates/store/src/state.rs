@@ -14,8 +14,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use longshore_model::{
-    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, RevisionNumber,
-    Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time, VolumeKey,
+    ClusterConfig, DeploymentName, DeploymentSpec, Evacuation, GroupKey, NamespaceName, Node, NodeName, ReplicaKey,
+    RevisionNumber, Rollout, SecretName, ServiceName, ServiceSpec, Slot, SlotIndex, SlotKey, StateIndex, Time,
+    VolumeKey,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
     replica::{Collected, DesiredState, Replica, Rescheduled},
@@ -54,7 +55,10 @@ pub struct State {
     pub(crate) moves: BTreeMap<NodeName, Arc<Move>>,
     /// Node memberships, tokens and sealed secrets.
     pub(crate) access: Arc<Access>,
-    /// The latest time of a command that changed the state.
+    /// Whether blocks and VIPs are given out. The first command of a version that does so begins it: members with
+    /// snapshots of different ages must not number what exists in different orders.
+    pub(crate) is_numbered: bool,
+    /// The latest time of a command that changed the state, since then.
     pub(crate) latest: Time,
     /// Blocks of addresses, of which every node has one.
     pub(crate) blocks: Arc<NumberPool>,
@@ -224,6 +228,12 @@ impl State {
         self.groups.iter().flat_map(|(key, group)| {
             group.slots.values().flat_map(move |slot| slot.replicas.iter().map(move |replica| (key, slot, replica)))
         })
+    }
+
+    /// One generation.
+    pub fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
+        let slot = self.groups.get(&key.group)?.slots.get(&key.slot)?;
+        slot.replicas.iter().find(|replica| replica.generation == key.generation)
     }
 
     /// The groups of one deployment.

@@ -108,7 +108,7 @@ fn slot_events(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
     let (group, newest, moved_at) = (key.clone(), slot.newest, slot.moved_at);
     events.push(Event::SlotOpened { group, slot: slot.key.clone(), newest, moved_at });
     if let Some(generation) = slot.starts_again {
-        events.push(Event::SlotStartsAgain { group: key.clone(), slot: slot.key.clone(), generation });
+        events.push(Event::SlotStartsAgain(key.replica(&slot.key, generation)));
     }
     if let Some(step) = slot.step {
         events.push(Event::SlotStepped { group: key.clone(), slot: slot.key.clone(), step });
@@ -124,40 +124,28 @@ fn slot_events(key: &GroupKey, slot: &Slot, events: &mut Vec<Event>) {
         events.push(Event::SlotClosing { group: key.clone(), slot: slot.key.clone() });
     }
     for replica in slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Stop) {
-        let generation = replica.generation;
-        events.push(Event::Stopping { group: key.clone(), slot: slot.key.clone(), generation });
+        events.push(Event::Stopping(key.replica(&slot.key, replica.generation)));
     }
 }
 
-fn replica_events(key: &GroupKey, slot: &Slot, replica: &Replica, events: &mut Vec<Event>) {
-    events.push(Event::Placed {
-        group: key.clone(),
-        slot: slot.key.clone(),
-        generation: replica.generation,
-        assignment: replica.assignment.clone(),
-    });
+fn replica_events(group: &GroupKey, slot: &Slot, replica: &Replica, events: &mut Vec<Event>) {
+    let key = group.replica(&slot.key, replica.generation);
+    events.push(Event::Placed { key: key.clone(), assignment: replica.assignment.clone() });
     if replica.attempt > Attempt(0) {
-        events.push(Event::Restarting {
-            group: key.clone(),
-            slot: slot.key.clone(),
-            generation: replica.generation,
-            attempt: replica.attempt,
-        });
+        events.push(Event::Restarting { key, attempt: replica.attempt });
     }
     // `Stopping` covers a draining replica, and `Placed` covers a pending one without failures.
     let counted = replica.failures > 0 || !replica.history.is_empty();
     let untold = replica.code.is_some() || counted || replica.state != ReplicaState::Pending;
     if untold && replica.state != ReplicaState::Draining {
-        events.push(observed(key, &slot.key, replica));
+        events.push(observed(group, &slot.key, replica));
     }
 }
 
 /// The `Observed` event for a replica's current state.
-pub(crate) fn observed(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> Event {
+pub(crate) fn observed(group: &GroupKey, slot: &SlotKey, replica: &Replica) -> Event {
     Event::Observed {
-        group: key.clone(),
-        slot: slot.clone(),
-        generation: replica.generation,
+        key: group.replica(slot, replica.generation),
         attempt: replica.attempt,
         state: replica.state,
         code: replica.code,

@@ -52,8 +52,7 @@ fn plan(group: &GroupKey, items: Vec<PlanItem>) -> Command {
 
 fn place(index: u32, generation: u32, node: &str) -> PlanItem {
     PlanItem::Place(Placement {
-        slot: slot(index),
-        generation: Generation(generation),
+        key: slot(index).generation(Generation(generation)),
         node: node.into(),
         address: Ipv6Addr::from(u128::from(index * 100 + generation)),
         new_volumes: Vec::new(),
@@ -65,9 +64,7 @@ fn place(index: u32, generation: u32, node: &str) -> PlanItem {
 
 fn observe(group: &GroupKey, index: u32, generation: u32, attempt: u32, state: ReplicaState, at: u64) -> Command {
     Command::Observe(Observation {
-        group: group.clone(),
-        slot: slot(index),
-        generation: Generation(generation),
+        key: group.replica(&slot(index), Generation(generation)),
         attempt: Attempt(attempt),
         placed_at: None,
         state,
@@ -117,7 +114,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::Rebalanced(_) => "rebalanced",
             Event::EvenOutRequested(_) => "even out asked",
             Event::EvenOutDone(_) => "evened out",
-            Event::Stopping { .. } => "stopping",
+            Event::Stopping(_) => "stopping",
             Event::Restarting { .. } => "restarting",
             Event::Observed { .. } => "observed",
             Event::Released { .. } => "released",
@@ -136,7 +133,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
             Event::RolloutChanged { .. } => "rollout changed",
             Event::SlotStepped { .. } => "slot stepped",
             Event::DeploymentGone { .. } => "deployment gone",
-            Event::SlotStartsAgain { .. } => "slot starts again",
+            Event::SlotStartsAgain(_) => "slot starts again",
             Event::DeploymentStopped { .. } => "deployment stopped",
             Event::DeploymentStarted { .. } => "deployment started",
         })
@@ -149,10 +146,10 @@ fn committing_a_plan_twice_changes_nothing_the_second_time() {
     let wait = Wait { slots: vec![slot(2)], reason: Reason::NoCapacityMemory, details: Details::new() };
     let items = vec![
         place(0, 2, "b"),
-        PlanItem::Stop { slot: slot(0), generation: Generation(1) },
+        PlanItem::Stop(slot(0).generation(Generation(1))),
         PlanItem::Open(slot(2)),
         PlanItem::Wait(wait),
-        PlanItem::Restart { slot: slot(1), generation: Generation(1), attempt: Attempt(1) },
+        PlanItem::Restart { key: slot(1).generation(Generation(1)), attempt: Attempt(1) },
     ];
     let once = plan(&web, items);
     let events = state.apply(once.clone()).unwrap();
@@ -167,7 +164,7 @@ fn devices_stay_with_their_generation_and_are_in_the_state_events() {
     let (state, web) = shop();
     let node_and_devices = |assignment: &Assignment| (assignment.node.clone(), assignment.devices.clone());
     let emitted = state.events().into_iter().find_map(|event| match event {
-        Event::Placed { group, slot: at, assignment, .. } if (&group, &at) == (&web, &slot(0)) => Some(assignment),
+        Event::Placed { key, assignment } if (&key.group, &key.slot) == (&web, &slot(0)) => Some(assignment),
         _ => None,
     });
     let kept = &state.group(&web).unwrap().slots[&slot(0)].replicas[0].assignment;
@@ -257,7 +254,7 @@ fn an_observation_of_a_previous_incarnation_is_ignored() {
 #[test]
 fn a_stopping_replica_cannot_become_live_again() {
     let (mut state, web) = shop();
-    state.apply(plan(&web, vec![PlanItem::Stop { slot: slot(0), generation: Generation(1) }])).unwrap();
+    state.apply(plan(&web, vec![PlanItem::Stop(slot(0).generation(Generation(1)))])).unwrap();
     assert_eq!(state.apply(observe(&web, 0, 1, 0, ReplicaState::Running, 2000)), Ok(Vec::new()));
 }
 
@@ -267,7 +264,7 @@ fn failures_add_up_until_a_stable_run() {
     let failures = |state: &State| state.replicas().next().unwrap().2.failures;
     state.apply(observe(&web, 0, 1, 0, ReplicaState::Failed, 1000)).unwrap();
     let restart = |attempt| {
-        plan(&web, vec![PlanItem::Restart { slot: slot(0), generation: Generation(1), attempt: Attempt(attempt) }])
+        plan(&web, vec![PlanItem::Restart { key: slot(0).generation(Generation(1)), attempt: Attempt(attempt) }])
     };
     state.apply(restart(1)).unwrap();
     state.apply(observe(&web, 0, 1, 1, ReplicaState::Running, 2000)).unwrap();
@@ -292,7 +289,7 @@ fn replicas_on_a_node_that_goes_down_are_lost_but_terminal_ones_are_not() {
     assert_eq!((lost.state, lost.code), (ReplicaState::Lost, Some(RuntimeCode::NodeLost)));
     assert_eq!(state.apply(down("a")), Ok(Vec::new()));
 
-    let give_up = PlanItem::GiveUp { slot: slot(1), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    let give_up = PlanItem::GiveUp { key: slot(1).generation(Generation(1)), code: RuntimeCode::RestartExhausted };
     state.apply(plan(&web, vec![give_up])).unwrap();
     assert_eq!(kinds(&state.apply(down("b")).unwrap()), ["node changed"]);
 }
@@ -301,7 +298,7 @@ fn replicas_on_a_node_that_goes_down_are_lost_but_terminal_ones_are_not() {
 fn a_lost_generation_occupies_its_node_until_it_is_seen_stopped() {
     let (mut state, web) = shop();
     state.apply(Command::SetHealth { node: "a".into(), health: Health::Down, at: Time(69_000) }).unwrap();
-    let replace = vec![place(0, 2, "b"), PlanItem::Stop { slot: slot(0), generation: Generation(1) }];
+    let replace = vec![place(0, 2, "b"), PlanItem::Stop(slot(0).generation(Generation(1)))];
     state.apply(plan(&web, replace)).unwrap();
     let states: Vec<ReplicaState> = state.replicas().map(|(_, _, replica)| replica.state).collect();
     assert_eq!(states, [ReplicaState::Lost, ReplicaState::Pending, ReplicaState::Pending]);
@@ -468,7 +465,7 @@ fn the_same_manifest_again_creates_no_revision_and_resets_failures() {
     let (mut state, web) = shop();
     let again = || apply("shop", &[("web", replicas(2))]);
     assert_eq!(state.apply(again()), Ok(Vec::new()), "nothing happened");
-    let give_up = PlanItem::GiveUp { slot: slot(0), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    let give_up = PlanItem::GiveUp { key: slot(0).generation(Generation(1)), code: RuntimeCode::RestartExhausted };
     state.apply(plan(&web, vec![give_up])).unwrap();
     assert_ne!(state.apply(again()), Ok(Vec::new()), "it is tried again");
     let deployment = state.deployment(&NamespaceName::default_namespace(), &"shop".into()).unwrap();
@@ -520,7 +517,7 @@ fn a_deployment_with_nothing_placed_is_pending_and_one_with_exhausted_restarts_h
     state.apply(plan(&web, vec![PlanItem::Open(slot(0)), PlanItem::Wait(wait)])).unwrap();
     assert_eq!(status(&state), (DeploymentStatus::Pending, vec!["no_nodes_active"]));
     state.apply(Command::Join(Box::new(node("a")))).unwrap();
-    let give_up = PlanItem::GiveUp { slot: slot(0), generation: Generation(1), code: RuntimeCode::RestartExhausted };
+    let give_up = PlanItem::GiveUp { key: slot(0).generation(Generation(1)), code: RuntimeCode::RestartExhausted };
     state.apply(plan(&web, vec![place(0, 1, "a"), give_up])).unwrap();
     assert_eq!(status(&state), (DeploymentStatus::Failed, vec!["restart_exhausted"]));
 }

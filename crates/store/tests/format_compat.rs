@@ -9,6 +9,8 @@
 mod first_commands;
 #[path = "format_compat/later_commands.rs"]
 mod later_commands;
+#[path = "format_compat/loose_fields.rs"]
+mod loose_fields;
 #[path = "format_compat/settings_commands.rs"]
 mod settings_commands;
 #[path = "format_compat/stop_commands.rs"]

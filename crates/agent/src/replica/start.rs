@@ -11,7 +11,7 @@ use longshore_model::{
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
-use super::{AgentContext, clear_previous, is_to_resume, wait_for_driver};
+use super::{AgentContext, clear_previous, is_to_resume, policy_check, wait_for_driver};
 use crate::{
     backoff::Backoff,
     control_link::LinkError,
@@ -72,6 +72,7 @@ async fn prepare_once<'s>(ctx: &'s AgentContext, runtime: &dyn Runtime, work: &W
         return Prepared::Failed;
     }
     let files = async {
+        policy_check::denied(work).map_or(Ok(()), Err)?;
         pull_image(ctx, runtime, work).await?;
         wait_for_dependencies(ctx, runtime, work).await?;
         prepare_files(ctx, work).await

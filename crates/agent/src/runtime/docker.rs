@@ -4,6 +4,7 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
+mod attach;
 mod connection;
 mod create;
 mod engine_query;
@@ -41,7 +42,7 @@ use longshore_model::{
 };
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use self::{connection::Connection, session::EngineSession};
+use self::{attach::AttachSessions, connection::Connection, session::EngineSession};
 use super::{
     DriverFingerprint, ExistingReplica, Handle, Inspection, Phase, PreparedFile, ResourceUsage, Runtime,
     RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,
@@ -51,7 +52,7 @@ use crate::{
     config::DockerConfig,
     control_link::RegistryLogin,
     created_markers::CreatedMarkers,
-    engine_query::{EngineAnswer, EngineQuery},
+    engine_query::{EngineAnswer, EngineQuery, VolumeRemoval},
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     pulls::{PullHandle, Pulls},
 };
@@ -75,6 +76,7 @@ struct Docker {
     pulls: Pulls,
     markers: CreatedMarkers,
     data_root: OnceLock<PathBuf>,
+    sessions: Arc<AttachSessions>,
     event_listener: AbortHandle,
 }
 
@@ -109,6 +111,7 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         cluster_id,
         markers: ctx.markers.clone(),
         data_root: OnceLock::new(),
+        sessions: Arc::default(),
         event_listener: tokio::spawn(events).abort_handle(),
     })))
 }
@@ -169,6 +172,10 @@ impl Runtime for Docker {
         Box::pin(self.answer(query, logins))
     }
 
+    fn remove_volume<'a>(&'a self, name: &'a str) -> RuntimeFuture<'a, VolumeRemoval> {
+        Box::pin(self.delete_volume(name))
+    }
+
     fn check_dependencies<'a>(&'a self, work: &'a Work) -> RuntimeFuture<'a, ()> {
         Box::pin(self.check_shared_namespaces(work))
     }
@@ -177,12 +184,17 @@ impl Runtime for Docker {
         Box::pin(async move {
             let volumes = self.volumes(work).await?;
             let networks = self.networks(work).await?;
-            self.create_container(work, files, &volumes, &networks).await
+            let handle = self.create_container(work, files, &volumes, &networks).await?;
+            self.sessions.expect(work, &handle);
+            Ok(handle)
         })
     }
 
     fn start<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, ()> {
-        Box::pin(self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await))
+        Box::pin(async move {
+            self.attach_before_start(handle).await?;
+            self.call(LONG, async |client| client.start_container(&handle.0, None::<StartContainerOptions>).await).await
+        })
     }
 
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
@@ -240,6 +252,10 @@ impl Runtime for Docker {
 
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
         Box::pin(logs_exec::exec(self, handle, request))
+    }
+
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>> {
+        Box::pin(self.take_session(handle))
     }
 }
 

@@ -4,6 +4,7 @@
 //! Must not touch: processes it did not start. A pid is never trusted without its start time.
 //! Invariant: an agent that restarts finds every process by its folder, and none ends because an agent does.
 
+mod attach;
 mod cgroup;
 mod command;
 mod healthcheck;
@@ -37,9 +38,10 @@ use super::{
 };
 use crate::{
     config::ExecConfig,
+    file_limit,
     logs_exec::{ExecRequest, ExecSession, LogLine, LogOptions},
     shim::{
-        OUTPUT_DRAIN,
+        OUTPUT_DRAIN, SOFT_FILE_LIMIT,
         protocol::{ProcessId, ProcessSpec, ProcessStatus, members},
     },
     wakeups::Wakeups,
@@ -210,6 +212,10 @@ impl Runtime for Exec {
     fn exec<'a>(&'a self, handle: &'a Handle, request: ExecRequest) -> RuntimeFuture<'a, ExecSession> {
         Box::pin(async move { command::exec(&self.config.shim, read_spec(handle)?, request) })
     }
+
+    fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>> {
+        Box::pin(async move { Ok(attach::attach(Path::new(&handle.0)).await) })
+    }
 }
 
 impl Exec {
@@ -221,6 +227,7 @@ impl Exec {
             .args(arguments)
             .arg("run")
             .arg(folder)
+            .envs(file_limit::original().map(|limit| (SOFT_FILE_LIMIT, limit.to_string())))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

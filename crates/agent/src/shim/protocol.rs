@@ -21,6 +21,8 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::attach::AttachMode;
+
 /// The process to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ProcessSpec {
@@ -45,6 +47,9 @@ pub(crate) struct ProcessSpec {
     /// Absent in files of older agents.
     #[serde(default)]
     pub(crate) ports: Vec<ProcessPort>,
+    /// Whether one client can attach to it, and how.
+    #[serde(default)]
+    pub(crate) attach: Option<AttachMode>,
 }
 
 /// A port of the manifest, and the one the process is asked to listen on.

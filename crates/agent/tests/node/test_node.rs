@@ -121,6 +121,7 @@ pub(crate) fn with_spec(key: ReplicaKey, spec: ServiceSpec) -> Work {
     let reservation =
         Reservation { spec_hash: SpecHash(format!("{:016x}", hasher.finish()).into()), ..Reservation::default() };
     Work {
+        granted: None,
         key,
         attempt: Attempt(0),
         revision: RevisionNumber(1),

@@ -105,6 +105,9 @@ mod tests {
     fn an_unknown_action_is_refused_with_the_list() {
         assert_eq!(known_action("rollout_aborted"), Ok(AuditAction::RolloutAborted));
         let refused = known_action("rollout_abort").unwrap_err();
-        assert!(refused.contains("unknown variant `rollout_abort`") && refused.contains("`rollout_aborted`"), "{refused}");
+        assert!(
+            refused.contains("unknown variant `rollout_abort`") && refused.contains("`rollout_aborted`"),
+            "{refused}"
+        );
     }
 }

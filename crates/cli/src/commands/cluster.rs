@@ -245,7 +245,16 @@ fn members_table(status: &ClusterStatus) -> String {
     let heading = ["NODE", "ROLE", "ADDRESS", "LOG", "VOTER", "LEADER", "REACHABLE", "BEHIND", "VERSION"];
     let table = table::draw(&heading, &rows.collect::<Vec<_>>());
     let ClusterStatus { cluster, term, index, .. } = status;
-    format!("cluster {cluster}, term {term}, index {index}\n{}\n\n{table}", quorum(status))
+    let open = open_namespaces(&status.namespaces_without_policy);
+    format!("cluster {cluster}, term {term}, index {index}\n{}\n\n{table}{open}", quorum(status))
+}
+
+/// Namespaces whose manifests may ask everything.
+fn open_namespaces(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("\nwithout a policy: {}; their manifests may ask everything (`longshore policy set`)\n", names.join(", "))
 }
 
 /// How many more voters may be lost.

@@ -18,10 +18,6 @@ const WORDS: &[(&str, &str)] = &[
     ("kill", "`longshore stop` stops a deployment, `longshore scale SERVICE=0` one service"),
     ("ls", "`longshore status` lists the deployments"),
     ("push", "`docker push IMAGE`; nodes pull it from the registry"),
-    (
-        "run",
-        "`longshore exec SERVICE COMMAND` runs a command in a running replica; a service with `restart: \"no\"` runs once",
-    ),
     ("stats", "`longshore node inspect NODE` shows the load of a node; `docker stats` there that of its containers"),
     ("top", "`longshore exec SERVICE ps` lists the processes of a replica"),
     ("unpause", "`longshore resume` continues a paused rollout, `longshore start` a stopped deployment"),

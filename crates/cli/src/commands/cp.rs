@@ -97,6 +97,7 @@ fn request(command: &[&str]) -> ExecRequest {
         user: None,
         working_dir: None,
         terminal: None,
+        attach: false,
     }
 }
 

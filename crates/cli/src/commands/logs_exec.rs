@@ -1,23 +1,18 @@
 //! `longshore logs` and `longshore exec`: output of replicas, and commands inside them.
 //!
-//! Owns: the replica name before each line, and the local terminal while a remote command uses it.
-//! Invariant: the terminal settings are restored however this ends; the exit code of `exec` is the command's.
+//! Owns: the replica name before each line, and the options of a command. Must not touch: the local terminal, which
+//! `session` owns. Invariant: the exit code of `exec` is the command's.
 
 use std::{
-    io::{self, IsTerminal as _, Read as _},
+    io::{self, IsTerminal as _},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::Context as _;
 use clap::Args;
-use longshore_api::{Client, ExecRequest, Frame, LogEntry, LogQuery, LogSource, SessionInput, TerminalSize};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use longshore_api::{Client, ExecRequest, LogEntry, LogQuery, LogSource};
 
 use crate::{
+    commands::session::{self, SessionIo},
     daemon_client::{NamespaceArgs, with_client, workload},
     exit::Exit,
     input,
@@ -101,14 +96,26 @@ fn print_entry(args: &LogsArgs, entry: &LogEntry, width: usize) -> anyhow::Resul
     print::stream(text.as_bytes())
 }
 
+/// Prints the output of a deployment as it is written, each line with its replica, until the stream ends.
+pub(super) async fn follow(client: &Client, namespace: &str, deployment: &str) -> anyhow::Result<()> {
+    let (of, namespace) = (deployment.to_owned(), namespace.to_owned());
+    let mut lines = client.logs(&LogQuery { of, namespace, follow: true, ..LogQuery::default() }).await?;
+    let (mut width, colour) = (0, Colour::of_stdout());
+    while let Some(entry) = lines.next().await? {
+        width = width.max(entry.replica.len());
+        let name = colour.paint(Tone::Strong, &format!("{:width$}", entry.replica));
+        if print::stream(format!("{name} | {}\n", entry.text).as_bytes())? == Pipe::Closed {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
 const EXEC_EXAMPLES: &str = "Examples:
   longshore exec web cat /etc/hostname
   longshore exec shop-web-0 cat /etc/hostname
   longshore exec -it shop-web-0 sh
   longshore exec -e LEVEL=debug shop-web-0 env";
-
-/// Exit code when the output of the command has no reader: 128 plus SIGPIPE, as in a shell.
-const SIGPIPE: u8 = 141;
 
 /// Run a command inside a replica, on any node.
 ///
@@ -155,104 +162,13 @@ async fn run_session(client: &Client, args: &ExecArgs) -> anyhow::Result<Exit> {
         environment: args.environment.clone(),
         user: args.user.clone(),
         working_dir: args.workdir.clone(),
-        terminal: args.tty.then(size),
+        terminal: args.tty.then(session::size),
+        attach: false,
     };
     let replica = match workload::find(client, &args.scope, Some(&args.replica)).await? {
         Some((found, status)) => workload::running_replica(&found, &status)?,
         None => args.scope.replica_id(&args.replica),
     };
-    let (input, mut output) = client.exec(&replica, &request).await?;
-    let _raw = args.tty.then(RawMode::enter).transpose().context("the terminal cannot be set to raw mode")?;
-    let (to, frames) = mpsc::channel(16);
-    if args.interactive {
-        forward_stdin(to.clone());
-    } else {
-        let _ = to.send(Frame::EndOfInput).await;
-    }
-    let resizing = args.tty.then(|| to.clone());
-    drop(to);
-    // Concurrent with reading the output: a command that writes while it reads would deadlock otherwise.
-    tokio::spawn(send_frames(input, frames));
-    let mut resized = signal(SignalKind::window_change())?;
-    loop {
-        let frame = tokio::select! {
-            frame = output.next() => frame?,
-            _ = resized.recv(), if resizing.is_some() => {
-                if let Some(to) = &resizing {
-                    let _ = to.send(Frame::Resize(size())).await;
-                }
-                continue;
-            }
-        };
-        match frame {
-            Some(Frame::Output(bytes)) => match print::stream(&bytes)? {
-                Pipe::Open => {}
-                // The command may write forever; it ends with this session.
-                Pipe::Closed => return Ok(Exit::Command(SIGPIPE)),
-            },
-            Some(Frame::Errors(bytes)) => write(&mut io::stderr().lock(), &bytes),
-            Some(Frame::Exit(Some(code))) => return Ok(Exit::Command(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
-            Some(Frame::Exit(None)) | None => {
-                print::stderr("error: the exit code of the command is unknown");
-                return Ok(Exit::Error);
-            }
-            // Sent by this side only.
-            Some(Frame::Input(_) | Frame::EndOfInput | Frame::Resize(_)) => {}
-        }
-    }
-}
-
-async fn send_frames(mut input: SessionInput, mut frames: mpsc::Receiver<Frame>) {
-    while let Some(frame) = frames.recv().await {
-        if input.send(&frame).await.is_err() {
-            return;
-        }
-    }
-    // Keeps `input` alive: dropping it would end the session.
-    std::future::pending::<()>().await;
-}
-
-/// Reads standard input on its own thread, because a blocking read cannot be cancelled.
-fn forward_stdin(to: mpsc::Sender<Frame>) {
-    std::thread::spawn(move || {
-        let mut part = [0; 16 * 1024];
-        while let Ok(length @ 1..) = io::stdin().lock().read(&mut part) {
-            if to.blocking_send(Frame::Input(part[..length].to_vec().into())).is_err() {
-                return;
-            }
-        }
-        let _ = to.blocking_send(Frame::EndOfInput);
-    });
-}
-
-fn write(to: &mut impl io::Write, bytes: &[u8]) {
-    // A closed stream has no reader to report the error to; the exit code of the command still counts.
-    let _ = to.write_all(bytes).and_then(|()| to.flush());
-}
-
-fn size() -> TerminalSize {
-    let found = tcgetwinsize(io::stdout()).map(|size| TerminalSize { columns: size.ws_col, rows: size.ws_row });
-    found.unwrap_or(TerminalSize { columns: 80, rows: 24 })
-}
-
-/// The terminal in raw mode, until this is dropped.
-struct RawMode {
-    before: Termios,
-}
-
-impl RawMode {
-    fn enter() -> io::Result<Self> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        // Fails only if the terminal is gone.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
-    }
+    let (input, output) = client.exec(&replica, &request).await?;
+    session::drive(input, output, SessionIo { interactive: args.interactive, tty: args.tty }).await
 }

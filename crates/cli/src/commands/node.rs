@@ -69,13 +69,13 @@ enum Command {
     },
     /// Cut a node of `up --nodes` or `server --nodes` off from the cluster, to try out a network partition: its
     /// replicas keep running, and its heartbeats no longer arrive.
-    #[command(alias = "cut", after_help = "Examples:\n  longshore node isolate n1")]
+    #[command(hide = true, alias = "cut", after_help = "Examples:\n  longshore node isolate n1")]
     Isolate {
         /// The node.
         node: String,
     },
     /// Reconnect a node that was isolated.
-    #[command(alias = "mend", after_help = "Examples:\n  longshore node heal n1")]
+    #[command(hide = true, alias = "mend", after_help = "Examples:\n  longshore node heal n1")]
     Heal {
         /// The node.
         node: String,

@@ -118,12 +118,11 @@ fn row(replica: &Replica, status: &Status) -> PsRow {
 
 /// The ports of a service as `LISTENS->TARGET`, with what the engine bound for this replica where it reports that.
 fn ports(service: &Service, replica: Option<&Replica>) -> Vec<String> {
-    let bound = replica.and_then(|replica| replica.details.get("ports")).and_then(|ports| ports.as_array());
-    let bound = bound.into_iter().flatten().filter_map(|binding| binding.as_str()?.split_once('='));
-    let bound: Vec<(&str, &str)> = bound.filter(|(_, at)| !at.starts_with(":::") && !at.starts_with('[')).collect();
+    let bound = replica.map(Replica::bound_ports).unwrap_or_default();
     let shown = |port: &Port| {
         let target = format!("{}/{}", port.target, port.protocol);
-        let engine = bound.iter().find(|(of, _)| *of == target).map(|(_, at)| (*at).to_owned());
+        let mut engine = bound.iter().filter(|it| it.is_for(port.target, port.protocol.as_str()) && it.at.is_ipv4());
+        let engine = engine.next().map(|it| it.at.to_string());
         let listens = |published: u16| format!("{}:{published}", port.host_ip.as_deref().unwrap_or("0.0.0.0"));
         let ingress = port.published.filter(|_| port.mode == PortMode::Ingress).map(listens);
         match ingress.or(engine).or_else(|| port.published.map(listens)) {

@@ -95,6 +95,13 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        why = daemon.failed() => {
+            print::stderr(&format!(
+                "error: this member cannot write its log: {why} (storage_failed)\n\nhint: replicas keep running; check the \
+                 disk, the daemon continues from it when it is started again"
+            ));
+            return Ok(Exit::Error);
+        }
     }
     daemon.shut_down().await;
     print::stderr("daemon stopped; replicas of this node keep running");
@@ -103,6 +110,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
 
 /// Starts the daemon, and says which nodes of an earlier start go: only a daemon that has started removes them.
 pub(super) async fn start(config: ServerConfig) -> Result<Daemon, StartError> {
+    end_with_panics();
     let names: Vec<String> = longshore_server::surplus_nodes(&config).iter().map(ToString::to_string).collect();
     let count = config.extra_nodes.len() + 1;
     let daemon = Daemon::start(config).await?;
@@ -114,6 +122,17 @@ pub(super) async fn start(config: ServerConfig) -> Result<Daemon, StartError> {
         ));
     }
     Ok(daemon)
+}
+
+/// A panic ends the process. A member that goes on with a part of its tasks dead answers probes and does half its work;
+/// its supervisor starts it again, and replicas keep running.
+fn end_with_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        print::stderr("error: the daemon panicked and ends; replicas of this node keep running");
+        std::process::abort();
+    }));
 }
 
 fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {

@@ -15,6 +15,7 @@ mod http_port;
 mod signals;
 
 use std::{
+    convert::Infallible,
     fmt::Write as _,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -29,7 +30,7 @@ use longshore_model::{Driver, NodeAttributes};
 use longshore_server::{Daemon, ServerConfig};
 
 use self::signals::{Signals, StopRequest};
-use super::server;
+use super::{logs_exec, server};
 use crate::{
     container_engine::{self, Engine},
     daemon_client::{
@@ -216,6 +217,7 @@ impl Foreground<'_> {
         print::stderr(&format!("\nCtrl-C {effect}"));
         let request = tokio::select! {
             lost = self.watch(&goal, &mut region) => return Err(lost.into()),
+            never = self.print_logs(&goal) => match never {},
             request = signals.next() => request,
         };
         // A deployment that never became active is a failure, however it is left.
@@ -254,6 +256,14 @@ impl Foreground<'_> {
             out.push_str("  longshore dashboard\n");
         }
         print::stdout(&out)
+    }
+
+    /// Prints what the services write. Without logs the deployment is still watched.
+    async fn print_logs(&self, goal: &Goal) -> Infallible {
+        if let Err(error) = logs_exec::follow(self.client, &goal.namespace, &goal.deployment).await {
+            print::stderr(&format!("the output of {} cannot be shown: {error:#}", goal.deployment));
+        }
+        std::future::pending().await
     }
 
     /// Prints changes of replicas until a request fails.

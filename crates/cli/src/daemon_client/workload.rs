@@ -64,7 +64,12 @@ pub(crate) async fn find(
     let folder = manifest::folder_deployment(namespace);
     let found = match word {
         Some(word) => named(&status, folder.as_deref(), word, &scope.replica_id(word))?,
-        None => Some(unnamed(&status, folder.as_deref())?),
+        None => {
+            // A one-off job is meant only by its name.
+            let mut projects = status.clone();
+            projects.deployments.retain(|deployment| deployment.one_off_of.is_none());
+            Some(unnamed(&projects, folder.as_deref())?)
+        }
     };
     Ok(found.map(|found| (found, status)))
 }

@@ -252,6 +252,7 @@ mod tests {
             revisions: vec![1],
             rollout: None,
             services: vec![service],
+            one_off_of: None,
         }
     }
 

@@ -52,6 +52,7 @@ fn logs_and_exec_on_a_worker_need_a_token_in_scope_and_end_when_it_is_revoked() 
     let cluster = Cluster::exposed_with_worker();
     let (server, folder) = (&cluster.nodes[0], cluster.folder.path());
     assert!(server.apply(folder, MANIFEST).status.success());
+    server.expect_json(&["policy", "set", "default", "exec_users=root"]);
     let eyes = server.token(&["eyes", "--role", "view"]);
     let ops = server.token(&["ops", "--role", "deploy", "--deployment", "shop"]);
     let blog = server.token(&["blog", "--role", "deploy", "--deployment", "blog"]);

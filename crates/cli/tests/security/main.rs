@@ -12,6 +12,7 @@ mod rate_limits;
 mod raw_http;
 mod secret_leaks;
 mod secrets;
+mod tenant_attacks;
 #[path = "../support/test_cluster.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod test_cluster;

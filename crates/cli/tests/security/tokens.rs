@@ -68,7 +68,9 @@ fn invalid_tokens_are_refused_alike_and_valid_ones_only_allow_their_scope() {
         assert_eq!((answer.status, answer.code().as_str()), (status, code), "{line}: {}", answer.body);
     }
     let shop = node.token(&["shop", "--role", "deploy", "--deployment", "shop"]);
-    eventually("it runs", || (exec_answer(node, &shop).status == 101).then_some(()));
+    let admin = node.token(&["ops", "--role", "admin"]);
+    eventually("it runs", || (exec_answer(node, &admin).status == 101).then_some(()));
+    assert_eq!(exec_answer(node, &shop).code(), "policy_denied", "the process is root's");
     let answer = exec_answer(node, &blog);
     assert_eq!((answer.status, answer.code().as_str()), (404, "not_found"), "{}", answer.body);
     node.expect_json(&["rm", "shop"]);

@@ -122,7 +122,7 @@ impl Machine {
         said(&format!("docker-compose {arguments:?}"), &output.unwrap())
     }
 
-    fn longshore(&self) -> Command {
+    pub(crate) fn longshore(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         command.env("LONGSHORE_SOCKET", self.path("data/longshore.sock")).env_remove("DOCKER_HOST");
         command.env("LONGSHORE_DATA_DIR", self.path("other")).stdin(Stdio::null());

@@ -311,6 +311,14 @@ impl Drop for Cluster {
             // The secrets of replicas are on a tmpfs.
             let _ = rustix::mount::unmount(node.data.join("agent/secrets"), rustix::mount::UnmountFlags::DETACH);
         }
+        // Those of plain processes with a user are outside of the data folder, named after it.
+        let mark = self.folder.path().file_name().unwrap_or_default().to_string_lossy().replace('.', "-");
+        for folder in fs::read_dir("/run/longshore/secrets").into_iter().flatten().flatten() {
+            if folder.file_name().to_string_lossy().contains(&mark) {
+                let _ = rustix::mount::unmount(folder.path(), rustix::mount::UnmountFlags::DETACH);
+                let _ = fs::remove_dir(folder.path());
+            }
+        }
         if std::thread::panicking() {
             for node in &self.nodes {
                 let log = fs::read_to_string(node.log_file()).unwrap_or_default();

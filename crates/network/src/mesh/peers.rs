@@ -6,7 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use ipnet::{IpNet, Ipv6Net};
@@ -86,6 +86,16 @@ impl MeshPeer {
         self.allowed.iter().any(|network| network.contains(&source))
     }
 
+    /// The addresses that routes to the peer may name as next hop: the last ones of its blocks, and its nodes' own.
+    pub(super) fn next_hops(&self) -> BTreeSet<IpAddr> {
+        let gateway = |network: &IpNet| match network {
+            IpNet::V4(block) => IpAddr::V4(Ipv4Addr::from(u32::from(block.broadcast()).saturating_sub(1))),
+            IpNet::V6(block) => IpAddr::V6(Ipv6Addr::from(u128::from(block.broadcast()).saturating_sub(1))),
+        };
+        let blocks = self.allowed.iter().filter(|network| network.prefix_len() < network.max_prefix_len());
+        blocks.map(gateway).chain(self.nodes.values().copied().map(IpAddr::V6)).collect()
+    }
+
     /// The address that probes of the peer go to.
     pub fn probe_address(&self) -> Option<Ipv6Addr> {
         self.nodes.values().next().copied()
@@ -108,12 +118,16 @@ mod tests {
         NetworkNode { name: name.into(), block: Some(block), ip: ip.parse().ok(), mesh, is_up: true }
     }
 
-    fn state(nodes: Vec<NetworkNode>) -> NetworkState {
+    fn settings() -> NetworkSettings {
         let addresses = AddressPlan {
             prefix: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0),
             pool: "10.128.0.0/10".parse().unwrap(),
         };
-        let settings = NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51820 };
+        NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51820 }
+    }
+
+    fn state(nodes: Vec<NetworkNode>) -> NetworkState {
+        let settings = settings();
         let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
         let mut state = NetworkState::default();
         state.apply(NetworkFeed::Snapshot { cursor, services: Vec::new(), nodes, settings: Some(settings) });
@@ -132,6 +146,9 @@ mod tests {
         let allowed: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
         assert_eq!(allowed, ["10.128.8.0/22", "fd4c:6f6e:6773::2/128", "fd4c:6f6e:6773:2::/64"]);
         assert_eq!(peer.endpoint, Some("10.0.0.2:51820".parse().unwrap()));
+        let next_hops: Vec<IpAddr> = peer.next_hops().into_iter().collect();
+        let plan = settings().addresses;
+        assert_eq!(next_hops, [plan.gateways(2)[0], plan.node_ipv6(2).into(), plan.gateways(2)[1]]);
         assert!(peer.allows("10.128.8.7".parse().unwrap()) && peer.allows("fd4c:6f6e:6773:2::9".parse().unwrap()));
         assert!(!peer.allows("10.128.4.7".parse().unwrap()) && !peer.allows("fd4c:6f6e:6773::3".parse().unwrap()));
     }

@@ -13,7 +13,6 @@
 mod inbound;
 mod outbound;
 mod peer_table;
-mod stop;
 mod udp;
 
 use std::{
@@ -32,12 +31,12 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 pub use self::peer_table::PeerStatus;
 use self::{
     peer_table::{PeerMaker, PeerTable},
-    stop::Stop,
     udp::MeshSocket,
 };
 use super::{
     key::{MeshKey, MeshPublicKey},
     peers::MeshPeers,
+    stop::Stop,
 };
 use crate::network_state::MeshIdentity;
 

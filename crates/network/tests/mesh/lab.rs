@@ -9,7 +9,7 @@ use std::{
     fs::File,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::AsFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -18,7 +18,7 @@ use std::{
 use longshore_model::{AddressPlan, Cursor, NodeName, StateIndex};
 use longshore_network::{
     MeshIdentity, MeshMode, NetworkFeed, NetworkNode, NetworkSettings, NetworkState,
-    mesh::{MeshKey, MeshPeers, UserspaceConfig, UserspaceMesh, mesh_mtu, mesh_peers},
+    mesh::{Mesh, MeshConfig, MeshKey, MeshPeers, UserspaceConfig, UserspaceMesh, mesh_mtu, mesh_peers},
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -61,6 +61,14 @@ impl Lab {
 
     /// Adds a machine with its mesh device and addresses, but without peers.
     pub(crate) fn machine(&mut self) -> Machine {
+        let mut machine = self.bare_machine();
+        machine.start(mesh_mtu([self.underlay_mtu]));
+        machine.address(DEVICE);
+        machine
+    }
+
+    /// Adds a machine without a mesh.
+    pub(crate) fn bare_machine(&mut self) -> Machine {
         self.machines += 1;
         let (number, switch) = (self.machines, self.switch());
         let namespace = format!("{}-h{number}", self.name);
@@ -71,10 +79,7 @@ impl Lab {
         run(&format!("ip -n {namespace} link set eth0 up mtu {}", self.underlay_mtu));
         run(&format!("ip -n {namespace} addr add 192.168.77.{number}/24 dev eth0"));
         run(&format!("ip -n {namespace} addr add fd77::{number}/64 dev eth0 nodad"));
-        let mut machine = Machine { namespace, number, key: MeshKey::generate().unwrap(), mesh: None };
-        machine.start(mesh_mtu([self.underlay_mtu]));
-        machine.address();
-        machine
+        Machine { namespace, number, key: MeshKey::generate().unwrap(), mesh: None }
     }
 }
 
@@ -97,8 +102,8 @@ impl Machine {
     }
 
     /// Gives the device the machine's addresses, and a route to those of all others.
-    fn address(&self) {
-        let (namespace, device) = (&self.namespace, DEVICE);
+    pub(crate) fn address(&self, device: &str) {
+        let namespace = &self.namespace;
         run(&format!("ip -n {namespace} addr add {}/32 dev {device}", self.ipv4()));
         run(&format!("ip -n {namespace} addr add {}/128 dev {device} nodad", self.ipv6()));
         run(&format!("ip -n {namespace} route add {} dev {device} src {}", plan().pool, self.ipv4()));
@@ -121,12 +126,28 @@ impl Machine {
 
     /// As other machines see it, at its underlay address of this family.
     pub(crate) fn node(&self, underlay: Underlay) -> NetworkNode {
-        let ip: IpAddr = match underlay {
+        let mesh = MeshIdentity { public_key: self.key.public().to_string(), port: PORT };
+        let ip = self.underlay(underlay);
+        NetworkNode { ip: Some(ip), ..self.node_with(Some(mesh)) }
+    }
+
+    /// As other machines see it, with this identity.
+    pub(crate) fn node_with(&self, mesh: Option<MeshIdentity>) -> NetworkNode {
+        let ip = Some(self.underlay(Underlay::Ipv4));
+        NetworkNode { name: self.name(), block: Some(self.number), ip, mesh, is_up: true }
+    }
+
+    fn underlay(&self, underlay: Underlay) -> IpAddr {
+        match underlay {
             Underlay::Ipv4 => format!("192.168.77.{}", self.number).parse().unwrap(),
             Underlay::Ipv6 => format!("fd77::{}", self.number).parse().unwrap(),
-        };
-        let mesh = Some(MeshIdentity { public_key: self.key.public().to_string(), port: PORT });
-        NetworkNode { name: self.name(), block: Some(self.number), ip: Some(ip), mesh, is_up: true }
+        }
+    }
+
+    /// Starts a mesh that follows a network state, with its key in this folder.
+    pub(crate) fn follow(&self, folder: &Path) -> Mesh {
+        let config = MeshConfig { data_dir: folder.to_owned(), local_nodes: BTreeSet::from([self.name()]) };
+        self.inside(move || Mesh::start(config))
     }
 
     /// Tells the mesh which nodes there are.
@@ -136,13 +157,7 @@ impl Machine {
     }
 
     fn peers(&self, nodes: &[NetworkNode]) -> MeshPeers {
-        let settings =
-            NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh: MeshMode::Auto, mesh_port: 51820 };
-        let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
-        let (services, nodes) = (Vec::new(), nodes.to_vec());
-        let mut state = NetworkState::default();
-        state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
-        mesh_peers(&state, &BTreeSet::from([self.name()]), self.key.public())
+        mesh_peers(&state(nodes), &BTreeSet::from([self.name()]), self.key.public())
     }
 
     /// Runs code in a thread that is in the machine's namespace; sockets and threads it makes stay there.
@@ -176,6 +191,21 @@ pub(crate) enum Underlay {
 
 pub(crate) fn plan() -> AddressPlan {
     AddressPlan { prefix: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 0, 0, 0, 0, 0), pool: "10.128.0.0/10".parse().unwrap() }
+}
+
+/// A state with these nodes.
+pub(crate) fn state(nodes: &[NetworkNode]) -> NetworkState {
+    state_of(MeshMode::Auto, nodes)
+}
+
+/// A state with these nodes, joined in this way.
+pub(crate) fn state_of(mesh: MeshMode, nodes: &[NetworkNode]) -> NetworkState {
+    let settings = NetworkSettings { cluster: "lab".to_owned(), addresses: plan(), mesh, mesh_port: PORT };
+    let cursor = Cursor { incarnation: 0, index: StateIndex(1) };
+    let (services, nodes) = (Vec::new(), nodes.to_vec());
+    let mut state = NetworkState::default();
+    state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
+    state
 }
 
 /// All machines know of each other.

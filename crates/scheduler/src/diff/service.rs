@@ -86,6 +86,7 @@ fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
         networks: _,
         spec_hash: _,
         resolved_image: _,
+        one_off: _,
     } = spec;
     if !kind.is_per_node() {
         table.put("deploy.replicas", replicas);

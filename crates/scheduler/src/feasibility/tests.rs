@@ -90,9 +90,7 @@ impl World {
             .replicas()
             .filter(|(_, _, replica)| replica.desired == DesiredState::Stop)
             .map(|(group, slot, replica)| Observation {
-                group: group.clone(),
-                slot: slot.key.clone(),
-                generation: replica.generation,
+                key: group.replica(&slot.key, replica.generation),
                 attempt: replica.attempt,
                 placed_at: None,
                 state: ReplicaState::Stopped,

@@ -1,5 +1,6 @@
 //! A held volume blocks other replicas: always if it is exclusive or belongs to another deployment, and in any case
-//! while another slot of the same service is stopping. A volume is held until its holder is observed stopped.
+//! while another slot of the same service is stopping. A volume is held until its holder is observed stopped. A one-off
+//! job neither blocks nor is blocked: it mounts what its deployment holds.
 
 use longshore_model::{Reason, Refusal, VolumeKey, replica::DesiredState, volume::Sharing};
 
@@ -26,9 +27,9 @@ fn held(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<(Vo
         let volume = candidate.view.volumes.get(&wanted.key)?;
         // A volume of another deployment allows one holder: two services of this deployment may not share it either.
         let foreign = volume.owner.as_ref().is_some_and(|owner| *owner != request.key.deployment);
-        let sharing = if foreign { Sharing::Exclusive } else { wanted.sharing };
+        let sharing = if foreign && wanted.sharing != Sharing::OneOff { Sharing::Exclusive } else { wanted.sharing };
         let holders = volume.holders.iter().filter(|holder| blocks(request, candidate.view, sharing, holder));
-        let first = holders.map(|holder| holder.slot.replica_id(&candidate.view.group(holder.group).key)).min()?;
+        let first = holders.map(|holder| holder.key.slot.replica_id(&candidate.view.group(holder.group).key)).min()?;
         Some((wanted.key.clone(), first))
     })
 }
@@ -38,8 +39,11 @@ fn held(request: &PlacementRequest, candidate: &CandidateNode<'_>) -> Option<(Vo
 fn blocks(request: &PlacementRequest, view: &View, sharing: Sharing, holder: &Holder) -> bool {
     let other = view.group(holder.group);
     if holder.group == request.group {
-        let slot = other.slot_at(&holder.slot).ok().map(|at| &other.slots[at]);
+        let slot = other.slot_at(&holder.key.slot).ok().map(|at| &other.slots[at]);
         return slot.is_some_and(|slot| slot.desired == DesiredState::Stop);
+    }
+    if sharing == Sharing::OneOff || holder.sharing == Sharing::OneOff {
+        return false;
     }
     let other_deployment =
         (&other.key.namespace, &other.key.deployment) != (&request.key.namespace, &request.key.deployment);

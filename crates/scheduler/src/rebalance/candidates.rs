@@ -5,7 +5,7 @@
 //! Invariant: a replica with data, or of a global service, is never a candidate.
 
 use longshore_model::{
-    Generation, ReplicaState, ServiceKind, ServiceSpec, SlotKey, replica::DesiredState, service::Rebalance,
+    ReplicaState, ServiceKind, ServiceSpec, SlotGeneration, replica::DesiredState, service::Rebalance,
 };
 
 use crate::{
@@ -50,10 +50,10 @@ pub(super) fn settled<'a>(request: &PlacementRequest, slot: &'a Slot) -> Option<
 }
 
 /// The group's settled slots on a node, in order, each with its generation.
-pub(super) fn slots_on(view: &View, request: &PlacementRequest, node: NodeIx) -> Vec<(SlotKey, Generation)> {
+pub(super) fn slots_on(view: &View, request: &PlacementRequest, node: NodeIx) -> Vec<SlotGeneration> {
     let here = |slot: &Slot| {
         let replica = settled(request, slot).filter(|replica| replica.node == node)?;
-        Some((slot.key.clone(), replica.generation))
+        Some(slot.key.generation(replica.generation))
     };
     view.group(request.group).slots.iter().filter_map(here).collect()
 }

@@ -105,9 +105,9 @@ impl Search<'_> {
         let mut evaluated = 0_usize;
         for group in candidates::groups_on(self.view, self.src.node) {
             let mut request = PlacementRequest::new(self.view, group, self.now, Counts::default());
-            for (slot, generation) in candidates::slots_on(self.view, &request, self.src.node) {
+            for settled in candidates::slots_on(self.view, &request, self.src.node) {
                 evaluated += 1;
-                let replica = ReplicaKey { group: request.key.clone(), slot, generation };
+                let replica = settled.in_group(&request.key);
                 request.uncount_slot(self.src.node);
                 let evaluation = self.evaluate(&request, &replica);
                 request.count_slot(self.src.node);

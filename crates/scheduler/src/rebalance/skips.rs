@@ -52,7 +52,5 @@ impl SkipCounts {
 /// Whether the view still has this generation.
 pub(super) fn exists(view: &View, key: &ReplicaKey) -> bool {
     let Some(&group) = view.group_ids.get(&key.group) else { return false };
-    let known = view.group(group);
-    let slot = known.slot_at(&key.slot).ok().map(|at| &known.slots[at]);
-    slot.is_some_and(|slot| slot.replicas.iter().any(|replica| replica.generation == key.generation))
+    view.group(group).replica(&key.slot, key.generation).is_some()
 }

@@ -98,9 +98,9 @@ pub(super) fn preview(
 
 /// Applies a move to the view as if it were complete: the new generation runs, the old one is gone.
 fn apply_move(view: &mut View, request: &PlacementRequest, placement: Placement, now: Time) -> Option<PlannedMove> {
-    let from = slots::node_of(view, request.group, &placement.slot)?;
+    let from = slots::node_of(view, request.group, &placement.key.slot)?;
     let from = view.nodes.node(from).name.clone();
-    let (group, slot, generation, to) = (request.key.clone(), placement.slot, placement.generation, placement.node);
+    let (key, to) = (placement.key.in_group(&request.key), placement.node);
     let assignment = Assignment {
         node: to.clone(),
         address: placement.address,
@@ -108,11 +108,9 @@ fn apply_move(view: &mut View, request: &PlacementRequest, placement: Placement,
         reservation: Arc::clone(&request.reservation),
         devices: placement.devices,
     };
-    let old = Generation(generation.0.saturating_sub(1));
+    let old = key.group.replica(&key.slot, Generation(key.generation.0.saturating_sub(1)));
     let runs = Event::Observed {
-        group: group.clone(),
-        slot: slot.clone(),
-        generation,
+        key: key.clone(),
         attempt: Attempt(0),
         state: ReplicaState::Running,
         code: None,
@@ -122,11 +120,11 @@ fn apply_move(view: &mut View, request: &PlacementRequest, placement: Placement,
         at: now,
         replaced_by: None,
     };
-    view.apply(&Event::Placed { group: group.clone(), slot: slot.clone(), generation, assignment });
+    view.apply(&Event::Placed { key: key.clone(), assignment });
     view.apply(&runs);
-    view.apply(&Event::Released { group: group.clone(), slot: slot.clone(), generation: old, at: now });
+    view.apply(&Event::Released { key: old, at: now });
     view.nodes.refresh();
-    Some(PlannedMove { group, slot, from, to })
+    Some(PlannedMove { group: key.group, slot: key.slot, from, to })
 }
 
 /// Whether the cooldown of a recently moved replica applies.
@@ -166,9 +164,9 @@ impl SpreadSearch<'_> {
 
     /// Whether moving one of the service's replicas off a node makes the spread more even.
     fn move_from(&self, view: &mut View, request: &mut PlacementRequest, src: NodeIx) -> Outcome {
-        let Some((slot, generation)) = candidates::slots_on(view, request, src).pop() else { return Outcome::Even };
+        let Some(settled) = candidates::slots_on(view, request, src).pop() else { return Outcome::Even };
         let known = view.group(request.group);
-        let Ok(at) = known.slot_at(&slot) else { return Outcome::Even };
+        let Ok(at) = known.slot_at(&settled.slot) else { return Outcome::Even };
         let moved_at = known.slots[at].moved_at.filter(|_| self.cooldown == Cooldown::Enforced);
         let cooling_down = moved_at.is_some_and(|moved| self.now.since(moved) < REPLICA_COOLDOWN);
         let pending = slots::next_generation(&known.slots[at]);
@@ -183,7 +181,7 @@ impl SpreadSearch<'_> {
         });
         request.count_slot(src);
         let Some((mut placement, dst)) = better else { return Outcome::Even };
-        let replica = ReplicaKey { group: request.key.clone(), slot, generation };
+        let replica = settled.in_group(&request.key);
         let weighed = self.weigh(view, &replica, src, dst);
         if cooling_down || weighed.is_none() {
             return Outcome::NotYet;

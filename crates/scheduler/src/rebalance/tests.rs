@@ -95,17 +95,14 @@ impl World {
         self.hosts += 1;
         let devices = longshore_model::device::TakenDevices::new();
         let assignment = Assignment { node: node.into(), address, placed_at: at, reservation, devices };
-        self.view.apply(&Event::Placed { group: group.clone(), slot: slot.clone(), generation, assignment });
+        self.view.apply(&Event::Placed { key: group.replica(&slot, generation), assignment });
         self.seen(&group, &slot, generation, ReplicaState::Running, at);
     }
 
     fn seen(&mut self, group: &GroupKey, slot: &SlotKey, generation: Generation, state: ReplicaState, at: Time) {
-        let (group, slot) = (group.clone(), slot.clone());
         let (attempt, code, details, failures) = (Attempt(0), None, Details::new(), 0);
         self.view.apply(&Event::Observed {
-            group,
-            slot,
-            generation,
+            key: group.replica(slot, generation),
             attempt,
             state,
             code,
@@ -142,16 +139,16 @@ impl World {
         for part in &plan.groups {
             for item in &part.items {
                 let PlanItem::Place(placement) = item else { continue };
-                let SlotKey::Index(SlotIndex(index)) = placement.slot else { panic!("only counted slots move") };
+                let SlotKey::Index(SlotIndex(index)) = placement.key.slot else { panic!("only counted slots move") };
                 let name = part.group.service.to_string();
-                let old = Generation(placement.generation.0 - 1);
-                self.place(&name, index, placement.generation, placement.node.as_str(), plan.made_at);
-                let (group, slot, at) = (part.group.clone(), placement.slot.clone(), plan.made_at);
+                let old = Generation(placement.key.generation.0 - 1);
+                self.place(&name, index, placement.key.generation, placement.node.as_str(), plan.made_at);
+                let (key, at) = (placement.key.clone().in_group(&part.group), plan.made_at);
+                let old = part.group.replica(&key.slot, old);
                 let score = (**placement.moved.as_ref().unwrap()).clone();
-                let (generation, to) = (placement.generation, placement.node.clone());
-                let made = Move { group: group.clone(), slot: slot.clone(), generation, to, at, score };
+                let made = Move { key, to: placement.node.clone(), at, score };
                 self.view.apply(&Event::Rebalanced(Arc::new(made)));
-                self.view.apply(&Event::Released { group, slot, generation: old, at });
+                self.view.apply(&Event::Released { key: old, at });
             }
         }
     }
@@ -163,7 +160,7 @@ fn summary(cycle: &Cycle) -> Vec<String> {
     let moves = items.filter_map(|(group, item)| match item {
         PlanItem::Place(placement) => {
             let src = &placement.moved.as_ref()?.src;
-            Some(format!("{}: {src} -> {}", placement.slot.replica_id(group), placement.node))
+            Some(format!("{}: {src} -> {}", placement.key.slot.replica_id(group), placement.node))
         }
         _ => None,
     });
@@ -189,7 +186,7 @@ fn two_hot_cycles_move_a_replica_to_the_cool_node() {
     let cycle = world.two_cycles(&HOT);
     assert_eq!(summary(&cycle), ["shop-web-0: a -> b"]);
     let [PlanItem::Place(placement)] = cycle.plan.groups[0].items.as_slice() else { panic!("one placement") };
-    assert_eq!(placement.generation, Generation(2), "the old generation runs on beside it");
+    assert_eq!(placement.key.generation, Generation(2), "the old generation runs on beside it");
     let score = placement.moved.as_deref().unwrap();
     assert_eq!((score.relief, score.score), (Some(Share(250_000)), Some(Share(240_000))));
     assert_eq!((score.src_before, score.src_after), (Some(Share(950_000)), Some(Share(700_000))));
@@ -233,8 +230,8 @@ fn each_gate_alone_prevents_a_move() {
 fn a_replica_placed_less_than_ten_minutes_ago_stays() {
     let mut world = hot(service(1000));
     world.place("web", 0, Generation(2), "a", Time(55 * MINUTE));
-    let slot = SlotKey::Index(SlotIndex(0));
-    world.view.apply(&Event::Released { group: key("web"), slot, generation: Generation(1), at: Time(55 * MINUTE) });
+    let first = key("web").replica(&SlotKey::Index(SlotIndex(0)), Generation(1));
+    world.view.apply(&Event::Released { key: first, at: Time(55 * MINUTE) });
     assert_eq!(summary(&world.two_cycles(&HOT)), ["shop-web-0 cooldown_replica"]);
     let moved = (3..40).find(|_| !world.cycle(&HOT).plan.is_empty()).map(|_| world.now);
     assert_eq!(moved, Some(Time(65 * MINUTE)));

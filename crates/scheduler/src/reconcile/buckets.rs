@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    Generation, GroupKey, Health, Intent, ReplicaState, RuntimeCode, SlotKey, Time, replica::DesiredState,
+    GroupKey, Health, Intent, ReplicaState, RuntimeCode, SlotGeneration, SlotKey, Time, replica::DesiredState,
     service::RestartCondition,
 };
 
@@ -75,16 +75,16 @@ impl Bucket {
 }
 
 /// Sorts every desired generation of a group into its bucket.
-pub fn buckets(view: &mut View, group: &GroupKey, now: Time) -> BTreeMap<Bucket, Vec<(SlotKey, Generation)>> {
+pub fn buckets(view: &mut View, group: &GroupKey, now: Time) -> BTreeMap<Bucket, Vec<SlotGeneration>> {
     view.advance(now);
     view.nodes.refresh();
-    let mut sorted: BTreeMap<Bucket, Vec<(SlotKey, Generation)>> = BTreeMap::new();
+    let mut sorted: BTreeMap<Bucket, Vec<SlotGeneration>> = BTreeMap::new();
     let Some(&ix) = view.group_ids.get(group) else { return sorted };
     let request = PlacementRequest::new(view, ix, now, Counts::default());
     for slot in view.group(ix).desired_slots() {
         for replica in slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run) {
             let bucket = of(view, &request, slot, replica, &BTreeSet::new(), now);
-            sorted.entry(bucket).or_default().push((slot.key.clone(), replica.generation));
+            sorted.entry(bucket).or_default().push(slot.key.generation(replica.generation));
         }
     }
     sorted

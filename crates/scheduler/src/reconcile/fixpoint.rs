@@ -58,9 +58,9 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
     // A drain is done when the last replica leaves.
     let entangled = entangled || !view.nodes.draining.is_empty();
     let counts = |part: &GroupPlan, item: &PlanItem| match item {
-        PlanItem::Stop { .. }
+        PlanItem::Stop(_)
         | PlanItem::Reschedule { .. }
-        | PlanItem::Collect { .. }
+        | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
         | PlanItem::Blocked { .. }
@@ -92,14 +92,14 @@ fn add(earlier: &mut Vec<PlanItem>, later: Vec<PlanItem>) {
 /// The slots an item places or explains.
 fn answers(item: &PlanItem) -> &[SlotKey] {
     match item {
-        PlanItem::Place(placement) => std::slice::from_ref(&placement.slot),
+        PlanItem::Place(placement) => std::slice::from_ref(&placement.key.slot),
         PlanItem::Wait(wait) => &wait.slots,
         PlanItem::Open(_)
-        | PlanItem::Stop { .. }
+        | PlanItem::Stop(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
         | PlanItem::Reschedule { .. }
-        | PlanItem::Collect { .. }
+        | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
         | PlanItem::Blocked { .. }

@@ -55,7 +55,7 @@ pub(super) fn stop_superseded(pass: &mut GroupPass<'_>, request: &PlacementReque
             continue;
         }
         let spec = rollout::spec_of(pass.view, request, slot);
-        let stop = |generation: Generation| PlanItem::Stop { slot: slot.key.clone(), generation };
+        let stop = |generation: Generation| PlanItem::Stop(slot.key.generation(generation));
         for replica in slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run) {
             // Which of the two specs it follows may change in the meantime; one turn too many does no harm.
             let specs = group.rollout_position.previous.iter().map(|previous| &previous.spec).chain([&group.spec]);

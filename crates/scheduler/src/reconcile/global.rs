@@ -8,7 +8,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    Explanation, Generation, Health, Intent, NodeName, PlanItem, ServiceSpec, SlotKey, Time, replica::DesiredState,
+    Explanation, Generation, Health, Intent, NodeName, PlanItem, ServiceSpec, SlotGeneration, SlotKey, Time,
+    replica::DesiredState,
 };
 
 use super::{
@@ -158,8 +159,9 @@ fn place_with_previous_spec(
 pub(super) fn outdated(pass: &GroupPass<'_>, request: &PlacementRequest, closed: &BTreeSet<SlotKey>) -> Vec<SlotKey> {
     let view = &*pass.view;
     // A generation stopped in this turn, so that an older one becomes current again, is decided after it has stopped.
-    let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(slots::stopped).collect();
-    let goes = |slot: &Slot| slot.current().is_some_and(|replica| stopped.contains(&(&slot.key, replica.generation)));
+    let stopped: BTreeSet<&SlotGeneration> = pass.items.iter().filter_map(slots::stopped).collect();
+    let goes =
+        |slot: &Slot| slot.current().is_some_and(|replica| stopped.contains(&slot.key.generation(replica.generation)));
     let own = view
         .group(request.group)
         .desired_slots()

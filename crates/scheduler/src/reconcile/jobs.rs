@@ -66,7 +66,7 @@ pub(super) fn collect(
         let at = replica.since.after(keep);
         if at <= pass.now {
             gone.insert(slot.key.clone());
-            items.push(PlanItem::Collect { slot: slot.key.clone(), generation: replica.generation });
+            items.push(PlanItem::Collect(slot.key.generation(replica.generation)));
         } else {
             wake_at = Some(wake_at.map_or(at, |earlier: longshore_model::Time| earlier.min(at)));
         }
@@ -87,11 +87,11 @@ pub(super) fn stop_outdated(pass: &mut GroupPass<'_>, request: &PlacementRequest
     let outdated = slots.flat_map(|slot| {
         let running = slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run);
         let stops = running.filter(|it| slots::is_outdated(request, it) && it.state != ReplicaState::Completed);
-        stops.map(|replica| (slot.key.clone(), replica.generation))
+        stops.map(|replica| slot.key.generation(replica.generation))
     });
-    for (slot, generation) in outdated.collect::<Vec<_>>() {
-        pass.view.assume_stopping(request.group, &slot, generation);
-        pass.items.push(PlanItem::Stop { slot, generation });
+    for key in outdated.collect::<Vec<_>>() {
+        pass.view.assume_stopping(request.group, &key);
+        pass.items.push(PlanItem::Stop(key));
     }
 }
 

@@ -14,7 +14,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use longshore_model::{
-    Placement, PlanItem, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
+    PlanItem, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
     rollout::StepOutcome,
     service::{FailureAction, UpdatePolicy},
 };
@@ -147,7 +147,8 @@ fn desired_count(pass: &GroupPass<'_>, request: &PlacementRequest, closed: &BTre
     let group = pass.view.group(request.group);
     let is_open = |slot: &&Slot| !is_of_other_mode(&request.spec, &slot.key) && !closed.contains(&slot.key);
     let opened = pass.items.iter().filter_map(|item| match item {
-        PlanItem::Open(slot) | PlanItem::Place(Placement { slot, .. }) => Some(slot),
+        PlanItem::Open(slot) => Some(slot),
+        PlanItem::Place(placement) => Some(&placement.key.slot),
         _ => None,
     });
     let opened: BTreeSet<&SlotKey> = opened.filter(|slot| group.slot_at(slot).is_err()).collect();

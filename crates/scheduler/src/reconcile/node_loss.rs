@@ -38,6 +38,10 @@ pub(crate) fn may_reconnect(view: &View, spec: &ServiceSpec, replica: &Replica, 
 /// Whether a slot whose generation is on a node that is down gets no replacement for now.
 pub(crate) fn is_replacement_held(view: &View, spec: &ServiceSpec, replica: &Replica, now: Time) -> bool {
     let node = view.nodes.node(replica.node);
+    // Its terminal is gone, and whether its command may run twice is only known to whoever typed it.
+    if spec.one_off.is_some() {
+        return node.health == Health::Down;
+    }
     let unreplaced = spec.disconnect.replace == Replace::Never && may_reconnect(view, spec, replica, now);
     node.health == Health::Down && (unreplaced || !is_evacuated(view, node))
 }

@@ -24,7 +24,7 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, Generation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotKey, Time, replica::DesiredState,
+    Explanation, GroupPlan, Plan, PlanItem, Refusal, ServiceSpec, SlotGeneration, SlotKey, Time, replica::DesiredState,
     service::Batching,
 };
 
@@ -56,8 +56,7 @@ pub(crate) struct StoppingLoad {
 #[derive(Clone, Debug)]
 struct Victim {
     group: GroupIx,
-    slot: SlotKey,
-    generation: Generation,
+    key: SlotGeneration,
     holding: Holding,
     priority: u8,
 }
@@ -77,9 +76,9 @@ pub(super) fn make_room(
     let victims = victims(view, request, unmet);
     stopping_load.add_back(view);
     let mut losers = Vec::new();
-    for Victim { group, slot, generation, .. } in victims {
-        view.displace(group, &slot, generation);
-        losers.push((group, slot));
+    for Victim { group, key, .. } in victims {
+        view.displace(group, &key);
+        losers.push((group, key.slot));
     }
     claim_room(view, request, unmet, stopping_load);
     losers
@@ -167,7 +166,7 @@ pub(super) fn in_need_of_room(spec: &ServiceSpec, held_back: &[(Vec<PendingSlot>
 
 impl Victim {
     fn is(&self, other: &Self) -> bool {
-        (self.group, &self.slot, self.generation) == (other.group, &other.slot, other.generation)
+        (self.group, &self.key) == (other.group, &other.key)
     }
 }
 
@@ -181,17 +180,16 @@ fn is_all_or_nothing(spec: &ServiceSpec) -> bool {
 
 /// Adds the stops of preempted generations to the plan, each to its own group and before the group's other items.
 pub(super) fn add_stops_to_plan(view: &mut View, plan: &mut Plan) {
-    for (group, slot, generation) in view.displaced() {
-        let stop = PlanItem::Stop { slot: slot.clone(), generation };
+    for (group, key) in view.displaced() {
         view.dirty.insert(group);
         let record = view.group(group);
         if let Some(changes) = plan.groups.iter_mut().find(|changes| changes.group == record.key) {
-            changes.items.insert(0, stop);
+            changes.items.insert(0, PlanItem::Stop(key));
             continue;
         }
-        let replica = record.slot_at(&slot).ok().and_then(|at| record.slots[at].replicas.last());
+        let replica = record.slot_at(&key.slot).ok().and_then(|at| record.slots[at].replicas.last());
         let reservation = replica.map(|replica| Arc::clone(&replica.reservation)).unwrap_or_default();
-        plan.groups.push(GroupPlan { group: record.key.clone(), reservation, items: vec![stop] });
+        plan.groups.push(GroupPlan { group: record.key.clone(), reservation, items: vec![PlanItem::Stop(key)] });
     }
 }
 
@@ -377,7 +375,7 @@ fn displaceable(view: &View, request: &PlacementRequest, node: NodeIx) -> Vec<Vi
     let needed = request.reservation.memory_total();
     found.sort_by_cached_key(|victim| {
         let distance = needed.abs_diff(victim.holding.reservation.memory_total());
-        (victim.priority, distance, view.group(victim.group).key.clone(), victim.slot.clone())
+        (victim.priority, distance, view.group(victim.group).key.clone(), victim.key.slot.clone())
     });
     found
 }
@@ -395,8 +393,7 @@ fn on_node(view: &View, ix: GroupIx, request: &PlacementRequest, node: NodeIx) -
     let here = here.filter(|(_, replica)| !jobs::has_ended(group, replica));
     let victim = |(slot, replica): (&Slot, &Replica)| Victim {
         group: ix,
-        slot: slot.key.clone(),
-        generation: replica.generation,
+        key: slot.key.generation(replica.generation),
         holding: Holding::of(replica),
         priority: group.spec.priority,
     };

@@ -58,7 +58,7 @@ pub(super) fn restart_ended(pass: &mut GroupPass<'_>, group: GroupIx) {
         match due(record, slot, replica, pass.now) {
             Due::Nothing => {}
             Due::Reschedule(_) | Due::GiveUp if is_failed_move(pass.view, slot, replica) => {
-                items.push(PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
+                items.push(PlanItem::Stop(slot.key.generation(replica.generation)));
             }
             // The node could not receive it: the replica is replaced elsewhere, or restarted once its node is back.
             Due::Restart if pass.view.nodes.is_down(replica.node) => {}
@@ -70,17 +70,17 @@ pub(super) fn restart_ended(pass: &mut GroupPass<'_>, group: GroupIx) {
             }
             Due::Later(at) => wake_at = Some(wake_at.map_or(at, |earlier: Time| earlier.min(at))),
             Due::Reschedule(delay) => {
-                let (slot, generation) = (slot.key.clone(), replica.generation);
-                leaving.push((slot.clone(), generation));
-                items.push(PlanItem::Reschedule { slot, generation, delay });
+                let key = slot.key.generation(replica.generation);
+                leaving.push(key.clone());
+                items.push(PlanItem::Reschedule { key, delay });
             }
             Due::GiveUp => items.push(give_up(slot, replica)),
         }
     }
     pass.items.extend(items);
     // Assumed stopped at once, so that this pass looks for the next node.
-    for (slot, generation) in leaving {
-        pass.view.assume_stopping(group, &slot, generation);
+    for key in &leaving {
+        pass.view.assume_stopping(group, key);
     }
     if let Some(at) = wake_at {
         pass.wake(at);
@@ -118,11 +118,13 @@ fn due(group: &Group, slot: &Slot, replica: &Replica, now: Time) -> Due {
         let at = returns_at(&group.spec, replica.since, replica.history);
         return at.map_or(Due::Nothing, |at| restart_at(at, now));
     }
-    let at = replica.since.after(policy.delay.unwrap_or_else(|| backoff(replica.history.ends)));
-    // What its node, engine or registry lacks is no end of its own: it starts again whatever its policy says.
+    let paced = backoff(replica.history.ends);
+    // What its node, engine or registry lacks is no end of its own: it starts again whatever its policy says. A policy's
+    // delay is meant for its own ends, so a short one does not hammer an engine that lacks something.
     if !replica.code.is_none_or(RuntimeCode::is_own_fault) {
-        return restart_at(at, now);
+        return restart_at(replica.since.after(policy.delay.map_or(paced, |delay| delay.max(paced))), now);
     }
+    let at = replica.since.after(policy.delay.unwrap_or(paced));
     let well = replica.state == ReplicaState::Completed;
     match policy.condition {
         RestartCondition::Any => {}
@@ -166,12 +168,11 @@ fn backoff(ends: u32) -> Duration {
 
 fn restart(slot: &Slot, replica: &Replica) -> PlanItem {
     let attempt = Attempt(replica.attempt.0 + 1);
-    PlanItem::Restart { slot: slot.key.clone(), generation: replica.generation, attempt }
+    PlanItem::Restart { key: slot.key.generation(replica.generation), attempt }
 }
 
 fn give_up(slot: &Slot, replica: &Replica) -> PlanItem {
-    let (slot, generation) = (slot.key.clone(), replica.generation);
-    PlanItem::GiveUp { slot, generation, code: RuntimeCode::RestartExhausted }
+    PlanItem::GiveUp { key: slot.key.generation(replica.generation), code: RuntimeCode::RestartExhausted }
 }
 
 #[cfg(test)]

@@ -315,8 +315,8 @@ pub(super) fn moved(view: &View, request: &PlacementRequest, placed: &[Placement
         changed && part.outcome(slot).is_none()
     };
     let is_step = |slot: &SlotKey| group.slot_at(slot).is_ok_and(|at| changes(&group.slots[at]));
-    let moved = placed.iter().filter(|placement| is_step(&placement.slot));
-    moved.map(|placement| part.step(&placement.slot, StepOutcome::UnderWay)).collect()
+    let moved = placed.iter().filter(|placement| is_step(&placement.key.slot));
+    moved.map(|placement| part.step(&placement.key.slot, StepOutcome::UnderWay)).collect()
 }
 
 /// Returns to an older generation of a slot that is still running and matches the current spec: the newer ones are
@@ -336,13 +336,13 @@ pub(super) fn return_to_older(pass: &mut GroupPass<'_>, request: &PlacementReque
         let Some(older) = slot.replicas.iter().rev().find(fits) else { continue };
         let newer = slot.replicas.iter().filter(|replica| replica.generation > older.generation);
         let newer = newer.filter(|replica| replica.desired == DesiredState::Run);
-        items.extend(newer.map(|it| PlanItem::Stop { slot: slot.key.clone(), generation: it.generation }));
+        items.extend(newer.map(|it| PlanItem::Stop(slot.key.generation(it.generation))));
         items.push(part.step(&slot.key, StepOutcome::Done));
         back.insert(slot.key.clone());
     }
     // A generation that is stopped is not restarted first.
     pass.items.retain(|item| match item {
-        PlanItem::Restart { slot, .. } | PlanItem::GiveUp { slot, .. } => !back.contains(slot),
+        PlanItem::Restart { key, .. } | PlanItem::GiveUp { key, .. } => !back.contains(&key.slot),
         _ => true,
     });
     pass.items.extend(items);
@@ -459,7 +459,7 @@ impl StepCounts {
         let is_new = |slot: &SlotKey| group.slot_at(slot).is_err() && !held;
         let opened = pass.items.iter().filter(|item| match item {
             PlanItem::Open(slot) => is_new(slot),
-            PlanItem::Place(placement) => is_new(&placement.slot),
+            PlanItem::Place(placement) => is_new(&placement.key.slot),
             _ => false,
         });
         counts.under_way += u32::try_from(opened.count()).unwrap_or(u32::MAX);

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    DeploymentPlan, GroupPlan, PlanItem, RevisionNumber, SlotKey,
+    DeploymentPlan, GroupPlan, PlanItem, RevisionNumber, SlotGeneration, SlotKey,
     rollout::{RolloutChange, StepOutcome},
 };
 
@@ -42,7 +42,7 @@ fn begun(item: &PlanItem, made: RevisionNumber, to: RevisionNumber) -> Option<&S
         PlanItem::Step { slot, outcome: StepOutcome::UnderWay, .. } => Some(slot),
         PlanItem::Place(placed) => {
             let revision = placed.reservation.as_ref().map_or(made, |reservation| reservation.revision);
-            (revision == to).then_some(&placed.slot)
+            (revision == to).then_some(&placed.key.slot)
         }
         _ => None,
     }
@@ -51,8 +51,10 @@ fn begun(item: &PlanItem, made: RevisionNumber, to: RevisionNumber) -> Option<&S
 /// The slot that an item places, stops, or begins a step for.
 fn concerns(item: &PlanItem) -> Option<&SlotKey> {
     match item {
-        PlanItem::Place(placed) => Some(&placed.slot),
-        PlanItem::Stop { slot, .. } | PlanItem::Step { slot, outcome: StepOutcome::UnderWay, .. } => Some(slot),
+        PlanItem::Place(placed) => Some(&placed.key.slot),
+        PlanItem::Stop(SlotGeneration { slot, .. }) | PlanItem::Step { slot, outcome: StepOutcome::UnderWay, .. } => {
+            Some(slot)
+        }
         _ => None,
     }
 }

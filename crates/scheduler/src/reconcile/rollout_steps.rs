@@ -230,8 +230,7 @@ pub(super) fn counts_as_under_way(
 
 /// Whether a slot has one generation and no change is under way. One that failed for good counts as settled.
 fn is_settled(pass: &GroupPass<'_>, group: &Group, slot: &Slot) -> bool {
-    let restarted =
-        pass.items.iter().any(|item| matches!(item, PlanItem::Restart { slot: other, .. } if *other == slot.key));
+    let restarted = pass.items.iter().any(|item| matches!(item, PlanItem::Restart { key, .. } if key.slot == slot.key));
     let given_up = pass.items.iter().filter_map(slots::given_up).any(|other| *other == slot.key);
     let settled = |replica: &Replica| match replica.state {
         ReplicaState::Running | ReplicaState::Completed => true,
@@ -354,9 +353,9 @@ fn start_first(
 /// Stops the slot's generations; the next one is placed once they have stopped.
 fn stop_first(pass: &mut GroupPass<'_>, part: &GroupRollout, slot: &Slot) {
     let wanted = slot.replicas.iter().filter(|replica| replica.desired == DesiredState::Run);
-    let stops = wanted.map(|replica| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation });
+    let stops = wanted.map(|replica| PlanItem::Stop(slot.key.generation(replica.generation)));
     pass.items.retain(|item| match item {
-        PlanItem::Restart { slot: other, .. } | PlanItem::GiveUp { slot: other, .. } => *other != slot.key,
+        PlanItem::Restart { key, .. } | PlanItem::GiveUp { key, .. } => key.slot != slot.key,
         _ => true,
     });
     pass.items.extend(stops);

@@ -12,8 +12,8 @@ use std::{
 };
 
 use longshore_model::{
-    Explanation, Generation, Health, Placement, PlanItem, Reason, Reservation, RuntimeCode, SlotKey, Time,
-    service::ServiceSpec,
+    Explanation, Generation, Health, Placement, PlanItem, Reason, Reservation, RuntimeCode, SlotGeneration, SlotKey,
+    Time, service::ServiceSpec,
 };
 use smallvec::SmallVec;
 
@@ -71,35 +71,35 @@ pub(super) fn stop_replaced(pass: &mut GroupPass<'_>, group: GroupIx) {
     let mut stops: BTreeMap<SlotKey, Generation> = BTreeMap::new();
     for item in &pass.items {
         let PlanItem::Place(placement) = item else { continue };
-        let replica = record.slot_at(&placement.slot).ok().and_then(|at| record.slots[at].current());
-        let slot = record.slot_at(&placement.slot).ok().map(|at| &record.slots[at]);
+        let replica = record.slot_at(&placement.key.slot).ok().and_then(|at| record.slots[at].current());
+        let slot = record.slot_at(&placement.key.slot).ok().map(|at| &record.slots[at]);
         let useless = |replica: &&Replica| {
             let stays_served = slot.is_some_and(|slot| generation_cutover::older_serves(pass.view, slot, replica));
             let serves_nobody = generation_cutover::serves_nobody(pass.view, &record.spec, replica, pass.now);
-            serves_nobody || stays_served || given_up.contains(&placement.slot)
+            serves_nobody || stays_served || given_up.contains(&placement.key.slot)
         };
         if let Some(replica) = replica.filter(useless) {
-            stops.insert(placement.slot.clone(), replica.generation);
+            stops.insert(placement.key.slot.clone(), replica.generation);
         }
     }
     if !stops.is_empty() {
         pass.items.retain(|item| match item {
-            PlanItem::Restart { slot, .. } | PlanItem::GiveUp { slot, .. } => !stops.contains_key(slot),
+            PlanItem::Restart { key, .. } | PlanItem::GiveUp { key, .. } => !stops.contains_key(&key.slot),
             PlanItem::Open(_)
             | PlanItem::Place(_)
             | PlanItem::Wait(_)
-            | PlanItem::Stop { .. }
+            | PlanItem::Stop(_)
             | PlanItem::Close(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::Reschedule { .. }
-            | PlanItem::Collect { .. }
+            | PlanItem::Collect(_)
             | PlanItem::EvenOutDone => true,
         });
     }
-    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
+    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop(SlotGeneration { slot, generation })));
 }
 
 /// The slots of a group by what they need.
@@ -121,7 +121,7 @@ pub(super) fn needs(pass: &mut GroupPass<'_>, request: &mut PlacementRequest, cl
     let mut needs = Needs::default();
     let mut waiting_for_home = Vec::new();
     let given_up: BTreeSet<&SlotKey> = pass.items.iter().filter_map(given_up).collect();
-    let stopped: BTreeSet<(&SlotKey, Generation)> = pass.items.iter().filter_map(stopped).collect();
+    let stopped: BTreeSet<&SlotGeneration> = pass.items.iter().filter_map(stopped).collect();
     let previous = PlacementRequest::for_previous_spec(pass.view, request, pass.now);
     let free = GroupRollout::of(pass.view, request).is_some_and(|part| part.is_free());
     for slot in pass.view.group(group).desired_slots() {
@@ -135,7 +135,7 @@ pub(super) fn needs(pass: &mut GroupPass<'_>, request: &mut PlacementRequest, cl
             continue;
         }
         // A slot stopped in this turn is decided after it has stopped.
-        if slot.current().is_some_and(|replica| stopped.contains(&(&slot.key, replica.generation))) {
+        if slot.current().is_some_and(|replica| stopped.contains(&slot.key.generation(replica.generation))) {
             continue;
         }
         let own =
@@ -174,7 +174,7 @@ pub(super) fn keep_old_dependency_fingerprints(view: &View, request: &PlacementR
     }
     let group = view.group(request.group);
     for placement in placed {
-        let last = group.slot_at(&placement.slot).ok().and_then(|at| group.slots[at].replicas.last());
+        let last = group.slot_at(&placement.key.slot).ok().and_then(|at| group.slots[at].replicas.last());
         if let Some(last) = last.filter(|last| {
             !last
                 .reservation
@@ -286,9 +286,9 @@ pub(super) fn may_have_successor(view: &View, spec: &ServiceSpec, slot: &Slot) -
 }
 
 pub(super) fn given_up(item: &PlanItem) -> Option<&SlotKey> {
-    if let PlanItem::GiveUp { slot, .. } = item { Some(slot) } else { None }
+    if let PlanItem::GiveUp { key, .. } = item { Some(&key.slot) } else { None }
 }
 
-pub(super) fn stopped(item: &PlanItem) -> Option<(&SlotKey, Generation)> {
-    if let PlanItem::Stop { slot, generation } = item { Some((slot, *generation)) } else { None }
+pub(super) fn stopped(item: &PlanItem) -> Option<&SlotGeneration> {
+    if let PlanItem::Stop(key) = item { Some(key) } else { None }
 }

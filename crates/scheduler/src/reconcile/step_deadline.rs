@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    PlanItem, SlotKey,
+    PlanItem, RolloutState, SlotKey,
     rollout::{StepFailure, StepOutcome},
 };
 
@@ -28,7 +28,9 @@ use crate::{explain, feasibility::gates::dependencies, request::PlacementRequest
 /// whose step should have begun in this turn and could not.
 pub(super) fn watch(pass: &mut GroupPass<'_>, request: &PlacementRequest, due: &[SlotKey]) {
     let since = pass.view.group(request.group).rollout_position.blocked_since;
+    // The way back has no deadline: there is nothing else to go to.
     let part = GroupRollout::of(pass.view, request).filter(GroupRollout::may_step);
+    let part = part.filter(|part| part.rollout.state != RolloutState::Aborted);
     let blocked = part.as_ref().map(|part| blocked(pass, request, part, due)).unwrap_or_default();
     let Some(part) = part.filter(|_| !blocked.is_empty()) else {
         if since.is_some() {
@@ -62,8 +64,9 @@ fn blocked(
     let group = pass.view.group(request.group);
     let under_way =
         |slot: &&Slot| part.outcome_after(slot, &pass.items) == Some(StepOutcome::UnderWay) && !is_added(slot);
-    let is_placed =
-        |slot: &Slot| pass.items.iter().any(|item| matches!(item, PlanItem::Place(placed) if placed.slot == slot.key));
+    let is_placed = |slot: &Slot| {
+        pass.items.iter().any(|item| matches!(item, PlanItem::Place(placed) if placed.key.slot == slot.key))
+    };
     let is_there = |slot: &Slot| !slot.replicas.is_empty() || is_placed(slot);
     let mut blocked: BTreeSet<SlotKey> =
         group.desired_slots().filter(under_way).filter(|slot| !is_there(slot)).map(|slot| slot.key.clone()).collect();

@@ -21,7 +21,7 @@ pub(super) fn stop_all(pass: &mut GroupPass<'_>, group: GroupIx) {
     let runs = |replica: &&Replica| replica.desired == DesiredState::Run && replica.state != ReplicaState::Completed;
     let stops = |slot: &Slot| {
         let running = slot.replicas.iter().filter(runs);
-        let stop = |replica: &Replica| PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation };
+        let stop = |replica: &Replica| PlanItem::Stop(slot.key.generation(replica.generation));
         running.map(stop).collect::<Vec<_>>()
     };
     let kept = record.desired_slots().filter(|slot| !closed.contains(&slot.key));

@@ -65,9 +65,9 @@ pub(super) fn withdraw(
     }
     let going: BTreeSet<SlotKey> = stops.iter().map(|(slot, _)| slot.clone()).collect();
     pass.items.retain(|item| match item {
-        PlanItem::Restart { slot, .. } | PlanItem::GiveUp { slot, .. } => !going.contains(slot),
+        PlanItem::Restart { key, .. } | PlanItem::GiveUp { key, .. } => !going.contains(&key.slot),
         _ => true,
     });
-    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop { slot, generation }));
+    pass.items.extend(stops.into_iter().map(|(slot, generation)| PlanItem::Stop(slot.generation(generation))));
     pending
 }

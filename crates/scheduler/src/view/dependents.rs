@@ -10,7 +10,7 @@ use super::{GroupIx, View, companions::remove_edge, groups::Group};
 
 /// The services in the `depends_on` of a group's specs.
 fn dependencies(group: &Group) -> impl Iterator<Item = GroupKey> {
-    group.specs_in_use().flat_map(|spec| spec.depends_on.keys()).map(|service| group.key.sibling(service))
+    group.specs_in_use().flat_map(|spec| spec.depends_on.keys().map(|service| spec.dependency_key(&group.key, service)))
 }
 
 impl View {
@@ -46,12 +46,12 @@ fn changed(event: &Event) -> Option<&GroupKey> {
         | Event::GroupGone(group)
         | Event::SlotClosing { group, .. }
         | Event::SlotGone { group, .. }
-        | Event::Placed { group, .. }
-        | Event::Stopping { group, .. }
-        | Event::Restarting { group, .. }
-        | Event::Collected { group, .. }
-        | Event::Observed { group, .. }
-        | Event::Released { group, .. } => Some(group),
+        | Event::Collected { group, .. } => Some(group),
+        Event::Placed { key, .. }
+        | Event::Stopping(key)
+        | Event::Restarting { key, .. }
+        | Event::Observed { key, .. }
+        | Event::Released { key, .. } => Some(&key.group),
         _ => None,
     }
 }

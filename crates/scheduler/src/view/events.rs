@@ -6,7 +6,7 @@
 use std::{net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
-    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaState, RevisionNumber,
+    Assignment, Attempt, Event, Generation, GroupKey, Node, NodeName, Reason, ReplicaKey, ReplicaState, RevisionNumber,
     RuntimeCode, ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
@@ -49,7 +49,7 @@ impl View {
             }
             Event::DeploymentGone { namespace, deployment } => self.deployment_gone(namespace, deployment),
             Event::DeploymentStopped { namespace, deployment } => self.deployment_stopped(namespace, deployment),
-            Event::SlotStartsAgain { group, slot, generation } => self.slot_starts_again(group, slot, *generation),
+            Event::SlotStartsAgain(key) => self.slot_starts_again(key),
             Event::DeploymentStarted { namespace, deployment } => self.deployment_started(namespace, deployment),
             Event::SlotStepped { group, slot, step } => self.slot_stepped(group, slot, *step),
             Event::GroupRemoved(group) => self.group_unwanted(group),
@@ -58,22 +58,18 @@ impl View {
             Event::SlotWaits { group, slot, reason, details } => self.slot_waits(group, slot, *reason, details),
             Event::SlotClosing { group, slot } => self.slot_closing(group, slot),
             Event::SlotGone { group, slot } => self.slot_gone(group, slot),
-            Event::Placed { group, slot, generation, assignment } => {
-                self.placed(group, slot, *generation, assignment);
-            }
+            Event::Placed { key, assignment } => self.placed(key, assignment),
             Event::Rebalanced(made) => self.rebalanced(made),
             Event::EvenOutRequested(group) => self.set_spread_rebalance(group, SpreadRebalance::Requested),
             Event::EvenOutDone(group) => self.set_spread_rebalance(group, SpreadRebalance::Idle),
-            Event::Stopping { group, slot, generation } => self.stopping(group, slot, *generation),
-            Event::Restarting { group, slot, generation, attempt } => {
-                self.restarting(group, slot, *generation, *attempt);
-            }
+            Event::Stopping(key) => self.stopping(key),
+            Event::Restarting { key, attempt } => self.restarting(key, *attempt),
             Event::Rescheduled { group, slot, moves } => self.rescheduled(group, slot, moves),
             Event::Collected { group, collected } => {
                 self.in_group(group, |record| record.collected = collected.clone());
             }
             Event::Observed { .. } => self.observed(event),
-            Event::Released { group, slot, generation, .. } => self.released(group, slot, *generation),
+            Event::Released { key, .. } => self.released(key),
             Event::FailureCounted { group, node, at } => self.failure_counted(group, node, *at),
             Event::AddressCoolingDown { node, address, since } => self.address_resting(node, *address, *since),
             Event::VolumeCreated(volume) => {
@@ -331,10 +327,10 @@ impl View {
         });
     }
 
-    fn slot_starts_again(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
-        self.in_group(key, |group| {
-            if let Some(slot) = group.slot_mut(slot) {
-                slot.starts_again = Some(generation);
+    fn slot_starts_again(&mut self, key: &ReplicaKey) {
+        self.in_group(&key.group, |group| {
+            if let Some(slot) = group.slot_mut(&key.slot) {
+                slot.starts_again = Some(key.generation);
             }
         });
     }
@@ -348,12 +344,13 @@ impl View {
         }
     }
 
-    fn placed(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, assignment: &Assignment) {
-        let (Some(&ix), Some(&node)) = (self.group_ids.get(key), self.nodes.by_name.get(&assignment.node)) else {
+    fn placed(&mut self, key: &ReplicaKey, assignment: &Assignment) {
+        let (Some(&ix), Some(&node)) = (self.group_ids.get(&key.group), self.nodes.by_name.get(&assignment.node))
+        else {
             return;
         };
         let replica = Replica {
-            generation,
+            generation: key.generation,
             attempt: Attempt(0),
             node,
             address: assignment.address,
@@ -369,11 +366,11 @@ impl View {
             history: RestartHistory::default(),
             replaced_by: None,
         };
-        let record = self.group_mut(ix).slot_or_open(slot);
-        if record.replica_mut(generation).is_some() {
+        let record = self.group_mut(ix).slot_or_open(&key.slot);
+        if record.replica_mut(key.generation).is_some() {
             return;
         }
-        record.newest = record.newest.max(generation);
+        record.newest = record.newest.max(key.generation);
         record.waiting = None;
         record.replicas.push(replica.clone());
         let group = self.group_mut(ix);
@@ -384,9 +381,9 @@ impl View {
             self.cooling_addresses.retain(|(_, owner, resting)| (*owner, *resting) != (node, host));
         }
         *self.nodes.groups_on[node.at()].entry(ix).or_default() += 1;
-        self.occupy(ix, slot, &replica);
-        self.count(key, node, &replica.reservation);
-        self.mark_watchers_dirty(key);
+        self.occupy(ix, &key.slot, &replica);
+        self.count(&key.group, node, &replica.reservation);
+        self.mark_watchers_dirty(&key.group);
     }
 
     /// Records the time of a move on the slot and on the destination node. When a view is rebuilt this event precedes
@@ -396,16 +393,17 @@ impl View {
             let received = &mut self.nodes.last_received[node.at()];
             *received = (*received).max(Some(made.at));
         }
-        if let Some(&group) = self.group_ids.get(&made.group)
-            && let Some(slot) = self.group_mut(group).slot_mut(&made.slot)
+        if let Some(&group) = self.group_ids.get(&made.key.group)
+            && let Some(slot) = self.group_mut(group).slot_mut(&made.key.slot)
         {
             slot.moved_at = slot.moved_at.max(Some(made.at));
         }
     }
 
-    fn stopping(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation) {
-        let Some(&ix) = self.group_ids.get(key) else { return };
-        let Some(replica) = self.group_mut(ix).slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) else {
+    fn stopping(&mut self, key: &ReplicaKey) {
+        let Some(&ix) = self.group_ids.get(&key.group) else { return };
+        let Some(replica) = self.group_mut(ix).slot_mut(&key.slot).and_then(|slot| slot.replica_mut(key.generation))
+        else {
             return;
         };
         let counted = occupancy::counts(replica);
@@ -417,15 +415,15 @@ impl View {
         }
         let (node, reservation) = (replica.node, Arc::clone(&replica.reservation));
         if counted {
-            self.uncount(key, node, &reservation);
+            self.uncount(&key.group, node, &reservation);
         }
         self.dirty.insert(ix);
-        self.mark_watchers_dirty(key);
+        self.mark_watchers_dirty(&key.group);
     }
 
-    fn restarting(&mut self, key: &GroupKey, slot: &SlotKey, generation: Generation, attempt: Attempt) {
-        self.in_group(key, |group| {
-            if let Some(replica) = group.slot_mut(slot).and_then(|slot| slot.replica_mut(generation)) {
+    fn restarting(&mut self, key: &ReplicaKey, attempt: Attempt) {
+        self.in_group(&key.group, |group| {
+            if let Some(replica) = group.slot_mut(&key.slot).and_then(|slot| slot.replica_mut(key.generation)) {
                 replica.attempt = attempt;
                 if replica.code == Some(RuntimeCode::RestartExhausted) {
                     replica.failures = 0;
@@ -438,26 +436,12 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed {
-            group: key,
-            slot,
-            generation,
-            state,
-            code,
-            details,
-            failures,
-            history,
-            at,
-            replaced_by,
-            ..
-        } = event
-        else {
+        let Event::Observed { key, state, code, details, failures, history, at, replaced_by, .. } = event else {
             return;
         };
-        let Some(&ix) = self.group_ids.get(key) else { return };
-        let Some(record) = self.group_mut(ix).slot_mut(slot) else { return };
-        let Some(place) = record.replicas.iter().position(|replica| replica.generation == *generation) else { return };
-        let replica = &mut record.replicas[place];
+        let Some(&ix) = self.group_ids.get(&key.group) else { return };
+        let Some(record) = self.group_mut(ix).slot_mut(&key.slot) else { return };
+        let Some(replica) = record.replica_mut(key.generation) else { return };
         let before = (occupancy::counts(replica), occupancy::occupies(replica.reservation.kind, replica.state));
         replica.since = *at;
         replica.state = *state;
@@ -474,37 +458,37 @@ impl View {
         }
         match (before.1, after.1) {
             (true, false) => {
-                self.vacate(ix, slot, &replica);
+                self.vacate(ix, &key.slot, &replica);
                 self.capacity_freed = true;
             }
-            (false, true) => self.occupy(ix, slot, &replica),
+            (false, true) => self.occupy(ix, &key.slot, &replica),
             (true, true) | (false, false) => {}
         }
         match (before.0, after.0) {
-            (true, false) => self.uncount(key, replica.node, &replica.reservation),
-            (false, true) => self.count(key, replica.node, &replica.reservation),
+            (true, false) => self.uncount(&key.group, replica.node, &replica.reservation),
+            (false, true) => self.count(&key.group, replica.node, &replica.reservation),
             (true, true) | (false, false) => {}
         }
         if before.0 != after.0 {
-            self.mark_watchers_dirty(key);
+            self.mark_watchers_dirty(&key.group);
         }
         self.dirty.insert(ix);
     }
 
-    fn released(&mut self, key: &GroupKey, slot_key: &SlotKey, generation: Generation) {
-        let Some(&ix) = self.group_ids.get(key) else { return };
-        let Some(slot) = self.group_mut(ix).slot_mut(slot_key) else { return };
-        let Some(at) = slot.replicas.iter().position(|replica| replica.generation == generation) else { return };
+    fn released(&mut self, key: &ReplicaKey) {
+        let Some(&ix) = self.group_ids.get(&key.group) else { return };
+        let Some(slot) = self.group_mut(ix).slot_mut(&key.slot) else { return };
+        let Some(at) = slot.replicas.iter().position(|replica| replica.generation == key.generation) else { return };
         let replica = slot.replicas.remove(at);
         if occupancy::occupies(replica.reservation.kind, replica.state) {
-            self.vacate(ix, slot_key, &replica);
+            self.vacate(ix, &key.slot, &replica);
         }
         if occupancy::counts(&replica) {
-            self.uncount(key, replica.node, &replica.reservation);
+            self.uncount(&key.group, replica.node, &replica.reservation);
         }
         self.nodes.leave(replica.node, ix);
         self.dirty.insert(ix);
-        self.mark_watchers_dirty(key);
+        self.mark_watchers_dirty(&key.group);
         self.capacity_freed = true;
     }
 
@@ -512,14 +496,13 @@ impl View {
     /// index refers to something removed.
     fn release_all(&mut self, group: GroupIx, which: impl Fn(&SlotKey, &Replica) -> bool) {
         let Some(record) = self.groups[group.at()].as_ref() else { return };
-        let key = record.key.clone();
         let replicas = record.slots.iter().flat_map(|slot| slot.replicas.iter().map(|replica| (&slot.key, replica)));
-        let going: Vec<(SlotKey, Generation)> = replicas
+        let going: Vec<ReplicaKey> = replicas
             .filter(|(slot, replica)| which(slot, replica))
-            .map(|(slot, replica)| (slot.clone(), replica.generation))
+            .map(|(slot, replica)| record.key.replica(slot, replica.generation))
             .collect();
-        for (slot, generation) in going {
-            self.released(&key, &slot, generation);
+        for key in &going {
+            self.released(key);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Attempt, Generation, GroupKey, Reason, ReplicaState, Reservation, RevisionNumber, RuntimeCode, ServiceSpec,
-    SlotKey, Time,
+    SlotGeneration, SlotKey, Time,
     device::TakenDevices,
     rebalance::SpreadRebalance,
     replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
@@ -154,6 +154,16 @@ impl Group {
     pub(crate) fn slot_mut(&mut self, key: &SlotKey) -> Option<&mut Slot> {
         let at = self.slot_at(key).ok()?;
         self.slots.get_mut(at)
+    }
+
+    /// One generation of one of its slots.
+    pub(crate) fn replica(&self, slot: &SlotKey, generation: Generation) -> Option<&Replica> {
+        let at = self.slot_at(slot).ok()?;
+        self.slots[at].replicas.iter().find(|replica| replica.generation == generation)
+    }
+
+    pub(crate) fn replica_mut(&mut self, key: &SlotGeneration) -> Option<&mut Replica> {
+        self.slot_mut(&key.slot)?.replica_mut(key.generation)
     }
 
     /// The slot, created if it does not exist.

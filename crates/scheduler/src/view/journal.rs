@@ -12,7 +12,7 @@ use std::{
 };
 
 use longshore_model::{
-    Generation, GroupKey, NamespaceName, ReplicaState, Reservation, SlotKey, VolumeKey, device::TakenDevices,
+    GroupKey, NamespaceName, ReplicaState, Reservation, SlotGeneration, SlotKey, VolumeKey, device::TakenDevices,
     replica::DesiredState,
 };
 
@@ -52,15 +52,14 @@ pub(crate) struct Journal {
     /// Surplus slots of groups, found before their turn.
     closing: BTreeMap<GroupIx, BTreeSet<SlotKey>>,
     /// Those of `stopping` that were preempted for another group.
-    displaced: Vec<(GroupIx, SlotKey, Generation)>,
+    displaced: Vec<(GroupIx, SlotGeneration)>,
 }
 
 /// A generation that the pass stops, with the state it had before.
 #[derive(Clone, Debug)]
 struct AssumedStop {
     group: GroupIx,
-    slot: SlotKey,
-    generation: Generation,
+    key: SlotGeneration,
     state: ReplicaState,
 }
 
@@ -100,13 +99,7 @@ pub(crate) struct Reserved {
 
 impl View {
     /// Reserves the resources of one replica on a node.
-    pub(crate) fn reserve(
-        &mut self,
-        request: &PlacementRequest,
-        slot: &SlotKey,
-        generation: Generation,
-        node: NodeIx,
-    ) -> Reserved {
+    pub(crate) fn reserve(&mut self, request: &PlacementRequest, key: &SlotGeneration, node: NodeIx) -> Reserved {
         self.save_load(node);
         let devices =
             devices::allocate(request, &self.nodes, node).expect("a node is taken only if it has the devices");
@@ -122,9 +115,9 @@ impl View {
         let host = self.nodes.addresses[node.at()].take_lowest();
         self.journal.addresses.push((node, host));
         if request.is_watched {
-            self.journal.watched_placements.push((request.group, slot.clone(), node));
+            self.journal.watched_placements.push((request.group, key.slot.clone(), node));
         }
-        let new_volumes = self.reserve_volumes(request, slot, generation, node);
+        let new_volumes = self.reserve_volumes(request, key, node);
         Reserved { host, new_volumes, devices }
     }
 
@@ -142,13 +135,7 @@ impl View {
         }
     }
 
-    fn reserve_volumes(
-        &mut self,
-        request: &PlacementRequest,
-        slot: &SlotKey,
-        generation: Generation,
-        node: NodeIx,
-    ) -> Vec<VolumeKey> {
+    fn reserve_volumes(&mut self, request: &PlacementRequest, key: &SlotGeneration, node: NodeIx) -> Vec<VolumeKey> {
         let mut made = Vec::new();
         for held in &request.reservation.volumes {
             if self.volumes.get(&held.key).is_none_or(|volume| volume.home.is_none()) {
@@ -157,7 +144,7 @@ impl View {
                 self.journal.homes.push(held.key.clone());
                 made.push(held.key.clone());
             }
-            let holder = Holder { group: request.group, slot: slot.clone(), generation, sharing: held.sharing };
+            let holder = Holder { group: request.group, key: key.clone(), sharing: held.sharing };
             self.volumes.hold(&held.key, holder.clone());
             self.journal.holders.push((held.key.clone(), holder));
         }
@@ -211,19 +198,16 @@ impl View {
 
     /// Nodes on which a generation of the slot failed and was stopped in this pass.
     pub(crate) fn failed_nodes_stopped_by_pass(&self, group: GroupIx, slot: &SlotKey) -> impl Iterator<Item = NodeIx> {
-        let of_slot = self.journal.stopping.iter().filter(move |stop| (stop.group, &stop.slot) == (group, slot));
+        let of_slot = self.journal.stopping.iter().filter(move |stop| (stop.group, &stop.key.slot) == (group, slot));
         let failed = of_slot.filter(|stop| matches!(stop.state, ReplicaState::Failed | ReplicaState::Degraded));
         let record = self.group(group);
-        let replicas = record.slot_at(slot).ok().map(|at| &record.slots[at].replicas);
-        failed.filter_map(move |stop| {
-            replicas?.iter().find(|replica| replica.generation == stop.generation).map(|replica| replica.node)
-        })
+        failed.filter_map(move |stop| record.replica(slot, stop.key.generation).map(|replica| replica.node))
     }
 
     /// Whether this pass stops a generation.
-    pub(crate) fn is_stopped_by_pass(&self, group: &GroupKey, slot: &SlotKey, generation: Generation) -> bool {
+    pub(crate) fn is_stopped_by_pass(&self, group: &GroupKey, key: &SlotGeneration) -> bool {
         let Some(ix) = self.group_ids.get(group) else { return false };
-        self.journal.stopping.iter().any(|stop| (stop.group, &stop.slot, stop.generation) == (*ix, slot, generation))
+        self.journal.stopping.iter().any(|stop| (stop.group, &stop.key) == (*ix, key))
     }
 
     /// The slots of a watched group that this pass placed.
@@ -233,10 +217,9 @@ impl View {
     }
 
     /// Assumes, until the pass ends, that a generation was stopped.
-    pub(crate) fn assume_stopping(&mut self, group: GroupIx, slot: &SlotKey, generation: Generation) {
-        let key = self.group(group).key.clone();
-        let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(generation));
-        let Some(replica) = found else { return };
+    pub(crate) fn assume_stopping(&mut self, group: GroupIx, key: &SlotGeneration) {
+        let namespace = self.group(group).key.namespace.clone();
+        let Some(replica) = self.group_mut(group).replica_mut(key) else { return };
         if replica.desired == DesiredState::Stop {
             return;
         }
@@ -249,14 +232,14 @@ impl View {
         }
         self.save_load(node);
         if counted {
-            let usage = self.usage.entry(key.namespace.clone()).or_default();
-            self.journal.usage.push((key.namespace.clone(), *usage));
+            let usage = self.usage.entry(namespace.clone()).or_default();
+            self.journal.usage.push((namespace, *usage));
             usage.subtract(&reservation);
             let load = &mut self.nodes.stats[node.at()].load;
             load.replicas = load.replicas.saturating_sub(1);
             self.nodes.reindex(node);
         }
-        self.journal.stopping.push(AssumedStop { group, slot: slot.clone(), generation, state });
+        self.journal.stopping.push(AssumedStop { group, key: key.clone(), state });
     }
 
     /// Assumes, until the pass ends, that slots were closed, and records them for the group's turn.
@@ -264,9 +247,10 @@ impl View {
         for slot in &slots {
             let record = self.group(group);
             let replicas = record.slot_at(slot).map(|at| &record.slots[at].replicas);
-            let generations: Vec<Generation> = replicas.into_iter().flatten().map(|it| it.generation).collect();
-            for generation in generations {
-                self.assume_stopping(group, slot, generation);
+            let keys: Vec<SlotGeneration> =
+                replicas.into_iter().flatten().map(|it| slot.generation(it.generation)).collect();
+            for key in &keys {
+                self.assume_stopping(group, key);
             }
         }
         self.journal.closing.insert(group, slots);
@@ -278,13 +262,13 @@ impl View {
     }
 
     /// Assumes that a generation was stopped, and records that another group preempted it.
-    pub(crate) fn displace(&mut self, group: GroupIx, slot: &SlotKey, generation: Generation) {
-        self.assume_stopping(group, slot, generation);
-        self.journal.displaced.push((group, slot.clone(), generation));
+    pub(crate) fn displace(&mut self, group: GroupIx, key: &SlotGeneration) {
+        self.assume_stopping(group, key);
+        self.journal.displaced.push((group, key.clone()));
     }
 
     /// The generations preempted in this pass.
-    pub(crate) fn displaced(&self) -> Vec<(GroupIx, SlotKey, Generation)> {
+    pub(crate) fn displaced(&self) -> Vec<(GroupIx, SlotGeneration)> {
         self.journal.displaced.clone()
     }
 
@@ -383,9 +367,8 @@ impl View {
         for claim in journal.claims.drain(..).rev() {
             claim.holding.unload(&mut self.nodes, claim.node);
         }
-        for AssumedStop { group, slot, generation, state } in journal.stopping.drain(..).rev() {
-            let found = self.group_mut(group).slot_mut(&slot).and_then(|slot| slot.replica_mut(generation));
-            if let Some(replica) = found {
+        for AssumedStop { group, key, state } in journal.stopping.drain(..).rev() {
+            if let Some(replica) = self.group_mut(group).replica_mut(&key) {
                 replica.desired = DesiredState::Run;
                 replica.state = state;
             }

@@ -106,7 +106,8 @@ impl View {
         load(&mut self.nodes, replica.node, &replica.reservation);
         take_devices(&mut self.nodes, replica.node, &replica.devices);
         for held in &replica.reservation.volumes {
-            let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
+            let key = slot.generation(replica.generation);
+            let holder = Holder { group, key, sharing: held.sharing };
             self.volumes.hold(&held.key, holder);
         }
         self.nodes.reindex(replica.node);
@@ -117,7 +118,8 @@ impl View {
         unload(&mut self.nodes, replica.node, &replica.reservation);
         free_devices(&mut self.nodes, replica.node, &replica.devices);
         for held in &replica.reservation.volumes {
-            let holder = Holder { group, slot: slot.clone(), generation: replica.generation, sharing: held.sharing };
+            let key = slot.generation(replica.generation);
+            let holder = Holder { group, key, sharing: held.sharing };
             self.volumes.release(&held.key, &holder);
         }
         self.nodes.reindex(replica.node);

@@ -14,8 +14,8 @@ use std::{
 };
 
 use longshore_model::{
-    Assignment, Event, Generation, GroupKey, GroupPlan, Placement, PlanItem, ReplicaState, RuntimeCode, SlotKey, Time,
-    VolumeKey,
+    Assignment, Event, Generation, GroupKey, GroupPlan, Placement, PlanItem, ReplicaState, RuntimeCode, SlotGeneration,
+    SlotKey, Time, VolumeKey,
     replica::{Collected, DesiredState, Details, JobOutcome, Rescheduled},
     rollout::{RolloutPosition, Step, StepKind, StepOutcome},
     volume::Volume,
@@ -94,7 +94,7 @@ impl View {
             PlanItem::Open(slot) => self.opening_events(group, slot, at),
             PlanItem::Place(placement) => {
                 speculation.homes.extend(placement.new_volumes.iter().cloned());
-                let mut events = self.opening_events(group, &placement.slot, at);
+                let mut events = self.opening_events(group, &placement.key.slot, at);
                 events.extend(placed(part, placement, at));
                 events
             }
@@ -106,24 +106,21 @@ impl View {
                 };
                 waits.map(event).collect()
             }
-            PlanItem::Stop { slot, generation } => vec![stopping(&part.group, slot, *generation)],
+            PlanItem::Stop(key) => vec![Event::Stopping(key.clone().in_group(&part.group))],
             PlanItem::Close(slot) => self.closing_events(group, &part.group, slot),
-            PlanItem::Restart { slot, generation, attempt } => {
-                let (group, slot) = (part.group.clone(), slot.clone());
-                vec![Event::Restarting { group, slot, generation: *generation, attempt: *attempt }]
+            PlanItem::Restart { key, attempt } => {
+                vec![Event::Restarting { key: key.clone().in_group(&part.group), attempt: *attempt }]
             }
-            PlanItem::Reschedule { slot, generation, delay } => {
-                self.rescheduling_events(group, slot, *generation, at, *delay)
-            }
-            PlanItem::Collect { slot, generation } => self.collecting_events(group, slot, *generation),
+            PlanItem::Reschedule { key, delay } => self.rescheduling_events(group, key, at, *delay),
+            PlanItem::Collect(key) => self.collecting_events(group, key),
             PlanItem::Step { .. } | PlanItem::NoRoom { .. } | PlanItem::Blocked { .. } | PlanItem::Promote => {
                 self.rolling_events(group, item, at)
             }
             // Only the rebalancer emits it, in a plan of its own.
             PlanItem::EvenOutDone => Vec::new(),
-            PlanItem::GiveUp { slot, generation, code } => {
-                let found = self.group_mut(group).slot_mut(slot).and_then(|slot| slot.replica_mut(*generation));
-                found.map(|replica| given_up(&part.group, slot, replica, *code, at)).into_iter().collect()
+            PlanItem::GiveUp { key, code } => {
+                let found = self.group(group).replica(&key.slot, key.generation);
+                found.map(|replica| given_up(&part.group, &key.slot, replica, *code, at)).into_iter().collect()
             }
         };
         for event in &events {
@@ -166,11 +163,11 @@ impl View {
             PlanItem::Open(_)
             | PlanItem::Place(_)
             | PlanItem::Wait(_)
-            | PlanItem::Stop { .. }
+            | PlanItem::Stop(_)
             | PlanItem::Close(_)
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
-            | PlanItem::Collect { .. }
+            | PlanItem::Collect(_)
             | PlanItem::GiveUp { .. }
             | PlanItem::EvenOutDone => return Vec::new(),
         }
@@ -190,45 +187,34 @@ impl View {
             return vec![Event::SlotGone { group: key.clone(), slot: slot.clone() }];
         }
         let stops = replicas.iter().filter(|replica| replica.desired == DesiredState::Run);
-        let stops = stops.map(|replica| stopping(key, slot, replica.generation));
+        let stops = stops.map(|replica| Event::Stopping(key.replica(slot, replica.generation)));
         std::iter::once(Event::SlotClosing { group: key.clone(), slot: slot.clone() }).chain(stops).collect()
     }
 
-    fn rescheduling_events(
-        &self,
-        group: GroupIx,
-        slot: &SlotKey,
-        generation: Generation,
-        at: Time,
-        delay: Duration,
-    ) -> Vec<Event> {
+    fn rescheduling_events(&self, group: GroupIx, key: &SlotGeneration, at: Time, delay: Duration) -> Vec<Event> {
         let record = self.group(group);
-        let replicas = record.slot_at(slot).ok().map(|at| &record.slots[at].replicas);
-        let replica = replicas.into_iter().flatten().find(|replica| replica.generation == generation);
-        let Some(replica) = replica else { return Vec::new() };
+        let Some(replica) = record.replica(&key.slot, key.generation) else { return Vec::new() };
         let from = self.nodes.node(replica.node).name.clone();
-        let mut moves = record.reschedules.get(slot).cloned().unwrap_or_default();
+        let mut moves = record.reschedules.get(&key.slot).cloned().unwrap_or_default();
         moves.push(Rescheduled { at, from, delay });
-        let noted = Event::Rescheduled { group: record.key.clone(), slot: slot.clone(), moves };
-        vec![noted, stopping(&record.key, slot, generation)]
+        let noted = Event::Rescheduled { group: record.key.clone(), slot: key.slot.clone(), moves };
+        vec![noted, Event::Stopping(key.clone().in_group(&record.key))]
     }
 
-    fn collecting_events(&self, group: GroupIx, slot: &SlotKey, generation: Generation) -> Vec<Event> {
+    fn collecting_events(&self, group: GroupIx, key: &SlotGeneration) -> Vec<Event> {
         let record = self.group(group);
-        let replicas = record.slot_at(slot).ok().map(|at| &record.slots[at].replicas);
-        let replica = replicas.into_iter().flatten().find(|replica| replica.generation == generation);
-        let Some(replica) = replica else { return Vec::new() };
+        let Some(replica) = record.replica(&key.slot, key.generation) else { return Vec::new() };
         let mut collected = record.collected.clone();
         let ending = if replica.state == ReplicaState::Completed { JobOutcome::Completed } else { JobOutcome::Failed };
         match ending {
             JobOutcome::Completed => collected.completed += 1,
             JobOutcome::Failed => collected.failed += 1,
         }
-        if let SlotKey::Node(node) = slot {
+        if let SlotKey::Node(node) = &key.slot {
             collected.nodes.insert(node.clone(), ending);
         }
         let mut events = vec![Event::Collected { group: record.key.clone(), collected }];
-        events.extend(self.closing_events(group, &record.key, slot));
+        events.extend(self.closing_events(group, &record.key, &key.slot));
         events
     }
 
@@ -292,15 +278,13 @@ impl Speculation {
 /// The slots an item changes.
 fn changed_slots(item: &PlanItem) -> &[SlotKey] {
     match item {
-        PlanItem::Open(slot)
-        | PlanItem::Close(slot)
-        | PlanItem::Place(Placement { slot, .. })
-        | PlanItem::Stop { slot, .. }
-        | PlanItem::Restart { slot, .. }
-        | PlanItem::Reschedule { slot, .. }
-        | PlanItem::Collect { slot, .. }
-        | PlanItem::Step { slot, .. }
-        | PlanItem::GiveUp { slot, .. } => std::slice::from_ref(slot),
+        PlanItem::Open(slot) | PlanItem::Close(slot) | PlanItem::Step { slot, .. } => std::slice::from_ref(slot),
+        PlanItem::Place(Placement { key, .. })
+        | PlanItem::Stop(key)
+        | PlanItem::Restart { key, .. }
+        | PlanItem::Reschedule { key, .. }
+        | PlanItem::Collect(key)
+        | PlanItem::GiveUp { key, .. } => std::slice::from_ref(&key.slot),
         PlanItem::Wait(wait) => &wait.slots,
         PlanItem::NoRoom { .. } | PlanItem::Blocked { .. } | PlanItem::Promote | PlanItem::EvenOutDone => &[],
     }
@@ -318,25 +302,18 @@ fn placed(part: &GroupPlan, placement: &Placement, at: Time) -> Vec<Event> {
         reservation: Arc::clone(placement.reservation.as_ref().unwrap_or(&part.reservation)),
         devices: placement.devices.clone(),
     };
-    let (group, slot, generation) = (part.group.clone(), placement.slot.clone(), placement.generation);
     let volume = |key: &VolumeKey| {
         let (owner, home) = (part.group.deployment.clone(), placement.node.clone());
         Event::VolumeCreated(Volume { key: key.clone(), owner, home, engine_name: None })
     };
     let mut events: Vec<Event> = placement.new_volumes.iter().map(volume).collect();
-    events.push(Event::Placed { group, slot, generation, assignment });
+    events.push(Event::Placed { key: placement.key.clone().in_group(&part.group), assignment });
     events
-}
-
-fn stopping(group: &GroupKey, slot: &SlotKey, generation: Generation) -> Event {
-    Event::Stopping { group: group.clone(), slot: slot.clone(), generation }
 }
 
 fn given_up(group: &GroupKey, slot: &SlotKey, replica: &Replica, code: RuntimeCode, at: Time) -> Event {
     Event::Observed {
-        group: group.clone(),
-        slot: slot.clone(),
-        generation: replica.generation,
+        key: group.replica(slot, replica.generation),
         attempt: replica.attempt,
         state: ReplicaState::Failed,
         code: Some(code),

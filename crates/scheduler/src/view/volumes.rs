@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{DeploymentName, Generation, NodeName, SlotKey, VolumeKey, volume::Sharing};
+use longshore_model::{DeploymentName, NodeName, SlotGeneration, VolumeKey, volume::Sharing};
 
 use super::GroupIx;
 
@@ -27,8 +27,7 @@ pub(crate) struct VolumeEntry {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Holder {
     pub(crate) group: GroupIx,
-    pub(crate) slot: SlotKey,
-    pub(crate) generation: Generation,
+    pub(crate) key: SlotGeneration,
     pub(crate) sharing: Sharing,
 }
 

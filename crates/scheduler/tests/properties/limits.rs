@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_model::{Event, GroupKey, NodeName, Strategy};
+use longshore_model::{Event, GroupKey, NodeName, ReplicaKey, Strategy};
 use longshore_store::State;
 use proptest::prelude::*;
 
@@ -35,14 +35,14 @@ proptest! {
 /// Checks every node that received a placement by these events.
 pub(super) fn check(state: &State, usage: &ReferenceUsage, events: &[Event]) {
     let mut given: BTreeMap<&NodeName, BTreeSet<&str>> = BTreeMap::new();
-    for (_, _, _, assignment) in placed(events) {
+    for (_, assignment) in placed(events) {
         let devices = assignment.devices.keys().chain(assignment.reservation.devices.keys());
         given.entry(&assignment.node).or_default().extend(devices.map(String::as_str));
     }
     for (node, devices) in given {
         node_is_within_limits(state, usage, node, &devices);
     }
-    for (key, _, _, assignment) in placed(events) {
+    for (ReplicaKey { group: key, .. }, assignment) in placed(events) {
         // A replacement with the spec from before a rollout follows the old spec's rules.
         if state.group(key).is_some_and(|group| group.revision == assignment.reservation.revision) {
             slots_are_within_limits(state, usage, key, &assignment.node);
@@ -101,7 +101,7 @@ fn addresses_are_unique(state: &State) {
 /// share it.
 fn volumes_have_one_home(state: &State, usage: &ReferenceUsage, events: &[Event]) {
     let mut given: BTreeMap<_, &GroupKey> = BTreeMap::new();
-    for (key, _, _, assignment) in placed(events) {
+    for (ReplicaKey { group: key, .. }, assignment) in placed(events) {
         for held in &assignment.reservation.volumes {
             given.insert(&held.key, key);
             let home = state.volume(&held.key).map(|volume| &volume.home);
@@ -130,13 +130,11 @@ proptest! {
         let mut released: BTreeMap<_, _> = BTreeMap::new();
         for step in &steps {
             let held: BTreeMap<_, _> = world.state.replicas().map(|(key, slot, replica)| {
-                ((key.clone(), slot.key.clone(), replica.generation), replica.assignment.address)
+                (key.replica(&slot.key, replica.generation), replica.assignment.address)
             }).collect();
             for event in world.act(step) {
                 match event {
-                    Event::Released { group, slot, generation, at } => {
-                        released.insert(held[&(group, slot, generation)], at);
-                    }
+                    Event::Released { key, at } => _ = released.insert(held[&key], at),
                     Event::Placed { assignment, .. } => {
                         let since = released.get(&assignment.address).copied();
                         let rested = since.map(|since| world.now.since(since));

@@ -216,7 +216,7 @@ fn a_lost_replica_is_stopped_by_the_plan_that_replaces_it() {
     world.decide();
     fail(&mut world, 0);
     let (plan, _) = world.decide();
-    let stops = plan.groups[0].items.iter().filter(|item| matches!(item, PlanItem::Stop { .. }));
+    let stops = plan.groups[0].items.iter().filter(|item| matches!(item, PlanItem::Stop(_)));
     assert_eq!((stops.count(), placements(&plan, &group_key("shop", "web")).len()), (1, 1));
     assert!(world.plan().is_empty());
 }
@@ -447,7 +447,7 @@ fn no_replica_is_displaced_twice() {
     world.decide();
     world.apply("shop", &web(ServiceSpec { priority: 90, replicas: 5, ..large() }));
     let (plan, _) = world.decide();
-    let stops = plan.groups.iter().flat_map(|group| &group.items).filter(|item| matches!(item, PlanItem::Stop { .. }));
+    let stops = plan.groups.iter().flat_map(|group| &group.items).filter(|item| matches!(item, PlanItem::Stop(_)));
     assert_eq!(stops.count(), 1);
 }
 

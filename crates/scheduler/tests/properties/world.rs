@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc};
 
 use longshore_model::{
     Assignment, Attempt, ClusterConfig, Command, DeploymentSpec, Event, Explanation, Generation, GroupKey, GroupPlan,
-    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaState, Reservation,
-    RevisionNumber, RuntimeCode, ServiceName, ServiceSpec, SlotIndex, SlotKey, Time,
+    Health, NamespaceName, Node, NodeName, Observation, Placement, Plan, PlanItem, ReplicaKey, ReplicaState,
+    Reservation, RevisionNumber, RuntimeCode, ServiceName, ServiceSpec, SlotIndex, SlotKey, Time,
     node::UseDegraded,
     replica::{DesiredState, Details},
 };
@@ -146,9 +146,9 @@ impl World {
         match target {
             Target::Current => {}
             Target::OldAttempt => seen.attempt = Attempt(seen.attempt.0.checked_sub(1)?),
-            Target::OldGeneration => seen.generation = Generation(seen.generation.0 - 1),
-            Target::UnknownSlot => seen.slot = SlotKey::Index(SlotIndex(9999)),
-            Target::UnknownGroup => seen.group = group_key("nobody", "nothing"),
+            Target::OldGeneration => seen.key.generation = Generation(seen.key.generation.0 - 1),
+            Target::UnknownSlot => seen.key.slot = SlotKey::Index(SlotIndex(9999)),
+            Target::UnknownGroup => seen.key.group = group_key("nobody", "nothing"),
         }
         Some(seen)
     }
@@ -229,8 +229,7 @@ impl World {
             let slot = SlotKey::Index(SlotIndex(index));
             let devices = usage.book(group, &slot, node, reservation);
             items.push(PlanItem::Place(Placement {
-                slot,
-                generation: Generation(1),
+                key: slot.generation(Generation(1)),
                 node: name.clone(),
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
@@ -279,8 +278,8 @@ fn observation(
         | ReplicaState::Stopped
         | ReplicaState::Lost => None,
     };
-    let (group, slot) = (group.clone(), slot.clone());
-    Observation { group, slot, generation, attempt, placed_at: None, state, code, details: Details::new(), at }
+    let key = group.replica(slot, generation);
+    Observation { key, attempt, placed_at: None, state, code, details: Details::new(), at }
 }
 
 /// A plan without addresses, which depend on the order in which nodes joined.
@@ -309,14 +308,14 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
     let items = parts.flat_map(|part| &part.items);
     items
         .filter_map(|item| match item {
-            PlanItem::Place(placement) => Some((placement.slot.clone(), placement.node.clone())),
+            PlanItem::Place(placement) => Some((placement.key.slot.clone(), placement.node.clone())),
             PlanItem::Open(_)
             | PlanItem::Wait(_)
-            | PlanItem::Stop { .. }
+            | PlanItem::Stop(_)
             | PlanItem::Close(_)
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
-            | PlanItem::Collect { .. }
+            | PlanItem::Collect(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Blocked { .. }
@@ -328,9 +327,9 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
 }
 
 /// The assignments in a list of events.
-pub(super) fn placed(events: &[Event]) -> impl Iterator<Item = (&GroupKey, &SlotKey, Generation, &Assignment)> {
+pub(super) fn placed(events: &[Event]) -> impl Iterator<Item = (&ReplicaKey, &Assignment)> {
     events.iter().filter_map(|event| match event {
-        Event::Placed { group, slot, generation, assignment } => Some((group, slot, *generation, assignment)),
+        Event::Placed { key, assignment } => Some((key, assignment)),
         _ => None,
     })
 }

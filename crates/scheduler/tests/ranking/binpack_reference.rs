@@ -291,7 +291,7 @@ fn placements(cluster: &mut Cluster) -> BTreeMap<SlotKey, NodeName> {
     parts
         .flat_map(|part| part.items)
         .filter_map(|item| match item {
-            PlanItem::Place(placement) => Some((placement.slot, placement.node)),
+            PlanItem::Place(placement) => Some((placement.key.slot, placement.node)),
             _ => None,
         })
         .collect()

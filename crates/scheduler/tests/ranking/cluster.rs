@@ -157,8 +157,7 @@ impl Cluster {
             *host += 1;
             let prefix = u128::from(self.state.config().cluster_prefix);
             items.push(PlanItem::Place(Placement {
-                slot: SlotKey::Index(SlotIndex(index)),
-                generation: Generation(1),
+                key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
                 node: node.name.clone(),
                 address: Ipv6Addr::from(prefix | u128::from(node.number.0) << 64 | u128::from(*host)),
                 new_volumes: Vec::new(),
@@ -212,9 +211,7 @@ pub(super) fn key(service: &str) -> GroupKey {
 
 fn observation(group: &GroupKey, slot: &SlotKey, replica: &Replica, state: ReplicaState, at: Time) -> Observation {
     Observation {
-        group: group.clone(),
-        slot: slot.clone(),
-        generation: replica.generation,
+        key: group.replica(slot, replica.generation),
         attempt: replica.attempt,
         placed_at: None,
         state,

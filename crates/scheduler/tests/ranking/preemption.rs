@@ -25,7 +25,7 @@ fn cluster(memory: &[u64]) -> Cluster {
 
 fn stops(plan: &longshore_model::Plan) -> usize {
     let items = plan.groups.iter().flat_map(|group| &group.items);
-    items.filter(|item| matches!(item, PlanItem::Stop { .. } | PlanItem::Close(_))).count()
+    items.filter(|item| matches!(item, PlanItem::Stop(_) | PlanItem::Close(_))).count()
 }
 
 #[test]

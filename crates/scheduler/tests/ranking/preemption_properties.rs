@@ -72,7 +72,7 @@ impl Start {
 /// The replicas a plan stops. Here only preemption stops replicas, so these are the victims.
 fn victims(plan: &Plan) -> Vec<(GroupKey, SlotKey)> {
     let stop = |group: &GroupKey, item: &PlanItem| match item {
-        PlanItem::Stop { slot, .. } => Some((group.clone(), slot.clone())),
+        PlanItem::Stop(key) => Some((group.clone(), key.slot.clone())),
         _ => None,
     };
     plan.groups.iter().flat_map(|part| part.items.iter().filter_map(|item| stop(&part.group, item))).collect()

@@ -71,6 +71,10 @@ pub(crate) async fn issue(
     JsonBody(request): JsonBody<TokenRequest>,
 ) -> ApiResult<NewToken> {
     plain(&request.name)?;
+    if !name_rules::is_token(&request.name) {
+        let message = format!("`{}` is how the audit record calls somebody else", request.name);
+        return Err(invalid(message).with("hint", "give the token another name"));
+    }
     let (store, now) = (api.store()?, clock::now());
     let state = store.read().await?.state;
     let authority = state.access().authority().ok_or(NodeRequestError::NotBootstrapped)?;
@@ -152,13 +156,13 @@ impl From<NodeRequestError> for ApiError {
             NodeRequestError::Propose(error) => error.into(),
             NodeRequestError::Read(error) => error.into(),
             NodeRequestError::Refused(error) => error.into(),
-            NodeRequestError::NotAssigned(_) => {
+            NodeRequestError::NotAssigned(_) | NodeRequestError::AddressTaken { .. } => {
                 Self::new(StatusCode::FORBIDDEN, ApiErrorCode::Forbidden, error.to_string())
             }
             NodeRequestError::NoContents(_) => {
                 Self::new(StatusCode::NOT_FOUND, ApiErrorCode::NotFound, error.to_string())
             }
-            NodeRequestError::Identity(_) | NodeRequestError::InvalidName => {
+            NodeRequestError::Identity(_) | NodeRequestError::InvalidName | NodeRequestError::AbsurdFingerprint(_) => {
                 Self::new(StatusCode::BAD_REQUEST, ApiErrorCode::RequestInvalid, error.to_string())
             }
             NodeRequestError::Keyring(_) | NodeRequestError::NotBootstrapped => {

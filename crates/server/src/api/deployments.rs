@@ -22,6 +22,7 @@ use crate::{
         ApiError, ApiResult, ApiState, CommandResult,
         extract::{JsonBody, PathParams, QueryParams},
         image_resolution::{self, Target},
+        policies,
         secrets::{self, SentFiles},
         views, volume_adoption,
     },
@@ -77,7 +78,10 @@ pub(crate) async fn apply(
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, nodes))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    policies::ensure_allowed(&state, &caller, &loaded)?;
     let found = settle_with_engines(&api, &state, &mut loaded, choices).await?;
+    // Again: engines may have given volumes names of their own.
+    loaded.spec.granted = policies::ensure_allowed(&state, &caller, &loaded)?;
     let command = Command::Apply {
         namespace: loaded.namespace.clone(),
         deployment: loaded.deployment.clone(),
@@ -166,6 +170,8 @@ pub(crate) async fn pull(
         }
         state = api.store()?.read().await?.state;
     };
+    let mut spec = spec;
+    spec.granted = policies::ensure_spec_allowed(&state, &caller, (&namespace, &deployment), &spec)?;
     let command = Command::Apply {
         namespace: namespace.clone(),
         deployment: deployment.clone(),
@@ -231,7 +237,9 @@ pub(crate) fn resolve(
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, ApiErrorCode::ManifestInvalid, problems.to_string());
         refusal.with("problems", found)
     });
-    loaded.map(secrets::require_manifest_secrets)
+    let loaded = loaded.map(secrets::require_manifest_secrets)?;
+    secrets::ensure_no_reserved_names(&loaded)?;
+    Ok(loaded)
 }
 
 pub(crate) async fn remove(
@@ -253,6 +261,10 @@ pub(crate) async fn rollback(
     JsonBody(request): JsonBody<RollbackRequest>,
 ) -> ApiResult<Changed> {
     caller.ensure_in_scope(&scope.name(), &name.as_str().into())?;
+    let state = api.store()?.read().await?.state;
+    let target =
+        request.to.map(RevisionNumber).or_else(|| rollback_target(&state, &scope.name(), &name.as_str().into()));
+    policies::ensure_revision_allowed(&state, (&scope.name(), &name.as_str().into()), target)?;
     let command = Command::Rollback {
         namespace: scope.name(),
         deployment: name.as_str().into(),
@@ -260,6 +272,13 @@ pub(crate) async fn rollback(
         at: clock::now(),
     };
     api.change(caller, command).await
+}
+
+/// The revision that a rollback without a number goes to.
+fn rollback_target(state: &ClusterState, namespace: &NamespaceName, name: &DeploymentName) -> Option<RevisionNumber> {
+    let known = state.deployment(namespace, name)?;
+    let live = known.rollout.as_ref().filter(|rollout| rollout.is_live()).map(|rollout| rollout.from);
+    live.or(known.previous)
 }
 
 pub(crate) async fn control_rollout(
@@ -298,6 +317,7 @@ pub(crate) async fn start(
 ) -> ApiResult<Changed> {
     let (namespace, deployment) = (scope.name(), name.as_str().into());
     caller.ensure_in_scope(&namespace, &deployment)?;
+    policies::ensure_revision_allowed(&*api.store()?.read().await?.state, (&namespace, &deployment), None)?;
     api.change(caller, Command::Start { namespace, deployment, at: clock::now() }).await
 }
 
@@ -310,6 +330,11 @@ pub(crate) async fn scale(
 ) -> ApiResult<Changed> {
     let group = scope.group(&name, &service);
     caller.ensure_in_scope(&group.namespace, &group.deployment)?;
+    let state = api.store()?.read().await?.state;
+    let grows = state.group(&group).is_some_and(|known| known.spec.replicas < request.replicas);
+    if grows {
+        policies::ensure_revision_allowed(&state, (&group.namespace, &group.deployment), None)?;
+    }
     let command = Command::Scale { group, replicas: request.replicas };
     api.check_admission(&caller, &command).await?;
     api.change(caller, command).await

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use axum::{Json, extract::State};
@@ -18,15 +18,21 @@ use crate::{
     api::{
         ApiError, ApiResult, ApiState,
         deployments::{EngineChoices, resolve, settle_with_engines},
-        extract::JsonBody,
+        extract::{JsonBody, invalid},
         image_resolution::{self, Target},
-        secrets, views,
+        policies, secrets, views,
     },
     clock,
     dry_run::{self, plan_diff},
     node_rpc::service,
-    security::auth::Caller,
+    security::{
+        auth::Caller,
+        rate_limit::{ConcurrencyPermit, RetryAfter},
+    },
 };
+
+/// Nodes that `whatif` may add.
+const MAX_SIMULATED_NODES: usize = 1000;
 
 pub(crate) async fn plan(
     State(api): State<Arc<ApiState>>,
@@ -37,11 +43,13 @@ pub(crate) async fn plan(
     let choices = EngineChoices::of(&request);
     let mut loaded = tokio::task::block_in_place(|| resolve(request, names(&state)))?;
     caller.ensure_in_scope(&loaded.namespace, &loaded.deployment)?;
+    policies::ensure_allowed(&state, &caller, &loaded)?;
     let notes = match settle_with_engines(&api, &state, &mut loaded, choices).await {
         // A plan changes nothing, so it may say what an apply asks about.
         Err(refusal) if refusal.code() == ApiErrorCode::ComposeVolumeFound.code() => vec![refusal.to_warning()],
         notes => notes?,
     };
+    let _permit = simulation_permit(&api)?;
     let answer = tokio::task::block_in_place(|| {
         let mut commands = secrets::simulated_commands(&state, &loaded);
         let Loaded { deployment, namespace, spec, warnings, .. } = loaded;
@@ -68,6 +76,10 @@ pub(crate) async fn what_if(
     JsonBody(request): JsonBody<WhatIfRequest>,
 ) -> ApiResult<WhatIf> {
     let state = api.store()?.read().await?.state;
+    if request.add.len() > MAX_SIMULATED_NODES {
+        return Err(invalid(format!("a dry run adds at most {MAX_SIMULATED_NODES} nodes")));
+    }
+    let _permit = simulation_permit(&api)?;
     let answer = tokio::task::block_in_place(|| {
         let (began, now) = (Instant::now(), clock::now());
         let commands = what_if_commands(&state, request, now)?;
@@ -75,6 +87,13 @@ pub(crate) async fn what_if(
         Ok::<_, ApiError>(plan_diff::what_if(&state, &future, began.elapsed()))
     });
     answer.map(Json)
+}
+
+/// A dry run holds a copy of the state and a thread: a server runs a few at a time.
+fn simulation_permit(api: &ApiState) -> Result<ConcurrencyPermit, ApiError> {
+    let wait = RetryAfter(Duration::from_secs(1));
+    let busy = "this server runs other dry runs at the moment; try again in a moment";
+    api.simulations.acquire("dry run").ok_or_else(|| ApiError::too_often(wait, busy))
 }
 
 fn names(state: &longshore_store::State) -> BTreeSet<NodeName> {

@@ -137,8 +137,10 @@ impl From<CommandError> for ApiError {
             | CommandError::UnknownService { .. }
             | CommandError::UnknownRevision { .. }
             | CommandError::UnknownSecret(_)
+            | CommandError::UnknownVolume(_)
             | CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
             CommandError::SecretOutOfScope { .. } => StatusCode::FORBIDDEN,
+            CommandError::TooManyForCluster { .. } | CommandError::SecretOwned { .. } => StatusCode::CONFLICT,
             CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
             CommandError::AlreadyBootstrapped
             | CommandError::DuplicateToken(_)
@@ -154,6 +156,7 @@ impl From<CommandError> for ApiError {
             | CommandError::ReplicaIdConflict { .. }
             | CommandError::SecretVersionRegression { .. }
             | CommandError::SecretInUse { .. }
+            | CommandError::VolumeHeld { .. }
             | CommandError::KeyOutdated(_)
             | CommandError::SettingsConflict
             | CommandError::QuotaExceeded { .. } => StatusCode::CONFLICT,
@@ -181,10 +184,13 @@ fn missing_object(error: &CommandError) -> Option<(ObjectKind, String)> {
         CommandError::UnknownService { service, .. } => (ObjectKind::Service, service.to_string()),
         CommandError::UnknownRevision { revision, .. } => (ObjectKind::Revision, revision.0.to_string()),
         CommandError::UnknownSecret(secret) => (ObjectKind::Secret, secret.to_string()),
+        CommandError::UnknownVolume(volume) => (ObjectKind::Volume, volume.to_string()),
         CommandError::UnknownToken(token) => (ObjectKind::Token, token.to_string()),
         CommandError::NoPreviousRevision(deployment) => (ObjectKind::Revision, deployment.to_string()),
         CommandError::NoRollout(deployment) => (ObjectKind::Rollout, deployment.to_string()),
         CommandError::SecretOutOfScope { .. }
+        | CommandError::TooManyForCluster { .. }
+        | CommandError::SecretOwned { .. }
         | CommandError::JoinTokenInvalid
         | CommandError::JoinTokenExpired
         | CommandError::AlreadyBootstrapped
@@ -199,6 +205,7 @@ fn missing_object(error: &CommandError) -> Option<(ObjectKind, String)> {
         | CommandError::ReplicaIdConflict { .. }
         | CommandError::SecretVersionRegression { .. }
         | CommandError::SecretInUse { .. }
+        | CommandError::VolumeHeld { .. }
         | CommandError::KeyOutdated(_)
         | CommandError::SettingsConflict
         | CommandError::QuotaExceeded { .. } => return None,

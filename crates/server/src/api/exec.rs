@@ -20,7 +20,7 @@ use crate::{
     api::{
         ApiError, ApiState,
         extract::{JsonBody, PathParams, invalid},
-        views,
+        policies, views,
     },
     node_rpc::logs_exec::{self, ExecConnection, LogsExecError, PeerExecRequest, Target},
     security::{
@@ -40,7 +40,7 @@ pub(crate) async fn exec(
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade(&mut request)?;
     let JsonBody(wanted): JsonBody<ExecRequest> = JsonBody::from_request(request, &()).await?;
-    if wanted.command.is_empty() {
+    if wanted.command.is_empty() && !wanted.attach {
         return Err(invalid("there is no command"));
     }
     let store = api.store()?;
@@ -49,8 +49,12 @@ pub(crate) async fn exec(
     let theirs = |group: &GroupKey| caller.may_see(group.namespace.as_str(), group.deployment.as_str());
     let found = views::find(&state, &replica).filter(|(group, _)| theirs(group));
     let (group, slot) = found.ok_or_else(|| ApiError::not_found(&ObjectKind::Replica, &replica))?;
-    let target = running_attempt(&state, &group, &slot)
-        .ok_or_else(|| failed(StatusCode::CONFLICT, format!("replica `{replica}` is not running")))?;
+    if wanted.attach && state.group(&group).is_none_or(|group| group.spec.one_off.is_none()) {
+        return Err(invalid("only a one-off job can be attached to"));
+    }
+    let found = if wanted.attach { started_attempt } else { running_attempt }(&state, &group, &slot);
+    let target = found.ok_or_else(|| failed(StatusCode::CONFLICT, format!("replica `{replica}` is not running")))?;
+    policies::ensure_exec_allowed(&state, &caller, &group, wanted.user.as_deref())?;
     let permit = api.streams.acquire(&caller.credential.name()).ok_or_else(|| {
         let message = "too many streams and sessions are open; close one of them first";
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, ApiErrorCode::TooManyRequests, message)
@@ -80,6 +84,15 @@ fn running_attempt(state: &ClusterState, group: &GroupKey, slot: &SlotKey) -> Op
     let best = replicas.max_by_key(|it| (it.desired == DesiredState::Run, up(it.state), it.generation))?;
     let key = ReplicaKey { group: group.clone(), slot: slot.clone(), generation: best.generation };
     Some(Target { node: best.assignment.node.clone(), key, attempt: best.attempt })
+}
+
+/// The newest generation that was started, ended or not: a job may have ended before its caller attached.
+fn started_attempt(state: &ClusterState, group: &GroupKey, slot: &SlotKey) -> Option<Target> {
+    let started = |state: ReplicaState| !matches!(state, ReplicaState::Pending | ReplicaState::Pulling);
+    let replicas = state.group(group)?.slots.get(slot)?.replicas.iter().filter(|replica| started(replica.state));
+    let newest = replicas.max_by_key(|it| it.generation)?;
+    let key = ReplicaKey { group: group.clone(), slot: slot.clone(), generation: newest.generation };
+    Some(Target { node: newest.assignment.node.clone(), key, attempt: newest.attempt })
 }
 
 /// What a session needs to check that its caller is still allowed.

@@ -1,21 +1,32 @@
 //! Extractors for the parts of a request, with errors in the envelope.
 //!
-//! Owns: the size limit and the time limit of a body.
+//! Owns: the size limit and the time limit of a body, and the memory that all bodies together may take.
 //! Invariant: a body whose announced length is over the limit is refused before any of it is read; a slow one times
 //! out.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::{
     body::Bytes,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State},
     http::{StatusCode, header, request::Parts},
+    middleware::Next,
+    response::Response,
 };
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use longshore_model::ApiErrorCode;
 use serde::de::DeserializeOwned;
 
-use crate::api::ApiError;
+use crate::{
+    api::{ApiError, ApiState},
+    security::{
+        auth::Principal,
+        rate_limit::{ConcurrencyLimit, ConcurrencyPermit, RetryAfter},
+    },
+};
 
 /// Largest body of a route, in bytes; set by the router.
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +50,63 @@ impl<S: Sync + Send> FromRequest<S> for RawBody {
         if announced.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| length > largest) {
             return Err(too_large(largest));
         }
-        let read = tokio::time::timeout(BODY_TIMEOUT, read_limited(request, largest)).await;
+        let budget = request.extensions().get::<BodyBudget>().cloned();
+        let read = tokio::time::timeout(BODY_TIMEOUT, read_limited(request, largest, budget)).await;
         read.unwrap_or_else(|_| Err(too_slow())).map(Self)
     }
 }
 
-async fn read_limited(request: Request, largest: usize) -> Result<Bytes, ApiError> {
+/// What one unit of the budget for bodies is worth, in bytes.
+pub(crate) const BODY_UNIT: usize = 64 * 1024;
+
+/// The part of the server's memory for bodies that one request holds, until it is answered.
+#[derive(Clone)]
+pub(crate) struct BodyBudget {
+    limit: Arc<ConcurrencyLimit>,
+    caller: String,
+    held: Arc<Mutex<Vec<ConcurrencyPermit>>>,
+}
+
+impl BodyBudget {
+    /// Takes what `bytes` need in all. Half-sent bodies count by what has arrived.
+    fn reserve(&self, bytes: usize) -> Result<(), ApiError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while held.len() * BODY_UNIT < bytes {
+            let busy = "too many large requests are under way; try again in a moment";
+            let permit = self.limit.acquire(&self.caller);
+            held.push(permit.ok_or_else(|| ApiError::too_often(RetryAfter(Duration::from_secs(1)), busy).closing())?);
+        }
+        Ok(())
+    }
+}
+
+/// Middleware: counts the bodies of authenticated callers against the server's memory for them.
+pub(crate) async fn budget_body(
+    State(api): State<Arc<ApiState>>,
+    Extension(who): Extension<Principal>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (limit, caller) = (Arc::clone(&api.bodies), who.credential().name());
+    let budget = BodyBudget { limit, caller, held: Arc::default() };
+    request.extensions_mut().insert(budget.clone());
+    let response = next.run(request).await;
+    drop(budget);
+    response
+}
+
+async fn read_limited(request: Request, largest: usize, budget: Option<BodyBudget>) -> Result<Bytes, ApiError> {
     let mut body = Limited::new(request.into_body(), largest);
     let mut bytes = Vec::new();
     loop {
         match tokio::time::timeout(READ_TIMEOUT, body.frame()).await {
-            Ok(Some(Ok(frame))) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+            Ok(Some(Ok(frame))) => {
+                let part: &[u8] = frame.data_ref().map_or(&[], |data| data);
+                if let Some(budget) = &budget {
+                    budget.reserve(bytes.len() + part.len())?;
+                }
+                bytes.extend_from_slice(part);
+            }
             Ok(Some(Err(error))) if error.is::<LengthLimitError>() => return Err(too_large(largest)),
             Ok(Some(Err(_))) => return Err(invalid("the request was interrupted")),
             Ok(None) => return Ok(bytes.into()),

@@ -300,6 +300,7 @@ mod tests {
         let answers = |own: &str, other: &str| EngineAnswers {
             own: Some(("n1".into(), answer(own))),
             others: [("n2".into(), answer(other))].into(),
+            silent: Vec::new(),
         };
         let local = |answers: &EngineAnswers| Local::of("web:1", answers).image().map(ToString::to_string);
         assert_eq!(Local::of("web:1", &answers("sha256:0a", "sha256:0b")), Local::Differs);

@@ -62,6 +62,7 @@ pub(crate) async fn cluster(State(api): State<Arc<ApiState>>) -> ApiResult<Clust
         has_quorum,
         voters,
         reachable_voters,
+        namespaces_without_policy: state.access().namespaces_without_policy().map(|name| name.to_string()).collect(),
         survives_losses: reachable_voters.saturating_sub(voters / 2 + 1),
     }))
 }

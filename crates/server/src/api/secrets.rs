@@ -53,6 +53,8 @@ struct Contents<'a> {
     name: SecretName,
     /// The only deployment that may use it; `None` for the whole namespace.
     deployment: Option<DeploymentName>,
+    /// Whether an operator says whom it is for.
+    by_operator: bool,
     bytes: &'a [u8],
 }
 
@@ -82,7 +84,7 @@ pub(crate) async fn put(
     plain(namespace.as_str()).and_then(|()| plain(name.as_str()))?;
     let deployment = request.deployment.as_deref().map(DeploymentName::from);
     let bytes = request.bytes().map_err(|error| invalid(error.to_string()))?;
-    let contents = Contents { namespace, name, deployment, bytes: &bytes };
+    let contents = Contents { namespace, name, deployment, by_operator: true, bytes: &bytes };
     let version = store(&api, &caller, &contents).await?;
     Ok(Json(SecretStored { version }))
 }
@@ -103,7 +105,7 @@ async fn store(api: &ApiState, caller: &Caller, contents: &Contents<'_>) -> Resu
         let message = format!("a secret is at most {MAX_SECRET} bytes");
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, ApiErrorCode::RequestTooLarge, message));
     }
-    let Contents { namespace, name, deployment, bytes } = contents;
+    let Contents { namespace, name, deployment, by_operator, bytes } = contents;
     for attempt in 0..MAX_ATTEMPTS {
         let keyring = api.ctx.keyring().ok_or(NodeRequestError::NotBootstrapped)?;
         let state = api.store()?.read().await?.state;
@@ -116,6 +118,7 @@ async fn store(api: &ApiState, caller: &Caller, contents: &Contents<'_>) -> Resu
             version,
             contents: sealed.map_err(NodeRequestError::from)?,
             deployment: deployment.clone(),
+            by_operator: *by_operator,
         };
         // Each attempt has its own key: under the same key a refusal would be repeated.
         let caller = caller.sub_request(&format!("{name} {attempt}"));
@@ -139,6 +142,22 @@ async fn store(api: &ApiState, caller: &Caller, contents: &Contents<'_>) -> Resu
 pub(crate) fn secrets_in_manifest(loaded: &Loaded) -> BTreeSet<SecretName> {
     let declared = loaded.secrets.values().chain(loaded.configs.values());
     declared.filter(|declared| declared.content != Content::Cluster).map(|declared| declared.name.clone()).collect()
+}
+
+/// Refuses names with a colon: logins to registries are stored under such names, and no manifest may read or plant one.
+pub(crate) fn ensure_no_reserved_names(loaded: &Loaded) -> Result<(), ApiError> {
+    let declared = loaded.secrets.values().chain(loaded.configs.values()).map(|declared| &declared.name);
+    let services = loaded.spec.services.values();
+    let mounted = services.clone().flat_map(|service| service.container.files.iter().map(|file| &file.name));
+    let required = services.flat_map(|service| &service.secrets_required);
+    match declared.chain(mounted).chain(required).find(|name| name.as_str().contains(':')) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("`{name}` is not a name for a secret or config of a manifest");
+            Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, ApiErrorCode::ManifestInvalid, message)
+                .with("hint", "leave the colon out; logins to registries are made with `longshore registry login`"))
+        }
+    }
 }
 
 /// Makes the services that mount such a secret require it.
@@ -178,7 +197,7 @@ pub(crate) async fn store_manifest_secrets(
     }
     for (name, bytes) in &contents_by_name {
         let (namespace, deployment) = (loaded.namespace.clone(), Some(loaded.deployment.clone()));
-        let contents = Contents { namespace, name: name.clone(), deployment, bytes };
+        let contents = Contents { namespace, name: name.clone(), deployment, by_operator: false, bytes };
         if !is_current(api, &contents).await? {
             store(api, &caller.sub_request("secrets_in_manifest along"), &contents).await?;
         }
@@ -203,7 +222,7 @@ fn invalid_declaration(declared: &FileDeclaration, why: &str) -> ApiError {
 
 /// Whether the newest version has these contents and this owner.
 async fn is_current(api: &ApiState, contents: &Contents<'_>) -> Result<bool, ApiError> {
-    let Contents { namespace, name, deployment, bytes } = contents;
+    let Contents { namespace, name, deployment, bytes, by_operator: _ } = contents;
     let state = api.store()?.read().await?.state;
     let Some(version) = state.secret_version(namespace, name) else { return Ok(false) };
     if state.access().owner(namespace, name) != deployment.as_ref() {

@@ -66,7 +66,13 @@ fn deployment_row(state: &State, about: &DeploymentRef<'_>, view: &mut Option<Vi
         revisions: known.revisions.iter().map(|kept| kept.number.0).collect(),
         rollout,
         services: state.groups_of(namespace, name).map(|(key, group)| service(key, group)).collect(),
+        one_off_of: one_off_of(state, about),
     })
+}
+
+fn one_off_of(state: &State, about: &DeploymentRef<'_>) -> Option<String> {
+    let mut groups = state.groups_of(about.namespace, about.deployment);
+    groups.find_map(|(_, group)| Some(group.spec.one_off.as_ref()?.of.to_string()))
 }
 
 /// A rollout with its steps, and the replica that failed it.

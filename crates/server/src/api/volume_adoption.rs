@@ -2,7 +2,7 @@
 //!
 //! Owns: when such a volume is asked about, and what adopting it means: its engine name, and its node as the home.
 //! Must not touch: the data. Invariant: a volume of Compose on an engine that answers is never silently replaced by an
-//! empty one; an engine that is silent is not waited for. Once a volume is recorded, its record says what it is called.
+//! empty one; one that is silent is not waited for, and named. Once a volume is recorded, its record says what it is called.
 
 use axum::http::StatusCode;
 use longshore_api::ComposeVolumes;
@@ -43,7 +43,7 @@ pub(crate) fn settle(
     spec: &mut DeploymentSpec,
     choice: Option<ComposeVolumes>,
 ) -> Result<Vec<String>, ApiError> {
-    let (mut undecided, mut warnings) = (Vec::new(), Vec::new());
+    let (mut undecided, mut warnings, mut unseen) = (Vec::new(), Vec::new(), false);
     let per_node = volumes_per_node(spec);
     for (name, volume) in spec.volumes.iter_mut().filter(|(_, volume)| !volume.external) {
         let key = VolumeKey { namespace: target.namespace.clone(), name: VolumeName::from(name.as_str()) };
@@ -51,7 +51,10 @@ pub(crate) fn settle(
         let named = volume.engine_name.clone();
         let recorded = take_recorded_name(state, target, &key, volume);
         warnings.extend(named.and_then(|named| keeps_its_name(&key, target, volume, &named)));
-        let Some(found) = found else { continue };
+        let Some(found) = found else {
+            unseen |= recorded == Recorded::No && volume.engine_name.is_none();
+            continue;
+        };
         // A volume of the deployment's own on the engine is as good as a record: it may hold newer data.
         let is_decided = recorded == Recorded::Yes || found.own == OwnVolume::Exists;
         match (choice, is_decided) {
@@ -65,6 +68,9 @@ pub(crate) fn settle(
             }
             (None, false) => undecided.push(found),
         }
+    }
+    if unseen && choice.is_none() {
+        warnings.extend(not_looked_at(&answers.silent));
     }
     if undecided.is_empty() { Ok(warnings) } else { Err(ask(&undecided, target)) }
 }
@@ -139,6 +145,18 @@ fn ask(found: &[Found], target: Target<'_>) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, ApiErrorCode::ComposeVolumeFound, message)
         .with("hint", hint)
         .with("volumes", names)
+}
+
+/// The warning that some engines could not say whether they have such a volume.
+fn not_looked_at(silent: &[NodeName]) -> Option<String> {
+    let names: Vec<String> = silent.iter().map(|node| format!("`{node}`")).collect();
+    let (names, nodes) = (names.join(", "), if silent.len() == 1 { "node" } else { "nodes" });
+    (!silent.is_empty()).then(|| {
+        format!(
+            "warning: {nodes} {names} did not answer, so volumes that Compose made there were not looked for; \
+             `--fresh-volumes` says that there are none"
+        )
+    })
 }
 
 fn not_adopted(found: &Found, target: Target<'_>) -> String {

@@ -16,7 +16,8 @@ use std::{
 };
 
 use longshore_model::{
-    Attempt, Command, Event, Heartbeat, NodeName, Plan, ReplicaState, StateIndex, Time, agent_protocol::Usage,
+    Attempt, Command, Event, Heartbeat, NodeName, Plan, ReplicaState, StateIndex, Time, access::AccessCommand,
+    agent_protocol::Usage,
 };
 use longshore_scheduler::{
     View,
@@ -147,6 +148,7 @@ impl Leader {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut cycle = tokio::time::interval(rebalance::CYCLE);
         cycle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.enforce_policies().await;
         loop {
             // Checked first: under constant change the branches below would always be ready.
             if self.pass_timer.at <= Instant::now() {
@@ -171,6 +173,17 @@ impl Leader {
                 _ = look.tick() => self.update_health().await,
                 _ = cycle.tick() => self.rebalance().await,
                 () = pass_due => {}
+            }
+        }
+    }
+
+    /// A cluster from before policies: namespaces that exist keep everything, new ones are denied until they have a policy.
+    async fn enforce_policies(&self) {
+        let state = self.store.read_local().state;
+        if state.access().authority().is_some() && !state.access().enforces_policies() {
+            let command = Command::Access(Box::new(AccessCommand::EnforcePolicies));
+            if let Err(error) = self.store.propose(Proposal::by_system(command, clock::now())).await {
+                tracing::warn!(%error, "policies could not be enforced yet; the next leader tries again");
             }
         }
     }
@@ -219,19 +232,14 @@ impl Leader {
         }
         let state = self.store.read_local().state;
         for event in changes.iter().flat_map(|change| &change.events) {
-            let Event::Observed {
-                group, slot, generation, attempt: Attempt(0), state: ReplicaState::Running, at, ..
-            } = event
-            else {
+            let Event::Observed { key, attempt: Attempt(0), state: ReplicaState::Running, at, .. } = event else {
                 continue;
             };
-            let held = state.group(group).and_then(|known| known.slots.get(slot));
-            let replica = held.and_then(|held| held.replicas.iter().find(|seen| seen.generation == *generation));
-            let Some(assignment) = replica.map(|replica| &replica.assignment) else { continue };
+            let Some(assignment) = state.replica(key).map(|replica| &replica.assignment) else { continue };
             self.ctx.telemetry.replica_started(assignment.placed_at, *at, |span| {
-                span.set("longshore.replica", slot.replica_id(group));
+                span.set("longshore.replica", key.replica_id());
                 span.set("longshore.node", assignment.node.as_str());
-                span.set("longshore.generation", generation.0);
+                span.set("longshore.generation", key.generation.0);
             });
         }
     }

@@ -98,6 +98,7 @@ fn work(state: &State, key: ReplicaKey, newest: &Arc<ServiceSpec>, replica: &Rep
         },
         networks: revision.map(|kept| kept.spec.networks.clone()).unwrap_or_default(),
         volumes: revision.map(|kept| kept.spec.volumes.clone()).unwrap_or_default(),
+        granted: revision.and_then(|kept| kept.spec.granted.clone()),
         key,
     }
 }

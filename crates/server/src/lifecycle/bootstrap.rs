@@ -137,6 +137,11 @@ pub(crate) async fn commit_bootstrap(ctx: &NodeContext, store: &Replicated) -> R
         Ok(()) | Err(NodeRequestError::Refused(CommandError::AlreadyBootstrapped)) => {}
         Err(error) => return Err(StartError::NotRecorded(error.to_string())),
     }
+    // Before anybody can create a namespace.
+    let enforce = Command::Access(Box::new(AccessCommand::EnforcePolicies));
+    service::propose(store, Actor::System, enforce)
+        .await
+        .map_err(|error| StartError::NotRecorded(error.to_string()))?;
     // The key is now replicated, sealed.
     ctx.folder.delete_bootstrap_key()?;
     Ok(())

@@ -157,6 +157,7 @@ pub struct Daemon {
     loops: Vec<JoinHandle<()>>,
     listeners: Vec<JoinHandle<()>>,
     shutdown: watch::Sender<bool>,
+    failure: watch::Receiver<Option<String>>,
     socket: PathBuf,
 }
 
@@ -168,6 +169,8 @@ impl Daemon {
         if let Some(address) = config.http.filter(|address| !address.ip().is_loopback()) {
             return Err(StartError::NotLoopback(address));
         }
+        // Every connection that is relayed takes two files.
+        longshore_agent::file_limit::raise();
         let address = advertised_address(&config)?;
         let folder = DataFolder::take(&config.data_dir)?;
         let LocalNode { record, identity, keyring } = bootstrap::open_or_bootstrap(&folder, &config.node, address)?;
@@ -186,13 +189,26 @@ impl Daemon {
         // Before the agents: what listened before the last stop of the daemon listens again at once.
         ctx.published_ports.start(&ctx, &config)?;
         ctx.agents.start(&ctx, &config)?;
+        let (failed, failure) = watch::channel(None);
         let mut loops = vec![
-            tokio::spawn(run_while_serving(Arc::clone(&ctx))),
+            tokio::spawn(run_while_serving(Arc::clone(&ctx), failed)),
             tokio::spawn(key_rotation::maintain(Arc::clone(&ctx))),
             tokio::spawn(node_removal::watch(Arc::clone(&ctx))),
         ];
         loops.extend(exporter.map(|(settings, spans)| telemetry::start(Arc::clone(&ctx), settings, spans)));
-        Ok(Self { ctx, loops, listeners, shutdown, socket: config.socket })
+        Ok(Self { ctx, loops, listeners, shutdown, failure, socket: config.socket })
+    }
+
+    /// Returns why the member can go on no longer, once it cannot: a write or a sync of its log failed. The process
+    /// should end then, so that its supervisor starts it again: a restart reads the disk anew, and the others elect a
+    /// leader meanwhile. Never returns otherwise.
+    pub async fn failed(&self) -> String {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_default(),
+            // The loop ended with the daemon.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Stops the daemon, and nothing that runs on the node. Everything acknowledged is on disk already.
@@ -244,14 +260,18 @@ fn advertised_address(config: &ServerConfig) -> Result<Option<String>, StartErro
 }
 
 /// Runs the leader's loop while this node has a store, and stops it with the store.
-async fn run_while_serving(ctx: Arc<NodeContext>) {
+async fn run_while_serving(ctx: Arc<NodeContext>, failed: watch::Sender<Option<String>>) {
     let mut stores = ctx.stores();
     loop {
         let store: Option<Replicated> = stores.borrow_and_update().clone();
         match store {
             Some(store) => {
                 tokio::select! {
-                    () = leader::follow_leadership(store, Arc::clone(&ctx)) => {
+                    () = leader::follow_leadership(store.clone(), Arc::clone(&ctx)) => {
+                        if let Some(why) = store.status().failure.filter(|_| !ctx.is_closing()) {
+                            tracing::error!(why, "this member cannot write its log and ends");
+                            failed.send_replace(Some(why));
+                        }
                         if stores.changed().await.is_err() { return; }
                     }
                     changed = stores.changed() => if changed.is_err() { return; },

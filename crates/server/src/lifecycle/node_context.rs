@@ -214,6 +214,11 @@ impl NodeContext {
         Ok(())
     }
 
+    /// Whether the daemon shuts down.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
     /// Closes the store for shutdown.
     pub(crate) async fn close(&self) {
         self.ends.store(true, Ordering::Relaxed);

@@ -165,7 +165,20 @@ impl ControlLink for NodeLink {
             match self.ctx.store() {
                 Some(store) => {
                     let contents = service::file(&self.ctx, &store, &self.node, &wanted).await;
-                    contents.map(FileContents).map_err(|error| LinkError::Refused(error.to_string()))
+                    contents.map(FileContents).map_err(|error| match error {
+                        // Without a quorum for a moment: the same answer a worker would get, and try again.
+                        NodeRequestError::Propose(_)
+                        | NodeRequestError::Read(_)
+                        | NodeRequestError::NotBootstrapped => unavailable(&error),
+                        NodeRequestError::Refused(_)
+                        | NodeRequestError::Identity(_)
+                        | NodeRequestError::Keyring(_)
+                        | NodeRequestError::NotAssigned(_)
+                        | NodeRequestError::NoContents(_)
+                        | NodeRequestError::InvalidName
+                        | NodeRequestError::AddressTaken { .. }
+                        | NodeRequestError::AbsurdFingerprint(_) => LinkError::Refused(error.to_string()),
+                    })
                 }
                 None => self.ask_any_server("/peer/file", &wanted).await.map(FileContents),
             }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns: which nodes are asked, and for how long. Must not touch: what follows from the answers.
-//! Invariant: a node that does not answer in time is left out; logins for registries never leave this process.
+//! Invariant: a node that does not answer in time is named as silent; logins for registries never leave this process.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -40,6 +40,8 @@ pub(crate) struct EngineAnswers {
     pub(crate) own: Option<(NodeName, EngineAnswer)>,
     /// Other nodes, by name.
     pub(crate) others: BTreeMap<NodeName, EngineAnswer>,
+    /// Nodes with an engine that were not asked or did not answer, so that nothing is known of what they have.
+    pub(crate) silent: Vec<NodeName>,
 }
 
 impl EngineAnswers {
@@ -51,12 +53,16 @@ impl EngineAnswers {
 
 /// Asks the engine of this machine and those of the other nodes.
 pub(crate) async fn ask(ctx: &NodeContext, state: &State, query: &EngineQuery) -> EngineAnswers {
-    let others: Vec<ServerAddress> = other_engines(ctx, state).take(MAX_OTHERS).collect();
+    // An image is as good from any node; a volume is on one of them, and missing it would shadow its data.
+    let most = if query.compose_project.is_some() { usize::MAX } else { MAX_OTHERS };
+    let others: Vec<ServerAddress> = other_engines(ctx, state).take(most).collect();
     let asked = join_all(others.iter().map(|server| ask_other(ctx, server, query)));
     let no_logins = BTreeMap::new();
     let (own, answers) = tokio::join!(ask_own(ctx, query, &no_logins), asked);
     let named = others.into_iter().map(|server| server.name).zip(answers);
-    EngineAnswers { own, others: named.filter_map(|(node, answer)| Some((node, answer?))).collect() }
+    let others: BTreeMap<NodeName, EngineAnswer> = named.filter_map(|(node, answer)| Some((node, answer?))).collect();
+    let silent = engines(ctx, state).filter(|node| !others.contains_key(*node)).cloned().collect();
+    EngineAnswers { own, others, silent }
 }
 
 /// Asks registries through the engine of this machine, else through that of another node, which has no logins then.
@@ -80,6 +86,12 @@ pub(crate) async fn ask_registries(
 /// Whether other machines have engines, too.
 pub(crate) fn has_other_engines(ctx: &NodeContext, state: &State) -> bool {
     other_engines(ctx, state).next().is_some()
+}
+
+/// Nodes of other machines that offer Docker, reachable or not.
+fn engines<'a>(ctx: &'a NodeContext, state: &'a State) -> impl Iterator<Item = &'a NodeName> {
+    let offers = state.nodes().filter(|node| node.drivers.contains(&Driver::Docker));
+    offers.map(|node| &node.name).filter(|node| ctx.agents.of(node).is_none())
 }
 
 /// Nodes of other machines that are ready and offer Docker.

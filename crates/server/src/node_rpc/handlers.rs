@@ -42,7 +42,7 @@ use crate::{
         Hello, HelloAnswer, JoinRequest, NODE_HEADER, PROTOCOL, PROTOCOL_HEADER, Promotion, ReportAnswer, TraceNotice,
         VouchRequest,
         control_link::{self, NodeLink},
-        engine_query, frame, pack, service, unpack,
+        engine_query, frame, pack, service, unpack, volume_removal,
     },
     observability::telemetry::TraceContext,
     security::{key_rotation, keyring::digest_of, tls},
@@ -71,6 +71,7 @@ pub(crate) fn router(api: &Arc<ApiState>) -> Router<Arc<ApiState>> {
         .route("/peer/logs", post(logs_exec::logs))
         .route("/peer/exec", post(logs_exec::exec))
         .route("/peer/engine", post(engine))
+        .route("/peer/volume/remove", post(remove_volume))
         .route_layer(middleware::from_fn_with_state(Arc::clone(api), require_server));
     let nodes = Router::new()
         .route("/peer/hello", post(hello))
@@ -304,6 +305,16 @@ async fn engine(
 ) -> Result<Vec<u8>, ApiError> {
     ensure_trusted(&api, &peer_node).await?;
     write(&engine_query::answer(&api.ctx, &read(&message)?).await.unwrap_or_default())
+}
+
+/// Deletes a volume of this node, for a server that was asked to.
+async fn remove_volume(
+    State(api): State<Arc<ApiState>>,
+    Extension(peer_node): Extension<PeerNode>,
+    RawBody(message): RawBody,
+) -> Result<Vec<u8>, ApiError> {
+    ensure_trusted(&api, &peer_node).await?;
+    write(&volume_removal::remove_here(&api.ctx, &read(&message)?).await)
 }
 
 /// The preview of evening out, for a server that does not lead.

@@ -253,10 +253,15 @@ pub(crate) async fn exec(
 
 /// Starts a command in a replica of this process.
 pub(crate) async fn exec_local(agent: &AgentHandle, wanted: &PeerExecRequest) -> Result<ExecConnection, LogsExecError> {
-    let longshore_api::ExecRequest { command, environment, user, working_dir, terminal } = wanted.request.clone();
+    let longshore_api::ExecRequest { command, environment, user, working_dir, terminal, attach } =
+        wanted.request.clone();
     let terminal = terminal.map_or(Terminal::None, |size| Terminal::Size { columns: size.columns, rows: size.rows });
+    let Target { key, attempt, .. } = &wanted.target;
+    if attach {
+        return Ok(ExecConnection::Local(agent.attach(key, *attempt, terminal).await?));
+    }
     let request = ExecRequest { command, environment, user, working_dir, terminal };
-    Ok(ExecConnection::Local(agent.exec(&wanted.target.key, wanted.target.attempt, request).await?))
+    Ok(ExecConnection::Local(agent.exec(key, *attempt, request).await?))
 }
 
 /// The agent of the target's node, if it is one of this process.

@@ -20,7 +20,7 @@ use crate::{
     api::name_rules,
     clock,
     lifecycle::node_context::{NodeContext, server},
-    node_rpc::{Hello, HelloAnswer, JoinAnswer, JoinRequest},
+    node_rpc::{Hello, HelloAnswer, JoinAnswer, JoinRequest, fingerprint_limits},
     security::{
         identity::{IdentityError, SigningAuthority},
         keyring::{KeyringError, constant_time_eq, digest_of, random_hex},
@@ -48,6 +48,10 @@ pub(crate) enum NodeRequestError {
     InvalidName,
     #[error("the cluster has no authority yet")]
     NotBootstrapped,
+    #[error("`{address}` is the address of node `{owner}`")]
+    AddressTaken { address: String, owner: NodeName },
+    #[error("what the node says of itself cannot be: {0}")]
+    AbsurdFingerprint(&'static str),
 }
 
 /// Proposes one command; a refusal is an error.
@@ -67,7 +71,11 @@ pub(crate) async fn register(
     hello: Hello,
 ) -> Result<HelloAnswer, NodeRequestError> {
     let Hello { fingerprint, address } = hello;
+    fingerprint_limits::check(&fingerprint).map_err(NodeRequestError::AbsurdFingerprint)?;
     let state = store.read().await?.state;
+    if let Some(address) = &address {
+        ensure_address_free(&state, node, address)?;
+    }
     let command = match state.node(node) {
         Some(_) => Command::Refresh { node: node.clone(), fingerprint: Box::new(fingerprint) },
         None => Command::Join(Box::new(new_node(&state, node.clone(), fingerprint, clock::now()))),
@@ -81,6 +89,18 @@ pub(crate) async fn register(
         propose(store, actor, Command::Access(Box::new(relocate))).await?;
     }
     Ok(HelloAnswer { servers: ctx.servers() })
+}
+
+/// A node that moves may not take the address of another: calls for that one would reach it.
+fn ensure_address_free(state: &State, node: &NodeName, address: &str) -> Result<(), NodeRequestError> {
+    if !name_rules::is_usable(address) {
+        return Err(NodeRequestError::InvalidName);
+    }
+    let mut others = state.access().memberships().filter(|(name, _)| *name != node);
+    match others.find(|(_, membership)| membership.address == address) {
+        Some((owner, _)) => Err(NodeRequestError::AddressTaken { address: address.to_owned(), owner: owner.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The initial state of a node that joins.
@@ -142,10 +162,7 @@ pub(crate) async fn accept_reports(
 
 /// Whether a generation is assigned to the node: no node reports for another.
 fn is_on(state: &State, report: &ReplicaReport, node: &NodeName) -> bool {
-    let key = &report.key;
-    let slot = state.group(&key.group).and_then(|group| group.slots.get(&key.slot));
-    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == key.generation));
-    replica.is_some_and(|replica| replica.assignment.node == *node)
+    state.replica(&report.key).is_some_and(|replica| replica.assignment.node == *node)
 }
 
 /// The contents of a secret, for a node that runs a replica that needs it.
@@ -158,13 +175,13 @@ pub(crate) async fn file(
     let state = store.read().await?.state;
     let not_yours = || NodeRequestError::NotAssigned(node.clone());
     let key = &request.key;
-    let group = state.group(&key.group).ok_or_else(not_yours)?;
-    let slot = group.slots.get(&key.slot).ok_or_else(not_yours)?;
-    let replica = slot.replicas.iter().find(|replica| replica.generation == key.generation);
-    let replica = replica.filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
+    let replica = state.replica(key).filter(|replica| replica.assignment.node == *node).ok_or_else(not_yours)?;
     let version = replica.assignment.reservation.secret_versions.get(&request.name).copied().ok_or_else(not_yours)?;
     let namespace = &key.group.namespace;
-    if !state.access().may_use(namespace, &key.group.deployment, &request.name) {
+    let of = state
+        .group(&key.group)
+        .map_or(&key.group.deployment, |group| group.spec.secrets_deployment(&key.group.deployment));
+    if !state.access().may_use(namespace, of, &request.name) {
         return Err(not_yours());
     }
     let sealed = state.access().contents(namespace, &request.name, version);
@@ -287,7 +304,7 @@ pub(crate) async fn admit_node(
     // A request without a valid token costs no signature; the state machine makes the final decision.
     if !credential.is_admitted(&state) {
         let role = credential.granted_role(&state).ok_or(CommandError::JoinTokenInvalid)?;
-        if !name_rules::is_usable(node.as_str()) || !name_rules::is_usable(address) {
+        if !name_rules::is_node(node.as_str()) || !name_rules::is_usable(address) {
             return Err(NodeRequestError::InvalidName);
         }
         let certificate = signer(ctx, &state)?.sign(node, role, public_key)?;

@@ -312,6 +312,7 @@ pub(crate) struct Caller {
     pub(crate) actor: Actor,
     pub(crate) key: Option<IdempotentRequest>,
     pub(crate) credential: Credential,
+    role: TokenRole,
     scope: TokenScope,
 }
 
@@ -324,6 +325,20 @@ impl Caller {
     /// Whether it has no scope.
     pub(crate) fn may_see_all(&self) -> bool {
         self.scope.is_cluster_wide()
+    }
+
+    /// Whether it is an admin of the whole cluster, who could give itself any right.
+    pub(crate) fn owns_the_cluster(&self) -> bool {
+        self.role >= TokenRole::Admin && self.scope.is_cluster_wide()
+    }
+
+    /// Refuses a namespace outside of the token's scope.
+    pub(crate) fn ensure_namespace_in_scope(&self, namespace: &NamespaceName) -> Result<(), ApiError> {
+        if self.scope.is_cluster_wide() || self.scope.namespace.as_ref() == Some(namespace) {
+            return Ok(());
+        }
+        let message = format!("the token is not for namespace `{namespace}`");
+        Err(ApiError::new(StatusCode::FORBIDDEN, ApiErrorCode::Forbidden, message))
     }
 
     /// The caller for one of several commands of a request.
@@ -357,7 +372,13 @@ impl<S: Sync> FromRequestParts<S> for Caller {
             .extensions
             .get::<IdempotentRequest>()
             .map(|keyed| keyed.sub_request(&format!("{:?}", admission.actor)));
-        Ok(Self { actor: admission.actor, key, credential: admission.credential, scope: admission.scope })
+        Ok(Self {
+            actor: admission.actor,
+            key,
+            credential: admission.credential,
+            role: admission.role,
+            scope: admission.scope,
+        })
     }
 }
 

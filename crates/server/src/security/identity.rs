@@ -5,6 +5,7 @@
 //! Invariant: a private key is created where it is used and never leaves, except for the authority's, which is
 //! replicated sealed.
 
+use ring::agreement::{self, ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey};
 use std::fmt;
 
 use longshore_api::tls::CLUSTER_NAME;
@@ -74,6 +75,7 @@ impl SigningAuthority {
         if public_key.len() != 65 || public_key.first() != Some(&4) {
             return Err(IdentityError("the public key is not a point of P-256".to_owned()));
         }
+        ensure_on_curve(public_key)?;
         let mut names = vec![node_dns(node), CLUSTER_NAME.to_owned()];
         match role {
             NodeRole::Server => names.push(SERVER_NAME.to_owned()),
@@ -86,6 +88,16 @@ impl SigningAuthority {
         let signed = params.signed_by(&RawKey(public_key), &self.issuer)?;
         Ok(signed.der().to_vec())
     }
+}
+
+/// A point beside the curve would get a certificate that nobody can use, and use up the join token.
+fn ensure_on_curve(public_key: &[u8]) -> Result<(), IdentityError> {
+    let random = ring::rand::SystemRandom::new();
+    let own = EphemeralPrivateKey::generate(&ECDH_P256, &random);
+    let own = own.map_err(|_| IdentityError("no random numbers".to_owned()))?;
+    // The library checks the point before it computes with it.
+    let agreed = agreement::agree_ephemeral(own, &UnparsedPublicKey::new(&ECDH_P256, public_key), |_| ());
+    agreed.map_err(|_| IdentityError("the public key is not a point of P-256".to_owned()))
 }
 
 fn authority_params(cluster: &str) -> CertificateParams {

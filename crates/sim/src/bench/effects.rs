@@ -23,22 +23,21 @@ pub(super) fn for_each_event(part: GroupPlan, at: longshore_model::Time, emit: &
                 emit(Event::SlotOpened { group: group.clone(), slot, newest: Generation(0), moved_at: None });
             }
             PlanItem::Place(placement) => {
-                let slot = placement.slot;
+                let key = placement.key.in_group(&group);
                 // Nothing moves in a benchmark, so a placement is a slot's first.
                 emit(Event::SlotOpened {
                     group: group.clone(),
-                    slot: slot.clone(),
+                    slot: key.slot.clone(),
                     newest: Generation(0),
                     moved_at: None,
                 });
-                for key in placement.new_volumes {
+                for volume in placement.new_volumes {
                     let (owner, home) = (group.deployment.clone(), placement.node.clone());
-                    emit(Event::VolumeCreated(Volume { key, owner, home, engine_name: None }));
+                    emit(Event::VolumeCreated(Volume { key: volume, owner, home, engine_name: None }));
                 }
                 let (node, address, devices) = (placement.node, placement.address, placement.devices);
                 let assignment = Assignment { node, address, placed_at: at, reservation: reservation.clone(), devices };
-                let generation = placement.generation;
-                emit(Event::Placed { group: group.clone(), slot, generation, assignment });
+                emit(Event::Placed { key, assignment });
             }
             PlanItem::Wait(wait) => {
                 for slot in wait.slots {
@@ -46,12 +45,12 @@ pub(super) fn for_each_event(part: GroupPlan, at: longshore_model::Time, emit: &
                     emit(Event::SlotWaits { group: group.clone(), slot, reason, details });
                 }
             }
-            PlanItem::Stop { slot, generation } => emit(Event::Stopping { group: group.clone(), slot, generation }),
+            PlanItem::Stop(key) => emit(Event::Stopping(key.in_group(&group))),
             // A benchmark plans none of these: its services only grow and never run.
             PlanItem::Close(_)
             | PlanItem::Restart { .. }
             | PlanItem::Reschedule { .. }
-            | PlanItem::Collect { .. }
+            | PlanItem::Collect(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
             | PlanItem::Blocked { .. }

@@ -175,9 +175,7 @@ impl Engine<'_> {
 
     pub(super) fn observe(&mut self, report: StatusReport, placed_at: Option<Time>) {
         self.commands.push_back(Command::Observe(Observation {
-            group: report.key.group,
-            slot: report.key.slot,
-            generation: report.key.generation,
+            key: report.key,
             attempt: report.attempt,
             placed_at,
             state: report.state,

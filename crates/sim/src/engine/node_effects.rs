@@ -11,7 +11,6 @@ use longshore_model::{
 
 use super::{Engine, Tick};
 use crate::{
-    replica_key::replica_key,
     scenario::InjectedFault,
     virtual_node::{Link, Outbox, Timer, VirtualNode},
 };
@@ -23,19 +22,16 @@ impl Engine<'_> {
             Event::NodeGone(node) => {
                 self.virtual_nodes.remove(node);
             }
-            Event::Placed { group, slot, generation, assignment } => {
-                let key = replica_key(group, slot, *generation);
-                self.start(&assignment.node, &key, Attempt(0), assignment.reservation.revision);
+            Event::Placed { key, assignment } => {
+                self.start(&assignment.node, key, Attempt(0), assignment.reservation.revision);
             }
-            Event::Stopping { group, slot, generation } => {
-                let key = replica_key(group, slot, *generation);
-                self.on_virtual_node_of(&key, |virtual_node, replica, _, now, out| {
-                    virtual_node.stop(&key, replica.attempt, now, out);
+            Event::Stopping(key) => {
+                self.on_virtual_node_of(key, |virtual_node, replica, _, now, out| {
+                    virtual_node.stop(key, replica.attempt, now, out);
                 });
             }
-            Event::Restarting { group, slot, generation, attempt } => {
-                let key = replica_key(group, slot, *generation);
-                self.on_virtual_node_of(&key, |virtual_node, _, spec, now, out| {
+            Event::Restarting { key, attempt } => {
+                self.on_virtual_node_of(key, |virtual_node, _, spec, now, out| {
                     virtual_node.restart(key.clone(), *attempt, spec, now, out);
                 });
             }
@@ -48,7 +44,7 @@ impl Engine<'_> {
             | Event::RolloutChanged { .. }
             | Event::DeploymentGone { .. }
             | Event::DeploymentStopped { .. }
-            | Event::SlotStartsAgain { .. }
+            | Event::SlotStartsAgain(_)
             | Event::DeploymentStarted { .. }
             | Event::SlotStepped { .. }
             | Event::GroupRemoved(_)
@@ -130,7 +126,7 @@ impl Engine<'_> {
         let slots = self.state.groups().flat_map(|(key, group)| group.slots.values().map(move |slot| (key, slot)));
         let (key, slot) = slots.into_iter().find(|(key, slot)| slot.key.replica_id(key) == replica)?;
         let newest = slot.replicas.last()?;
-        Some((replica_key(key, &slot.key, newest.generation), newest.assignment.node.clone()))
+        Some((key.replica(&slot.key, newest.generation), newest.assignment.node.clone()))
     }
 
     pub(super) fn fire_timer(&mut self, node: &NodeName, boots: u32, timer: Timer) {
@@ -172,8 +168,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn replica(&self, key: &ReplicaKey) -> Option<&Replica> {
-        let slot = self.state.group(&key.group)?.slots.get(&key.slot)?;
-        slot.replicas.iter().find(|replica| replica.generation == key.generation)
+        self.state.replica(key)
     }
 
     /// The service as the revision has it, or as it is now if that revision is no longer kept.

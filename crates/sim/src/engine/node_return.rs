@@ -13,10 +13,7 @@ use longshore_model::{
 };
 
 use super::Engine;
-use crate::{
-    replica_key::replica_key,
-    virtual_node::{DesiredContainer, Link, Outbox, StatusReport, VirtualNode},
-};
+use crate::virtual_node::{DesiredContainer, Link, Outbox, StatusReport, VirtualNode};
 
 impl Engine<'_> {
     /// Boots a node that is off, with nothing running.
@@ -115,7 +112,7 @@ impl Engine<'_> {
     fn replicas_on(&self, node: &NodeName, desired: DesiredState) -> impl Iterator<Item = (ReplicaKey, &Replica)> {
         let here = self.state.replicas().filter(move |(_, _, replica)| replica.assignment.node == *node);
         here.filter(move |(_, _, replica)| replica.desired == desired)
-            .map(|(group, slot, replica): (_, &Slot, _)| (replica_key(group, &slot.key, replica.generation), replica))
+            .map(|(group, slot, replica): (_, &Slot, _)| (group.replica(&slot.key, replica.generation), replica))
     }
 }
 

@@ -11,10 +11,7 @@ use longshore_model::{
 use longshore_store::State;
 
 use super::quiet::is_restarted_without_end;
-use crate::{
-    replica_key::replica_key,
-    virtual_node::{ContainerState, VirtualNode},
-};
+use crate::virtual_node::{ContainerState, VirtualNode};
 
 pub(super) const NAME: &str = "converged";
 
@@ -26,7 +23,7 @@ pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNod
     let mut restarting: BTreeSet<ReplicaKey> = BTreeSet::new();
     let mut expected: BTreeMap<(&NodeName, ReplicaKey), &Replica> = BTreeMap::new();
     for (group, slot, replica) in state.replicas() {
-        let key = replica_key(group, &slot.key, replica.generation);
+        let key = group.replica(&slot.key, replica.generation);
         // What is started again without end is never at rest.
         let spec = state.group(group).map(|group| &group.spec);
         if replica.restarts > 0 && spec.is_some_and(|spec| is_restarted_without_end(spec)) {

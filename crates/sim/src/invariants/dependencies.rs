@@ -14,7 +14,7 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
     for part in &plan.groups {
         let Some(group) = state.group(&part.group) else { continue };
         let first_placements = part.items.iter().filter_map(|item| match item {
-            PlanItem::Place(placement) if placement.generation.0 == 1 => Some(&placement.slot),
+            PlanItem::Place(placement) if placement.key.generation.0 == 1 => Some(&placement.key.slot),
             _ => None,
         });
         for slot in first_placements {
@@ -65,6 +65,6 @@ fn is_unmet(state: &State, plan: &Plan, key: &GroupKey, dependency: Dependency) 
 }
 
 fn stops(plan: &Plan, key: &GroupKey, slot: &SlotKey, replica: &Replica) -> bool {
-    let stop = PlanItem::Stop { slot: slot.clone(), generation: replica.generation };
+    let stop = PlanItem::Stop(slot.generation(replica.generation));
     plan.groups.iter().any(|part| part.group == *key && part.items.contains(&stop))
 }

@@ -15,7 +15,7 @@ pub(super) fn check(state: &State, plan: &Plan) -> Vec<String> {
             let PlanItem::Place(placement) = item else { continue };
             let eligible = state.node(&placement.node).is_some_and(|node| accepts_new_work(node));
             if !eligible {
-                let replica = placement.slot.replica_id(&part.group);
+                let replica = placement.key.slot.replica_id(&part.group);
                 messages.push(format!("{replica} is placed on {}, which accepts no new work", placement.node));
             }
         }

@@ -40,7 +40,5 @@ pub(super) fn check(state: &State, virtual_nodes: &BTreeMap<NodeName, VirtualNod
 
 /// The volumes in a generation's reservation. A service that runs on every node has none there: each node has its own.
 fn volumes_of<'s>(state: &'s State, key: &ReplicaKey) -> &'s [HeldVolume] {
-    let slot = state.group(&key.group).and_then(|group| group.slots.get(&key.slot));
-    let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == key.generation));
-    replica.map_or(&[], |replica| &replica.assignment.reservation.volumes)
+    state.replica(key).map_or(&[], |replica| &replica.assignment.reservation.volumes)
 }

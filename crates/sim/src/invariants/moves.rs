@@ -23,9 +23,9 @@ pub(super) struct Moves {
 impl Moves {
     /// Records a move and returns its violations.
     pub(super) fn record(&mut self, made: &Move, state: &State) -> Vec<String> {
-        let printed = made.slot.replica_id(&made.group);
+        let printed = made.key.slot.replica_id(&made.key.group);
         let mut messages = Vec::new();
-        let before = self.last_by_slot.insert((made.group.clone(), made.slot.clone()), made.at);
+        let before = self.last_by_slot.insert((made.key.group.clone(), made.key.slot.clone()), made.at);
         if before.is_some_and(|before| apart(before, made.at) < COOLDOWN) {
             messages.push(format!("{printed} was moved twice within ten minutes, the second time to {}", made.to));
         }
@@ -33,7 +33,7 @@ impl Moves {
         if last.is_some_and(|last| apart(last, made.at) < CYCLE) {
             messages.push(format!("{printed} was moved in the same cycle as another"));
         }
-        if state.group(&made.group).is_some_and(|group| !may_move(&group.spec)) {
+        if state.group(&made.key.group).is_some_and(|group| !may_move(&group.spec)) {
             messages.push(format!("{printed} was moved to {} and must not be", made.to));
         }
         messages
@@ -73,7 +73,8 @@ mod tests {
             GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() },
         );
         let slot = SlotKey::Index(longshore_model::SlotIndex(index));
-        Move { group, slot, generation: longshore_model::Generation(2), to: "b".into(), at: Time(at), score }
+        let key = group.replica(&slot, longshore_model::Generation(2));
+        Move { key, to: "b".into(), at: Time(at), score }
     }
 
     #[test]

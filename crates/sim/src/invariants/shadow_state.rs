@@ -16,7 +16,6 @@ use longshore_scheduler::occupies;
 use longshore_store::State;
 
 use super::{moves::Moves, rollout_goes_on::FailedAgain, stays_paused::PausedRollouts};
-use crate::replica_key::replica_key;
 
 /// The replicas that occupy a node, with their assignments.
 pub(super) type Occupants = BTreeMap<ReplicaKey, Assignment>;
@@ -78,34 +77,33 @@ impl ShadowState {
     pub(crate) fn apply(&mut self, event: &Event, state: &State) {
         match event {
             Event::NodeChanged(node) => drop(self.dirty.nodes.insert(node.name.clone())),
-            Event::Placed { group, slot, generation, assignment } => {
-                let retried = super::rolled_back::check_retry(state, group, slot, assignment);
+            Event::Placed { key, assignment } => {
+                let retried = super::rolled_back::check_retry(state, &key.group, &key.slot, assignment);
                 self.dirty.transitions.retried.extend(retried);
-                self.dirty.transitions.held.extend(super::held_version::check(state, group, slot, assignment));
-                self.dirty.transitions.started.insert(group.clone());
-                self.place(replica_key(group, slot, *generation), assignment);
+                let held = super::held_version::check(state, &key.group, &key.slot, assignment);
+                self.dirty.transitions.held.extend(held);
+                self.dirty.transitions.started.insert(key.group.clone());
+                self.place(key.clone(), assignment);
             }
-            Event::Restarting { group, slot, generation, .. } => {
-                if self.failed.remove(&replica_key(group, slot, *generation)) {
-                    self.dirty.transitions.started.insert(group.clone());
+            Event::Restarting { key, .. } => {
+                if self.failed.remove(key) {
+                    self.dirty.transitions.started.insert(key.group.clone());
                 }
             }
-            Event::Released { group, slot, generation, .. } => {
-                let key = replica_key(group, slot, *generation);
-                self.release_resources(&key);
-                self.release_address(&key);
+            Event::Released { key, .. } => {
+                self.release_resources(key);
+                self.release_address(key);
             }
-            Event::Observed { group, slot, generation, state: observed, code, .. } => {
+            Event::Observed { key, state: observed, code, .. } => {
                 let own = code.is_none_or(RuntimeCode::is_own_fault);
                 let failed = matches!(observed, ReplicaState::Failed | ReplicaState::Degraded) && own;
-                let is_failed = |newest: &Replica| failed && newest.generation == *generation;
-                self.failed_again.extend(super::rollout_goes_on::failed_again(state, group, slot, is_failed));
-                self.observe(replica_key(group, slot, *generation), *observed);
+                let is_failed = |newest: &Replica| failed && newest.generation == key.generation;
+                self.failed_again.extend(super::rollout_goes_on::failed_again(state, &key.group, &key.slot, is_failed));
+                self.observe(key.clone(), *observed);
             }
-            Event::Stopping { group, slot, generation } => {
-                let key = replica_key(group, slot, *generation);
-                if self.running.remove(&key) {
-                    self.dirty.transitions.stopped.insert(key);
+            Event::Stopping(key) => {
+                if self.running.remove(key) {
+                    self.dirty.transitions.stopped.insert(key.clone());
                 }
             }
             Event::SlotStepped { group, slot, step } => {
@@ -135,7 +133,7 @@ impl ShadowState {
             | Event::GroupRolloutChanged { .. }
             | Event::DeploymentGone { .. }
             | Event::DeploymentStopped { .. }
-            | Event::SlotStartsAgain { .. }
+            | Event::SlotStartsAgain(_)
             | Event::DeploymentStarted { .. }
             | Event::GroupGone(_)
             | Event::GroupRemoved(_)

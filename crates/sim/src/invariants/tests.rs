@@ -59,8 +59,7 @@ fn plan_taking(groups: &TakenDevices, reservation: Reservation, addresses: [u16;
         longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     let place = |index: u32, last: u16| {
         PlanItem::Place(Placement {
-            slot: SlotKey::Index(SlotIndex(index)),
-            generation: Generation(1),
+            key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
             node: "a".into(),
             address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
             new_volumes: Vec::new(),
@@ -193,9 +192,7 @@ fn seen_running(index: u32) -> Command {
     let group =
         longshore_model::GroupKey { namespace: "default".into(), deployment: "shop".into(), service: "web".into() };
     Command::Observe(longshore_model::Observation {
-        group,
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: group.replica(&SlotKey::Index(SlotIndex(index)), Generation(1)),
         attempt: longshore_model::Attempt(0),
         placed_at: None,
         state: longshore_model::ReplicaState::Running,
@@ -209,7 +206,7 @@ fn seen_running(index: u32) -> Command {
 fn a_drain_that_stops_what_nothing_replaces_is_noticed() {
     let mut state = running();
     let mut stop = plan(Reservation::default(), [1, 2]);
-    stop.groups[0].items = vec![PlanItem::Stop { slot: SlotKey::Index(SlotIndex(0)), generation: Generation(1) }];
+    stop.groups[0].items = vec![PlanItem::Stop(SlotKey::Index(SlotIndex(0)).generation(Generation(1)))];
     assert_eq!(drained::check(&state, &stop), Vec::<String>::new());
     let intent = longshore_model::Intent::Draining;
     state.apply(Command::SetIntent { node: "a".into(), intent, at: Time(70) }).unwrap();

@@ -20,6 +20,9 @@ pub(super) fn check(shadow: &ShadowState, state: &State, volume: &VolumeKey) -> 
             }
             None => messages.push(format!("{key} holds {volume}, which does not exist")),
         }
+        if *sharing == Sharing::OneOff {
+            continue;
+        }
         let foreign = known.is_some_and(|known| known.owner != key.group.deployment);
         alone |= *sharing == Sharing::Exclusive || foreign;
         holders.push(key);

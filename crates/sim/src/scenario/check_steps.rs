@@ -68,12 +68,16 @@ fn explain(refused: &CommandError, step: &Step, state: &State, problems: &mut Di
         | CommandError::DuplicateNode(_)
         | CommandError::CannotScaleGlobal(_)
         | CommandError::TooManyReplicas(_)
+        | CommandError::TooManyForCluster { .. }
+        | CommandError::SecretOwned { .. }
         | CommandError::LastServer(_)
         | CommandError::VolumeNeedsOneReplica { .. }
         | CommandError::IngressPortTaken { .. }
         | CommandError::ReplicaIdConflict { .. }
         | CommandError::SecretVersionRegression { .. }
         | CommandError::UnknownSecret(_)
+        | CommandError::UnknownVolume(_)
+        | CommandError::VolumeHeld { .. }
         | CommandError::SecretInUse { .. }
         | CommandError::SecretOutOfScope { .. }
         | CommandError::KeyOutdated(_)

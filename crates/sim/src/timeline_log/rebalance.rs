@@ -11,7 +11,6 @@ use longshore_scheduler::rebalance::Skip;
 use serde::{Serialize, Serializer};
 
 use super::{EntryKind, TimelineLog};
-use crate::replica_key::replica_key;
 
 /// What a rebalance entry carries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -88,10 +87,10 @@ impl RebalancePayload {
 
 impl TimelineLog {
     pub(super) fn rebalanced(&mut self, now: Time, made: &Move) {
-        let key = replica_key(&made.group, &made.slot, made.generation);
-        let entry = self.push_replica(now, EntryKind::RebalanceMoved, &key);
+        let key = &made.key;
+        let entry = self.push_replica(now, EntryKind::RebalanceMoved, key);
         entry.from = Some(made.score.src.clone());
-        entry.rebalance = Some(RebalancePayload::new(&made.score, Some((&made.group, &made.slot))));
+        entry.rebalance = Some(RebalancePayload::new(&made.score, Some((&made.key.group, &made.key.slot))));
     }
 
     /// Records the moves of a previewed spread rebalance.

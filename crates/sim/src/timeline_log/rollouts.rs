@@ -9,7 +9,6 @@ use longshore_model::{
 };
 
 use super::{Entry, EntryKind, TimelineLog};
-use crate::replica_key::replica_key;
 
 impl TimelineLog {
     pub(super) fn rollout_changed(
@@ -65,7 +64,7 @@ impl TimelineLog {
             StepOutcome::Failed(code) => Some(code.code()),
         };
         let newest = self.generations_of(group, slot).rev().find(|key| !self.stopping.contains(key)).cloned();
-        let key = newest.unwrap_or_else(|| replica_key(group, slot, Generation(0)));
+        let key = newest.unwrap_or_else(|| group.replica(slot, Generation(0)));
         self.push_replica(now, EntryKind::RolloutStep, &key).code = code;
     }
 }

@@ -3,6 +3,7 @@
 use longshore_model::{
     Command,
     access::{TokenRole, TokenScope},
+    command::Quota,
 };
 
 use super::*;
@@ -131,7 +132,11 @@ fn older_versions_of_a_secret_are_kept_for_replicas_that_use_them() {
         let contents = Sealed { key: 1, bytes: vec![version] };
         let (namespace, name) = ("default".into(), "db-pass".into());
         let version = u64::from(version);
-        apply(&mut state, AccessCommand::StoreSecret { namespace, name, version, contents, deployment: None }).unwrap();
+        apply(
+            &mut state,
+            AccessCommand::StoreSecret { namespace, name, version, contents, deployment: None, by_operator: false },
+        )
+        .unwrap();
     }
     let kept = |version| state.access().contents(&"default".into(), &"db-pass".into(), version).is_some();
     assert_eq!([2, 3, 12].map(kept), [false, true, true]);
@@ -141,6 +146,7 @@ fn older_versions_of_a_secret_are_kept_for_replicas_that_use_them() {
         version: 12,
         contents: Sealed { key: 1, bytes: vec![99] },
         deployment: None,
+        by_operator: false,
     };
     assert_eq!(apply(&mut state, rewritten), Ok(vec![]));
     assert_eq!(state.access().contents(&"default".into(), &"db-pass".into(), 12).unwrap().bytes, [12]);
@@ -171,7 +177,7 @@ fn sealed(key: u32, byte: u8) -> Sealed {
 
 fn store(name: &str, version: u64, contents: Sealed, deployment: Option<&str>) -> AccessCommand {
     let (namespace, deployment) = ("default".into(), deployment.map(Into::into));
-    AccessCommand::StoreSecret { namespace, name: name.into(), version, contents, deployment }
+    AccessCommand::StoreSecret { namespace, name: name.into(), version, contents, deployment, by_operator: false }
 }
 
 #[test]
@@ -221,4 +227,47 @@ fn a_secret_of_one_deployment_is_out_of_scope_for_others() {
     assert_eq!(apply(&mut state, remove("shop_key")), Ok(vec![gone]));
     assert_eq!(apply(&mut state, remove("shop_key")), Err(CommandError::UnknownSecret("shop_key".into())));
     assert!(state.access().may_use(&namespace, &"blog".into(), &key));
+}
+
+#[test]
+fn an_operator_does_not_hand_a_secret_to_a_deployment_that_took_its_name_first() {
+    let mut state = bootstrapped();
+    apply(&mut state, store("db-pass", 1, sealed(1, 1), Some("evil"))).unwrap();
+    let said = |deployment: Option<&str>| {
+        let AccessCommand::StoreSecret { namespace, name, version, contents, deployment, .. } =
+            store("db-pass", 2, sealed(1, 2), deployment)
+        else {
+            unreachable!("that is what `store` makes")
+        };
+        AccessCommand::StoreSecret { namespace, name, version, contents, deployment, by_operator: true }
+    };
+    for deployment in [None, Some("shop")] {
+        let refused = apply(&mut state, said(deployment)).unwrap_err();
+        assert_eq!((refused.code(), refused.to_string().contains("`evil`")), ("secret_owned", true));
+    }
+    assert!(apply(&mut state, said(Some("evil"))).is_ok(), "it is for that one");
+}
+
+#[test]
+fn a_namespace_that_is_new_may_ask_nothing_and_an_older_one_keeps_everything() {
+    let mut state = bootstrapped();
+    let (older, newer) = (NamespaceName::from("older"), NamespaceName::from("newer"));
+    let grant = |namespace: &NamespaceName| Command::SetQuota {
+        namespace: namespace.clone(),
+        quota: Quota { replicas: Some(1), ..Quota::default() },
+    };
+    state.apply(grant(&older)).unwrap();
+    assert_eq!(state.access().policy(&newer), None, "not enforced yet");
+    apply(&mut state, AccessCommand::EnforcePolicies).unwrap();
+    state.apply(grant(&newer)).unwrap();
+    assert_eq!(apply(&mut state, AccessCommand::EnforcePolicies), Ok(vec![]), "once");
+    let policy =
+        |state: &State, namespace: &NamespaceName| state.access().policy(namespace).map(std::borrow::Cow::into_owned);
+    assert_eq!(policy(&state, &newer), Some(NamespacePolicy::default()));
+    assert_eq!((policy(&state, &older), policy(&state, &NamespaceName::default_namespace())), (None, None));
+    let names: Vec<String> = state.access().namespaces_without_policy().map(|name| name.to_string()).collect();
+    assert_eq!(names, ["default", "older"]);
+    let set = AccessCommand::SetPolicy { namespace: older.clone(), policy: Box::new(NamespacePolicy::default()) };
+    apply(&mut state, set).unwrap();
+    assert_eq!(policy(&state, &older), Some(NamespacePolicy::default()));
 }

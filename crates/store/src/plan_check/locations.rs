@@ -11,18 +11,16 @@ use std::{
     net::Ipv6Addr,
 };
 
-use longshore_model::{Event, Generation, GroupKey, NodeName, Plan, SlotKey, Time};
+use longshore_model::{Event, NodeName, Plan, ReplicaKey, Time};
 
 use super::{DroppedItem, Usage};
 use crate::State;
 
-type Key = (GroupKey, SlotKey, Generation);
-
 /// The index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Locations {
-    nodes: BTreeMap<NodeName, BTreeSet<Key>>,
-    addresses: BTreeMap<Ipv6Addr, Vec<Key>>,
+    nodes: BTreeMap<NodeName, BTreeSet<ReplicaKey>>,
+    addresses: BTreeMap<Ipv6Addr, Vec<ReplicaKey>>,
     /// When each address was last released. The state says whether it is still in cooldown.
     given_back: BTreeMap<Ipv6Addr, Time>,
 }
@@ -32,7 +30,7 @@ impl Locations {
     pub(crate) fn of(state: &State) -> Self {
         let mut locations = Self::default();
         for (group, slot, replica) in state.replicas() {
-            let key = (group.clone(), slot.key.clone(), replica.generation);
+            let key = group.replica(&slot.key, replica.generation);
             locations.add(&replica.assignment.node, replica.assignment.address, key);
         }
         // In order of time, so that the latest release of an address wins.
@@ -44,27 +42,27 @@ impl Locations {
     pub(crate) fn follow(&mut self, events: &[Event]) {
         let mut released = None;
         for event in events {
-            if let Event::Placed { group, slot, generation, assignment } = event {
-                self.add(&assignment.node, assignment.address, (group.clone(), slot.clone(), *generation));
-            } else if let Event::Released { group, slot, generation, .. } = event {
-                released = Some((group.clone(), slot.clone(), *generation));
+            if let Event::Placed { key, assignment } = event {
+                self.add(&assignment.node, assignment.address, key.clone());
+            } else if let Event::Released { key, .. } = event {
+                released = Some(key);
             } else if let Event::AddressCoolingDown { node, address, since } = event {
                 // This event directly follows the release, and is the only one that names the node and the address.
                 if let Some(key) = released.take() {
-                    self.remove(node, *address, &key);
+                    self.remove(node, *address, key);
                 }
                 self.given_back.insert(*address, *since);
             }
         }
     }
 
-    fn add(&mut self, node: &NodeName, address: Ipv6Addr, key: Key) {
+    fn add(&mut self, node: &NodeName, address: Ipv6Addr, key: ReplicaKey) {
         self.nodes.entry(node.clone()).or_default().insert(key.clone());
         // At most one generation uses an address at a time, except for terminal ones that are still shown.
         self.addresses.entry(address).or_insert_with(|| Vec::with_capacity(1)).push(key);
     }
 
-    fn remove(&mut self, node: &NodeName, address: Ipv6Addr, key: &Key) {
+    fn remove(&mut self, node: &NodeName, address: Ipv6Addr, key: &ReplicaKey) {
         if let Some(there) = self.nodes.get_mut(node) {
             there.remove(key);
             if there.is_empty() {
@@ -85,11 +83,9 @@ impl Locations {
             return Vec::new();
         }
         let mut taken = Usage::of_plan(state, plan);
-        for (group, slot, generation) in self.candidates(&taken) {
-            let slot = state.group(group).and_then(|group| group.slots.get(slot));
-            let replica = slot.and_then(|slot| slot.replicas.iter().find(|replica| replica.generation == *generation));
-            if let Some(replica) = replica {
-                taken.count(group, replica);
+        for key in self.candidates(&taken) {
+            if let Some(replica) = state.replica(key) {
+                taken.count(&key.group, replica);
             }
         }
         let wanted: Vec<Ipv6Addr> = taken.addresses.keys().copied().collect();
@@ -104,7 +100,7 @@ impl Locations {
     }
 
     /// Every generation that may use something the plan uses, once each.
-    fn candidates(&self, taken: &Usage) -> BTreeSet<&Key> {
+    fn candidates(&self, taken: &Usage) -> BTreeSet<&ReplicaKey> {
         // A replica that uses a volume runs on the volume's home node.
         let homes = taken.volumes.values().filter_map(|held| held.home.as_ref());
         let nodes: BTreeSet<&NodeName> = taken.memory.keys().chain(homes).collect();

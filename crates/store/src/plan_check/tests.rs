@@ -43,8 +43,7 @@ pub(super) fn cluster(nodes: &[&str]) -> State {
 
 fn place(index: u32, node: &str, address: u16) -> PlanItem {
     PlanItem::Place(Placement {
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
         node: node.into(),
         address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, address),
         new_volumes: Vec::new(),

@@ -98,3 +98,19 @@ fn commands_admitted_by_two_servers_at_once_are_both_applied_and_left_to_the_sch
     assert!(state.admits(&other).is_err());
     assert!(state.apply(other).is_ok(), "applied; the scheduler lets it wait with quota_exceeded");
 }
+
+#[test]
+fn a_cluster_is_not_asked_for_more_than_its_nodes_could_run() {
+    let mut state = shop(Quota::default());
+    let most = u32::try_from(REPLICAS_PER_NODE).unwrap();
+    assert!(state.admits(&apply("blog", &[("web", service(most - 2, 1))])).is_ok());
+    let many = apply("blog", &[("a", service(most, 1)), ("b", service(1_000_000, 1))]);
+    for command in [many, scale("shop", "web", most + 1)] {
+        let refused = state.admits(&command).unwrap_err();
+        assert_eq!(refused.code(), "too_many_replicas", "{refused}");
+    }
+    // What was admitted when there were more nodes may shrink.
+    state.apply(apply("big", &[("web", service(3 * most, 1))])).unwrap();
+    assert!(state.admits(&scale("big", "web", 2 * most)).is_ok());
+    assert!(state.admits(&scale("big", "web", 4 * most)).is_err());
+}

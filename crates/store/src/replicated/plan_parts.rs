@@ -120,11 +120,11 @@ fn split_long_item(item: PlanItem) -> Vec<PlanItem> {
         item @ (PlanItem::Open(_)
         | PlanItem::Place(_)
         | PlanItem::Wait(_)
-        | PlanItem::Stop { .. }
+        | PlanItem::Stop(_)
         | PlanItem::Close(_)
         | PlanItem::Restart { .. }
         | PlanItem::Reschedule { .. }
-        | PlanItem::Collect { .. }
+        | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
         | PlanItem::Blocked { .. }

@@ -169,7 +169,6 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<(SnapshotHeader, StateM
     zstd::Decoder::new(body).and_then(|mut decoder| decoder.read_to_end(&mut plain)).map_err(io("unpack", path))?;
     let mut machine: StateMachine = encoding::decode(&plain).map_err(unreadable)?;
     machine.state.count_older_ends();
-    machine.state.number_older_members();
     Ok((header, machine))
 }
 

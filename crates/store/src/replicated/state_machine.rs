@@ -10,18 +10,19 @@ use std::{
     sync::Arc,
 };
 
-use longshore_model::{AuditAction, AuditEvent, AuditOutcome, Command, StateIndex};
+use longshore_model::{Actor, AuditAction, AuditEvent, AuditOutcome, Command, StateIndex};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Applied, Change, Dedup, Fingerprint, IdempotencyKey, Outcome, Proposal, encoding::EncodingError, record::Payload,
+    Applied, Change, Dedup, Fingerprint, IdempotencyKey, Outcome, Proposal, encoding::EncodingError,
+    fair_eviction::ActorCounts, record::Payload,
 };
 use crate::{
     State,
     audit::{audited, audited_event},
 };
 
-/// Audit records kept.
+/// Audit records kept. Whoever has the most loses its oldest first.
 const AUDIT_KEPT: usize = 10_000;
 /// Answers kept for repeated requests: ten seconds' worth at a thousand keyed requests a second.
 const ANSWERS_KEPT: usize = 10_000;
@@ -60,6 +61,10 @@ pub(crate) struct StateMachine {
     answers: BTreeMap<IdempotencyKey, RecordedAnswer>,
     /// Keys, oldest first.
     answer_order: VecDeque<IdempotencyKey>,
+    #[serde(skip)]
+    audit_counts: ActorCounts,
+    #[serde(skip)]
+    answer_counts: ActorCounts,
 }
 
 /// The answer to a request with an idempotency key.
@@ -67,6 +72,9 @@ pub(crate) struct StateMachine {
 struct RecordedAnswer {
     fingerprint: Fingerprint,
     applied: Arc<Applied>,
+    /// Who asked; unknown in answers of older versions.
+    #[serde(default)]
+    actor: Actor,
 }
 
 impl StateMachine {
@@ -92,8 +100,9 @@ impl StateMachine {
         if let Some(given) = self.answers.get(&key) {
             return Ok(given.replay(fingerprint, self.state.index()));
         }
+        let actor = proposal.actor.clone();
         let applied = self.apply_command(proposal, changes);
-        self.record_answer(key, RecordedAnswer { fingerprint, applied: Arc::new(applied.clone()) });
+        self.record_answer(key, RecordedAnswer { fingerprint, applied: Arc::new(applied.clone()), actor });
         Ok(applied)
     }
 
@@ -136,20 +145,34 @@ impl StateMachine {
 
     /// Appends a record under the next number.
     fn record(&mut self, event: AuditEvent) {
+        self.audit_counts.sync(self.audit.len(), self.audit.iter().map(|event| &event.actor));
         self.audited += 1;
+        self.audit_counts.add(event.actor.clone());
         self.audit.push_back(Arc::new(AuditEvent { number: self.audited, ..event }));
-        while self.audit.len() > AUDIT_KEPT {
-            self.audit.pop_front();
+        while self.audit.len() > AUDIT_KEPT
+            && let Some(actor) = self.audit_counts.largest().cloned()
+        {
+            let oldest = self.audit.iter().position(|event| event.actor == actor).unwrap_or(0);
+            self.audit.remove(oldest);
+            self.audit_counts.remove(&actor);
         }
     }
 
     fn record_answer(&mut self, key: IdempotencyKey, answered: RecordedAnswer) {
-        self.answers.insert(key.clone(), answered);
-        self.answer_order.push_back(key);
-        while self.answer_order.len() > ANSWERS_KEPT
-            && let Some(oldest) = self.answer_order.pop_front()
+        let Self { answers, answer_order, answer_counts, .. } = self;
+        answer_counts.sync(answers.len(), answers.values().map(|answer| &answer.actor));
+        answer_counts.add(answered.actor.clone());
+        answers.insert(key.clone(), answered);
+        answer_order.push_back(key);
+        while answer_order.len() > ANSWERS_KEPT
+            && let Some(actor) = answer_counts.largest().cloned()
         {
-            self.answers.remove(&oldest);
+            let is_theirs = |key: &IdempotencyKey| answers.get(key).is_none_or(|answer| answer.actor == actor);
+            let oldest = answer_order.iter().position(is_theirs).unwrap_or(0);
+            if let Some(key) = answer_order.remove(oldest) {
+                answers.remove(&key);
+            }
+            answer_counts.remove(&actor);
         }
     }
 
@@ -165,8 +188,7 @@ impl StateMachine {
 
     /// Audit records after a number, oldest first.
     pub(crate) fn audit_after(&self, number: u64, most: usize) -> Vec<Arc<AuditEvent>> {
-        let forgotten = self.audited - self.audit.len() as u64;
-        let skip = usize::try_from(number.saturating_sub(forgotten)).unwrap_or(usize::MAX).min(self.audit.len());
+        let skip = self.audit.partition_point(|event| event.number <= number);
         self.audit.range(skip..).take(most).cloned().collect()
     }
 }
@@ -195,4 +217,41 @@ fn audit_outcome(action: AuditAction, outcome: &Outcome) -> AuditOutcome {
 
 fn fingerprint(command: &Command) -> Result<Fingerprint, EncodingError> {
     Ok(Fingerprint::whole(&super::encoding::encode(command)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{NodeName, Time};
+
+    use super::*;
+
+    fn ask(machine: &mut StateMachine, who: &str, key: &str) -> Applied {
+        let command = Command::Label { node: NodeName::from("n1"), labels: BTreeMap::new() };
+        let actor = Actor::Operator(who.to_owned());
+        let key = Some(IdempotencyKey::new(key).unwrap());
+        machine.apply_one(Proposal { command, key, request: None, actor, at: Time(1) }, &mut Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn a_caller_that_asks_without_end_washes_out_only_its_own_records_and_answers() {
+        let mut machine = StateMachine::default();
+        for number in 0..50 {
+            ask(&mut machine, "ops", &format!("ops-{number}"));
+        }
+        for number in 0..2 * AUDIT_KEPT {
+            ask(&mut machine, "tenant", &format!("tenant-{number}"));
+        }
+        assert_eq!((machine.audit.len(), machine.answers.len()), (AUDIT_KEPT, ANSWERS_KEPT));
+        let of_ops = |event: &&Arc<AuditEvent>| event.actor == Actor::Operator("ops".to_owned());
+        assert_eq!(machine.audit.iter().filter(of_ops).count(), 50);
+        assert_eq!(ask(&mut machine, "ops", "ops-0").dedup, Dedup::Repeated);
+        assert_eq!(ask(&mut machine, "tenant", "tenant-0").dedup, Dedup::New);
+        // The same holds for a machine that was read from a snapshot.
+        machine.audit_counts = ActorCounts::default();
+        machine.answer_counts = ActorCounts::default();
+        ask(&mut machine, "tenant", "another");
+        assert_eq!(machine.audit.iter().filter(of_ops).count(), 50);
+        let after = machine.audit_after(40, 3);
+        assert_eq!(after.iter().map(|event| event.number).collect::<Vec<_>>(), [41, 42, 43]);
+    }
 }

@@ -183,8 +183,7 @@ fn placements(replicas: u32) -> Command {
     use longshore_model::{Generation, GroupKey, GroupPlan, Placement, Plan, PlanItem, SlotIndex, SlotKey};
     let place = |index| {
         PlanItem::Place(Placement {
-            slot: SlotKey::Index(SlotIndex(index)),
-            generation: Generation(1),
+            key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
             node: "worker".into(),
             address: std::net::Ipv6Addr::from(u128::from(index) + 1),
             new_volumes: Vec::new(),

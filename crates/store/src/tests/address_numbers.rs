@@ -58,6 +58,21 @@ fn a_join_without_a_time_has_its_number_as_block() {
 }
 
 #[test]
+fn what_exists_is_numbered_once_a_node_joins_that_knows_of_blocks() {
+    let mut state = State::default();
+    for name in ["a", "b", "c"] {
+        state.apply(Command::Join(Box::new(node(name)))).unwrap();
+    }
+    state.apply(leaving("b", 1000)).unwrap();
+    state.apply(apply("shop", &[("web", replicas(1))])).unwrap();
+    state.apply(apply("blog", &[("web", replicas(1))])).unwrap();
+    assert_eq!(vip(&state, "shop", "web"), None);
+    state.apply(joining("d", 2000)).unwrap();
+    assert_eq!(["a", "c", "d"].map(|name| block(&state, name)), [1, 3, 4], "2 rests");
+    assert_eq!([vip(&state, "blog", "web"), vip(&state, "shop", "web")], [Some(1), Some(2)]);
+}
+
+#[test]
 fn a_node_with_an_ipv4_block_has_as_many_addresses_as_that() {
     let mut state = State::default();
     state.apply(joining("a", 1)).unwrap();
@@ -86,6 +101,7 @@ fn a_node_with_an_ipv4_block_has_as_many_addresses_as_that() {
 #[test]
 fn a_service_keeps_its_vip_and_one_without_networks_has_none() {
     let mut state = State::default();
+    state.apply(joining("n", 1)).unwrap();
     let mut host = replicas(1);
     host.container.namespaces.network = Some("host".to_owned());
     state.apply(apply("shop", &[("api", replicas(1)), ("probe", host), ("web", replicas(1))])).unwrap();

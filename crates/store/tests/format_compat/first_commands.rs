@@ -103,7 +103,14 @@ fn access() -> Vec<Command> {
         AccessCommand::GrantJoin { id: "t1".into(), grant },
         admit,
         AccessCommand::IssueToken { id: "o1".into(), token },
-        AccessCommand::StoreSecret { namespace, name, version: 1, contents: sealed(), deployment: None },
+        AccessCommand::StoreSecret {
+            namespace,
+            name,
+            version: 1,
+            contents: sealed(),
+            deployment: None,
+            by_operator: false,
+        },
         AccessCommand::Relocate { node: "b".into(), address: "10.0.0.3:7474".to_owned() },
     ];
     commands.map(|command| Command::Access(Box::new(command))).into()
@@ -193,8 +200,7 @@ fn placements() -> Plan {
 
 fn place(index: u32, node: &str, address: u16, new_volumes: Vec<VolumeKey>) -> PlanItem {
     PlanItem::Place(Placement {
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
         node: node.into(),
         address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, address),
         new_volumes,
@@ -206,9 +212,7 @@ fn place(index: u32, node: &str, address: u16, new_volumes: Vec<VolumeKey>) -> P
 
 fn seen(index: u32, state: ReplicaState, code: Option<RuntimeCode>) -> Command {
     Command::Observe(Observation {
-        group: group("web"),
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: group("web").replica(&SlotKey::Index(SlotIndex(index)), Generation(1)),
         attempt: Attempt(0),
         placed_at: None,
         state,

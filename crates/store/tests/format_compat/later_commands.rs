@@ -71,17 +71,17 @@ fn plans() -> Vec<Command> {
     let generation = Generation(1);
     let failed = StepOutcome::Failed(StepFailure::StepTimeout);
     let items = vec![
-        PlanItem::Restart { slot: slot(1), generation, attempt: Attempt(1) },
-        PlanItem::GiveUp { slot: slot(1), generation, code: RuntimeCode::RestartExhausted },
-        PlanItem::Reschedule { slot: slot(1), generation, delay: Duration::from_secs(5) },
+        PlanItem::Restart { key: slot(1).generation(generation), attempt: Attempt(1) },
+        PlanItem::GiveUp { key: slot(1).generation(generation), code: RuntimeCode::RestartExhausted },
+        PlanItem::Reschedule { key: slot(1).generation(generation), delay: Duration::from_secs(5) },
         PlanItem::Step { slot: slot(0), rollout: RolloutNumber(4), outcome: StepOutcome::UnderWay },
         PlanItem::Step { slot: slot(0), rollout: RolloutNumber(4), outcome: failed },
         PlanItem::NoRoom { since: Time(105_000) },
         PlanItem::Promote,
-        PlanItem::Stop { slot: slot(0), generation },
+        PlanItem::Stop(slot(0).generation(generation)),
         PlanItem::Place(moved()),
         PlanItem::Close(slot(2)),
-        PlanItem::Collect { slot: slot(2), generation },
+        PlanItem::Collect(slot(2).generation(generation)),
         PlanItem::EvenOutDone,
     ];
     let left = vec![
@@ -123,8 +123,7 @@ fn plans() -> Vec<Command> {
 fn moved() -> Placement {
     let share = |millionths| Some(Share(millionths));
     Placement {
-        slot: slot(0),
-        generation: Generation(2),
+        key: slot(0).generation(Generation(2)),
         node: "a".into(),
         address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9),
         new_volumes: Vec::new(),

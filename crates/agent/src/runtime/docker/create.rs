@@ -17,7 +17,7 @@ use bollard::{
     query_parameters::CreateContainerOptionsBuilder,
 };
 use longshore_model::{
-    ServiceSpec, Work,
+    GroupKey, ServiceSpec, Work,
     container::{Healthcheck, Switch},
     service::{Port, PortMode},
 };
@@ -99,6 +99,8 @@ impl Docker {
             user: container.user.clone(),
             tty: on(Switch::Tty),
             open_stdin: on(Switch::StdinOpen),
+            // The input of a one-off job ends with the session of whoever started it.
+            stdin_once: Some(work.spec.one_off.is_some()),
             env: Some(environment(work)),
             cmd: container.command.clone(),
             entrypoint: container.entrypoint.clone(),
@@ -149,7 +151,8 @@ impl Docker {
         let Some(service) = mode.and_then(|mode| mode.strip_prefix("service:")) else {
             return Ok(mode.map(str::to_owned));
         };
-        let group = work.key.group.sibling(&service.into());
+        let deployment = work.base_deployment().clone();
+        let group = GroupKey { deployment, ..work.key.group.sibling(&service.into()) };
         let mut replicas: Vec<ExistingReplica> = self.list().await?;
         replicas.retain(|replica| replica.key.group == group);
         replicas.sort_by_key(|replica| std::cmp::Reverse((replica.key.generation, replica.attempt)));

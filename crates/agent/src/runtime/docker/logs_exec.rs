@@ -196,7 +196,7 @@ pub(super) async fn run_hook(docker: &Docker, handle: &Handle, hook: &Hook) -> R
     Ok(exec.exit_code.unwrap_or(-1))
 }
 
-fn bytes_of(chunk: LogOutput) -> Output {
+pub(super) fn bytes_of(chunk: LogOutput) -> Output {
     match chunk {
         LogOutput::StdErr { message } => Output { stream: LogStream::Stderr, bytes: message },
         LogOutput::StdOut { message } | LogOutput::StdIn { message } | LogOutput::Console { message } => {

@@ -1,7 +1,8 @@
 //! Volumes, host paths and tmpfs mounts of a container.
 //!
 //! Owns: a volume's name at the engine, and the request for each kind of mount.
-//! Invariant: a volume of another cluster is never mounted, even if it has the name; a named volume is never removed.
+//! Invariant: a volume of another cluster is never mounted, even if it has the name; a named volume is removed only
+//! when an operator asks for it by name, and only if it has this cluster's label.
 
 use std::collections::HashMap;
 
@@ -10,15 +11,18 @@ use bollard::{
         Mount as EngineMount, MountBindOptions, MountBindOptionsPropagationEnum as Propagation, MountType,
         MountVolumeOptions, VolumeCreateRequest,
     },
-    query_parameters::ListVolumesOptions,
+    query_parameters::{ListVolumesOptions, RemoveVolumeOptionsBuilder},
 };
 use longshore_model::{
     VolumeKey, Work,
     service::{Access, Mount, MountSource, VolumeSpec},
 };
 
-use super::{Docker, SHORT, create::hash_map, labels};
-use crate::runtime::{PreparedFile, RuntimeError};
+use super::{Docker, LONG, SHORT, create::hash_map, labels};
+use crate::{
+    engine_query::VolumeRemoval,
+    runtime::{PreparedFile, RuntimeError},
+};
 
 /// The mounts of a container; its named volumes exist.
 #[derive(Debug, Default)]
@@ -60,7 +64,7 @@ impl Docker {
     async fn volume(&self, work: &Work, key: &VolumeKey, driver: Option<&str>) -> Result<String, RuntimeError> {
         let default = VolumeSpec { driver: driver.map(str::to_owned), ..VolumeSpec::default() };
         let spec = work.volumes.get(key.name.as_str()).unwrap_or(&default);
-        let mut name = volume_name(work, key, spec);
+        let mut name = key.engine_name(work.base_deployment(), spec);
         if let Some(suffix) =
             self.config.volume_suffix.as_ref().filter(|_| work.spec.kind.is_per_node() && name != key.name.as_str())
         {
@@ -83,6 +87,21 @@ impl Docker {
         }
     }
 
+    /// Deletes a volume with this cluster's label. The engine refuses while a container of anybody has it.
+    pub(super) async fn delete_volume(&self, name: &str) -> Result<VolumeRemoval, RuntimeError> {
+        let list = self.call(SHORT, async |client| client.list_volumes(None::<ListVolumesOptions>).await).await?;
+        let named = |wanted: &str| list.volumes.iter().flatten().find(|volume| volume.name == wanted);
+        let is_ours = |labels: &HashMap<String, String>| labels.get(labels::CLUSTER) == Some(&self.cluster_id);
+        let scoped = self.cluster_scoped_name(name);
+        let found = [name, &scoped].into_iter().filter_map(|wanted| named(wanted)).collect::<Vec<_>>();
+        let Some(own) = found.iter().find(|volume| is_ours(&volume.labels)) else {
+            return Ok(if found.is_empty() { VolumeRemoval::Removed } else { VolumeRemoval::NotOurs });
+        };
+        let options = RemoveVolumeOptionsBuilder::new().build();
+        self.call(LONG, async |client| client.remove_volume(&own.name, Some(options)).await).await?;
+        Ok(VolumeRemoval::Removed)
+    }
+
     async fn create_volume(&self, name: String, spec: &VolumeSpec) -> Result<String, RuntimeError> {
         let mut labels = hash_map(&spec.labels);
         labels.insert(labels::CLUSTER.to_owned(), self.cluster_id.clone());
@@ -96,21 +115,6 @@ impl Docker {
         self.call(SHORT, async |client| client.create_volume(request).await).await?;
         Ok(name)
     }
-}
-
-/// `longshore_<deployment>_<key>`, with `<namespace>.` before the deployment unless it is `default`. An external or
-/// adopted volume and a name the user chose stay as they are.
-fn volume_name(work: &Work, key: &VolumeKey, spec: &VolumeSpec) -> String {
-    if let Some(name) = &spec.engine_name {
-        return name.clone();
-    }
-    let group = &work.key.group;
-    let is_generated =
-        key.name.as_str().strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
-    if spec.external || !is_generated {
-        return key.name.to_string();
-    }
-    key.generated_engine_name()
 }
 
 fn volume_mount(mount: &Mount, name: String) -> EngineMount {

@@ -171,8 +171,7 @@ impl Docker {
 fn attachments(work: &Work) -> Vec<(NetworkSpec, Attachment)> {
     let fallback = BTreeMap::from([("default".to_owned(), Attachment::default())]);
     let attached = if work.spec.networks.is_empty() { &fallback } else { &work.spec.networks };
-    let own =
-        |key: &str| NetworkSpec { name: format!("{}_{key}", work.key.group.deployment), ..NetworkSpec::default() };
+    let own = |key: &str| NetworkSpec { name: format!("{}_{key}", work.base_deployment()), ..NetworkSpec::default() };
     let mut networks: Vec<(NetworkSpec, Attachment)> = attached
         .iter()
         .map(|(key, attachment)| (work.networks.get(key).cloned().unwrap_or_else(|| own(key)), attachment.clone()))
@@ -184,7 +183,8 @@ fn attachments(work: &Work) -> Vec<(NetworkSpec, Attachment)> {
 /// `longshore_<deployment>_<key>`, as for volumes. An external network and a name the user chose stay as they are.
 fn network_name(work: &Work, spec: &NetworkSpec) -> String {
     let group = &work.key.group;
-    let is_generated = spec.name.strip_prefix(group.deployment.as_str()).is_some_and(|rest| rest.starts_with('_'));
+    let is_generated =
+        spec.name.strip_prefix(work.base_deployment().as_str()).is_some_and(|rest| rest.starts_with('_'));
     match (spec.reach, is_generated) {
         (NetworkReach::External, _) | (_, false) => spec.name.clone(),
         _ if group.namespace.as_str() == "default" => format!("longshore_{}", spec.name),

@@ -2,20 +2,11 @@
 //!
 //! Owns: running them with the process's user, directory and environment, and on a terminal if one is requested.
 
-use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::fd::OwnedFd,
-    process::Stdio,
-    time::Duration,
-};
+use std::{fs::File, io, process::Stdio, time::Duration};
 
 use bytes::Bytes;
 use longshore_model::container::Hook;
-use rustix::{
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
-};
+use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     process::{Child, Command},
@@ -27,6 +18,7 @@ use crate::{
         CHANNEL_CAPACITY, ExecInput, ExecOutput, ExecRequest, ExecSession, LogStream, NOT_FOUND, NOT_RUNNABLE, Output,
         Terminal,
     },
+    pseudo_terminal,
     runtime::{HOOK_TIMEOUT, RuntimeError, hook_timed_out},
     shim::{exit_code, protocol::ProcessSpec},
 };
@@ -77,7 +69,7 @@ pub(super) fn exec(shim: &[String], mut spec: ProcessSpec, request: ExecRequest)
 fn exec_on_terminal(spec: &ProcessSpec, argv: &[String], columns: u16, rows: u16) -> Result<ExecSession, RuntimeError> {
     let failed = |error: io::Error| refused(&error.to_string());
     let mut command = command(spec, argv).ok_or_else(|| refused("there is no command"))?;
-    let (controller, terminal) = open_terminal().map_err(failed)?;
+    let (controller, terminal) = pseudo_terminal::open().map_err(failed)?;
     resize(&controller, columns, rows);
     let copy = || terminal.try_clone().map_err(failed);
     command.stdin(copy()?).stdout(copy()?).stderr(copy()?).kill_on_drop(true);
@@ -171,17 +163,6 @@ async fn read(mut pipe: impl AsyncRead + Unpin, stream: LogStream, to: mpsc::Sen
             return;
         }
     }
-}
-
-/// The controlling side of a new pseudo-terminal, and the side for the command.
-fn open_terminal() -> io::Result<(File, OwnedFd)> {
-    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&controller)?;
-    unlockpt(&controller)?;
-    let name = ptsname(&controller, Vec::new())?;
-    let path = name.to_str().map_err(io::Error::other)?;
-    let terminal = OpenOptions::new().read(true).write(true).open(path)?;
-    Ok((File::from(controller), terminal.into()))
 }
 
 fn resize(controller: &File, columns: u16, rows: u16) {

@@ -6,15 +6,19 @@
 use std::{fs, os::unix::fs::chown, path::Path};
 
 use longshore_model::{
-    ServiceSpec, Work,
+    PolicyRule, ServiceSpec, Work,
     container::{ContainerSpec, Switch},
     service::MountSource,
+    tenant_policy,
 };
 
 use super::ports;
 use crate::{
     runtime::{PreparedFile, RuntimeError, StopSpec, identity_env},
-    shim::protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
+    shim::{
+        attach::AttachMode,
+        protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
+    },
 };
 
 /// Output that is kept if the manifest sets no log options.
@@ -32,6 +36,7 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         ));
     }
     let (uid, gid) = user(container.user.as_deref())?;
+    ensure_user_allowed(work, uid, gid)?;
     chown_files(files, uid, gid)
         .map_err(|error| RuntimeError::Refused(format!("the owner of its files could not be changed: {error}")))?;
     let ports = ports::assign(&work.spec.ports)
@@ -55,7 +60,15 @@ pub(super) fn process_spec(work: &Work, files: &[PreparedFile]) -> Result<Proces
         stop_signal: stop.signal,
         stop_grace_millis: u64::try_from(stop.grace.as_millis()).unwrap_or(u64::MAX),
         ports,
+        attach: attach_mode(work),
     })
+}
+
+/// A one-off job whose input is open is attached to by whoever started it.
+fn attach_mode(work: &Work) -> Option<AttachMode> {
+    let on = |switch: Switch| work.spec.container.switches.contains(&switch);
+    let mode = if on(Switch::Tty) { AttachMode::Terminal } else { AttachMode::Piped };
+    (work.spec.one_off.is_some() && on(Switch::StdinOpen)).then_some(mode)
 }
 
 /// The first setting that needs a container.
@@ -67,7 +80,9 @@ fn unsupported(spec: &ServiceSpec) -> Option<String> {
     let mount =
         spec.mounts.iter().find(|mount| !matches!(&mount.source, MountSource::Bind(path) if *path == mount.target));
     let switch = container.switches.iter().find(|switch| match switch {
-        Switch::ReadOnly | Switch::Tty | Switch::StdinOpen | Switch::OomKillDisable => true,
+        // Only the process of a one-off job has somebody to attach to it.
+        Switch::Tty | Switch::StdinOpen => spec.one_off.is_none(),
+        Switch::ReadOnly | Switch::OomKillDisable => true,
         Switch::Init | Switch::Privileged => false,
     });
     let first =
@@ -100,7 +115,9 @@ fn environment(work: &Work, files: &[PreparedFile], ports: &[ProcessPort]) -> Ve
         .filter_map(|(name, value)| Some((name.clone(), value.clone().or_else(|| std::env::var(name).ok())?)));
     // A file cannot be mounted at its target, so a variable holds its path.
     let file_paths = files.iter().map(|file| (file_variable(&file.target), file.path.to_string_lossy().into_owned()));
-    let own = identity_env::variables(work).into_iter().chain(ports::variables(ports));
+    let terminal = attach_mode(work).filter(|mode| *mode == AttachMode::Terminal);
+    let terminal = terminal.map(|_| ("TERM".to_owned(), "xterm".to_owned()));
+    let own = identity_env::variables(work).into_iter().chain(terminal).chain(ports::variables(ports));
     inherited.chain([path]).chain(own).chain(file_paths).chain(from_manifest).collect()
 }
 
@@ -130,9 +147,31 @@ fn user(given: Option<&str>) -> Result<(Option<u32>, Option<u32>), RuntimeError>
             let entry = look_up("/etc/group", group);
             Some(group.parse().ok().or_else(|| entry?.get(2)?.parse().ok()).ok_or_else(|| unknown(group))?)
         }
-        None => entry.and_then(|entry| entry.get(3)?.parse().ok()),
+        // A number that no user has is its own group: without one it would keep the group of the daemon, which is root's.
+        None => entry.or_else(|| user_with_id(uid)).and_then(|entry| entry.get(3)?.parse().ok()).or(Some(uid)),
     };
     Ok((Some(uid), gid))
+}
+
+/// A policy that does not name root is checked by the number of the user: a machine may have several names for it. The
+/// daemon's own user counts as root, because it owns the daemon's keys.
+fn ensure_user_allowed(work: &Work, uid: Option<u32>, gid: Option<u32>) -> Result<(), RuntimeError> {
+    let Some(policy) = &work.granted else { return Ok(()) };
+    let own = rustix::process::geteuid().as_raw();
+    let is_root = uid.is_none_or(|uid| uid == 0 || uid == own) || gid == Some(0);
+    if !is_root || policy.allows(PolicyRule::ExecUsers, tenant_policy::ROOT) {
+        return Ok(());
+    }
+    let namespace = &work.key.group.namespace;
+    Err(RuntimeError::Refused(format!(
+        "policy_denied: the policy of namespace `{namespace}` does not allow a plain process with the rights of root"
+    )))
+}
+
+fn user_with_id(uid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string("/etc/passwd").ok()?;
+    let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<String>>();
+    text.lines().map(fields).find(|fields| fields.get(2).is_some_and(|id| id.parse() == Ok(uid)))
 }
 
 fn look_up(file: &str, name: &str) -> Option<Vec<String>> {

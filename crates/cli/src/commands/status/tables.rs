@@ -6,7 +6,6 @@
 use std::{fmt::Write as _, time::SystemTime};
 
 use longshore_api::{Code, Deployment, Port, PortMode, Replica, RolloutState, Service, Status, StatusReason};
-use serde_json::Value;
 
 use crate::output::{
     progress, qualified,
@@ -93,11 +92,10 @@ fn replica_table(replicas: &[Replica], now_ms: u64, colour: Colour) -> String {
     table::draw(&heading, &rows.collect::<Vec<_>>())
 }
 
-/// The ports that the engine has bound for a replica. Each is `80/tcp=0.0.0.0:32768` in the answer.
+/// The ports that the engine has bound for a replica.
 fn bindings(replica: &Replica) -> String {
-    let ports = replica.details.get("ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let words = ports.iter().filter_map(Value::as_str).filter_map(|port| port.split_once('='));
-    words.map(|(target, bound)| escape_control(&format!("{bound}->{target}"))).collect::<Vec<_>>().join(", ")
+    let words = replica.bound_ports().into_iter().map(|port| escape_control(&format!("{}->{}", port.at, port.target)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// How long a state has lasted, in its largest unit.
@@ -130,7 +128,7 @@ fn failed_rollout(deployment: &Deployment) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -3,7 +3,10 @@
 //! Owns: which address a published port has here.
 //! Invariant: a port for the whole cluster is named by its published number; any other by what was bound for it.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
 
 use longshore_api::{Deployment, Port, PortMode, Protocol, Replica, ReplicaState, Service};
 
@@ -32,25 +35,22 @@ fn published(port: &Port) -> Option<String> {
         Some(IpAddr::V6(ip)) if ip.is_loopback() => ip.into(),
         Some(_) | None => return Some(printed(&port.protocol, &format!("localhost:{number}"))),
     };
-    Some(printed(&port.protocol, &std::net::SocketAddr::new(host, number).to_string()))
+    Some(printed(&port.protocol, &SocketAddr::new(host, number).to_string()))
 }
 
-/// The addresses that were bound for a port of the replica's node. A binding is `80/tcp=0.0.0.0:32768`.
+/// The addresses that were bound for a port of the replica's node.
 fn bound(port: &Port, replica: &Replica) -> Vec<String> {
-    let target = format!("{}/{}=", port.target, port.protocol.as_str());
-    let bindings = replica.details.get("ports").and_then(|ports| ports.as_array()).into_iter().flatten();
-    let own = bindings.filter_map(|binding| binding.as_str()?.strip_prefix(&target));
-    own.filter_map(|bound| address(&port.protocol, bound)).collect()
+    let bound = replica.bound_ports().into_iter();
+    let own = bound.filter(|bound| bound.is_for(port.target, port.protocol.as_str()));
+    own.filter_map(|bound| address(&port.protocol, bound.at)).collect()
 }
 
-fn address(protocol: &Protocol, bound: &str) -> Option<String> {
-    let (ip, port) = bound.rsplit_once(':')?;
+fn address(protocol: &Protocol, bound: SocketAddr) -> Option<String> {
     // Engines bind every port for IPv6 too; one address per port is enough.
-    if ip.contains(':') {
-        return None;
-    }
-    let host = if matches!(ip, "" | "0.0.0.0" | "127.0.0.1") { "localhost" } else { ip };
-    Some(printed(protocol, &format!("{host}:{port}")))
+    let IpAddr::V4(ip) = bound.ip() else { return None };
+    let here = ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST;
+    let host = if here { "localhost".to_owned() } else { ip.to_string() };
+    Some(printed(protocol, &format!("{host}:{}", bound.port())))
 }
 
 fn printed(protocol: &Protocol, address: &str) -> String {
@@ -63,11 +63,12 @@ mod tests {
 
     #[test]
     fn a_binding_of_the_engine_becomes_an_address() {
-        let tcp = |bound| address(&Protocol::Tcp, bound);
+        let at = |bound: &str| bound.parse().unwrap();
+        let tcp = |bound| address(&Protocol::Tcp, at(bound));
         assert_eq!(tcp("0.0.0.0:32768").as_deref(), Some("http://localhost:32768"));
         assert_eq!(tcp("127.0.0.1:8080").as_deref(), Some("http://localhost:8080"));
-        assert_eq!(address(&Protocol::Udp, "10.0.0.7:53").as_deref(), Some("10.0.0.7:53/udp"));
-        assert_eq!(tcp(":::32768"), None);
+        assert_eq!(address(&Protocol::Udp, at("10.0.0.7:53")).as_deref(), Some("10.0.0.7:53/udp"));
+        assert_eq!(tcp("[::]:32768"), None);
     }
 
     #[test]

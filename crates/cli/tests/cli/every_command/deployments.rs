@@ -155,6 +155,10 @@ pub(super) fn logs_and_exec(tour: &mut Tour) {
     exit 0
     talk-web-0
     ");
+    insta::assert_snapshot!(tour.says("run --rm -T talk/web echo once"), @r"
+    exit 0
+    once
+    ");
     tour.shape::<LogEntry>("logs talk-web-0");
     insta::assert_snapshot!(tour.says("rm talk --wait"), @r"
     exit 0

@@ -33,7 +33,7 @@ const QUERIES: &[&str] = &[
 ];
 
 /// Commands without `-o`: they print a log, the output of another command, or a script.
-pub(super) const TEXT_ONLY: [&str; 5] = ["completions", "cp", "exec", "server", "up"];
+pub(super) const TEXT_ONLY: [&str; 6] = ["completions", "cp", "exec", "run", "server", "up"];
 
 pub(super) fn is_query(leaf: &str) -> bool {
     QUERIES.contains(&leaf)

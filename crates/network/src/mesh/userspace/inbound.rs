@@ -51,7 +51,7 @@ impl Decrypted {
     /// Decrypts a datagram of a peer into the next free packet.
     fn decrypt(&mut self, shared: &Shared, sender: &Sender<'_>, tunnel: &mut Tunn, datagram: &[u8]) {
         if self.count == self.packets.len() {
-            self.packets.push(Vec::new());
+            self.packets.push(Vec::with_capacity(MERGED_ROOM));
         }
         let packet = &mut self.packets[self.count];
         packet.resize(VIRTIO_NET_HDR_LEN + datagram.len().max(ANSWER_ROOM_OF_HANDSHAKE), 0);
@@ -83,6 +83,8 @@ impl Decrypted {
     }
 }
 
+/// Room of every packet: others are merged into it only as far as they fit. Memory that is not touched costs nothing.
+const MERGED_ROOM: usize = VIRTIO_NET_HDR_LEN + 65_535;
 /// Room for an answer to a handshake message.
 const ANSWER_ROOM_OF_HANDSHAKE: usize = 256;
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    GroupKey, Refusal, ReplicaState, RuntimeCode, ServiceKind, ServiceSpec,
+    GroupKey, Refusal, ReplicaState, RuntimeCode, ServiceKind, ServiceName, ServiceSpec,
     replica::DesiredState,
     service::{Dependency, DependencyCondition},
 };
@@ -25,7 +25,9 @@ use crate::{
 
 /// The refusal for the first dependency, by name, that is not met.
 pub(crate) fn unmet(view: &View, key: &GroupKey, spec: &ServiceSpec) -> Option<Refusal> {
-    let unmet = spec.depends_on.iter().find(|(service, dependency)| !is_met(view, &key.sibling(service), **dependency));
+    let is_unmet =
+        |service: &ServiceName, dependency: Dependency| !is_met(view, &spec.dependency_key(key, service), dependency);
+    let unmet = spec.depends_on.iter().find(|(service, dependency)| is_unmet(service, **dependency));
     unmet.map(|(service, _)| Refusal::Dependency { service: service.to_string() })
 }
 
@@ -55,7 +57,7 @@ fn may_come_up(slot: &Slot) -> bool {
 /// Every service that a service depends on, directly or transitively.
 pub(crate) fn transitive(view: &View, key: &GroupKey, spec: &ServiceSpec) -> BTreeSet<GroupKey> {
     let mut found = BTreeSet::new();
-    let mut left: Vec<GroupKey> = spec.depends_on.keys().map(|service| key.sibling(service)).collect();
+    let mut left: Vec<GroupKey> = spec.depends_on.keys().map(|service| spec.dependency_key(key, service)).collect();
     while let Some(next) = left.pop() {
         let known = view.group_ids.get(&next).map(|ix| view.group(*ix));
         if found.insert(next.clone()) {
@@ -124,7 +126,7 @@ fn slot_meets(view: &View, condition: DependencyCondition, group: &Group, slot: 
     let Some(replica) = slot.current() else { return false };
     // An older generation counts again only once the newer one's stop is committed; until then the newer one may start.
     let newer = slot.replicas.iter().rev().take_while(|other| other.generation > replica.generation);
-    if newer.into_iter().any(|other| view.is_stopped_by_pass(&group.key, &slot.key, other.generation)) {
+    if newer.into_iter().any(|other| view.is_stopped_by_pass(&group.key, &slot.key.generation(other.generation))) {
         return false;
     }
     replica_fingerprint::matches_current_spec(view, group, &replica.reservation) && state_meets(condition, replica)

@@ -44,7 +44,7 @@ proptest! {
                 for (service, item) in items {
                     let PlanItem::Place(placement) = item else { continue };
                     prop_assert_ne!(&service, "daemon");
-                    let last = moved.insert((service, placement.slot.clone()), world.now);
+                    let last = moved.insert((service, placement.key.slot.clone()), world.now);
                     prop_assert!(last.is_none_or(|last| world.now.0 - last.0 >= 10 * MINUTE));
                     let last = received.insert(placement.node.to_string(), world.now);
                     prop_assert!(last.is_none_or(|last| world.now.0 - last.0 >= 2 * MINUTE));

@@ -71,6 +71,10 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/v1/whoami", IN_SCOPE, "The caller's name, role and scope", "WhoAmI"),
     get("/v1/caller", IN_SCOPE, "The older path of `/v1/whoami`", "WhoAmI"),
     change("POST", "/v1/login-links", IN_SCOPE, "Creates a link that logs in to the dashboard once").gives("LoginLink"),
+    get("/v1/namespaces/{name}/policy", IN_SCOPE, "What the manifests of a namespace may ask", "Policy"),
+    change("POST", "/v1/policy-test", DEPLOY, "Says what an apply would be refused for by the policy")
+        .takes("ApplyRequest")
+        .gives("PolicyTest"),
     change("POST", "/v1/plan", DEPLOY, "A dry run of applying a manifest").takes("ApplyRequest").gives("ManifestPlan"),
     change("POST", "/v1/replicas/{replica}/exec", DEPLOY, "Runs a command in a replica: 101, then frames both ways")
         .takes("ExecRequest")
@@ -102,6 +106,17 @@ pub(crate) const ROUTES: &[Route] = &[
     .query(NAMESPACE)
     .takes("ScaleRequest"),
     change("POST", "/v1/deployments/{name}/services/{service}/restart", DEPLOY, "Replaces every replica of a service")
+        .query(NAMESPACE),
+    change(
+        "POST",
+        "/v1/deployments/{name}/services/{service}/run",
+        DEPLOY,
+        "Runs a command once, as a job made from a service",
+    )
+    .query(NAMESPACE)
+    .takes("RunRequest")
+    .gives("OneOffJob"),
+    change("DELETE", "/v1/volumes/{name}", DEPLOY, "Deletes a volume that nothing uses, with its data")
         .query(NAMESPACE),
     get("/v1/nodes", VIEW, "All nodes", "[Node]"),
     get("/v1/nodes/{name}", VIEW, "One node", "Node"),
@@ -140,6 +155,7 @@ pub(crate) const ROUTES: &[Route] = &[
     change("POST", "/v1/cluster/rotate-key", ADMIN, "Rotates the cluster's key").gives("KeyRotated"),
     change("POST", "/v1/cluster/settings", ADMIN, "Changes some of the cluster's settings").takes("{string}"),
     change("PUT", "/v1/namespaces/{name}/quota", ADMIN, "Sets the whole quota of a namespace").takes("Quota"),
+    change("PUT", "/v1/namespaces/{name}/policy", ADMIN, "Sets rules of a namespace's policy").takes("PolicyRequest"),
     change("POST", "/v1/rebalance", ADMIN, "Spreads replicas more evenly, one move at a time"),
     get("/v1/backup", ADMIN, "A backup: the replicated state and the keys", ""),
 ];

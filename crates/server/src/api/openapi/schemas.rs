@@ -8,7 +8,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "Deployment",
         "namespace: string, name: string, status: string, reasons: [string], revision: integer, revisions: [integer], \
-         rollout: Rollout?, services: [Service]",
+         rollout: Rollout?, services: [Service], one_off_of: string?",
     ),
     ("Status", "deployments: [Deployment], replicas: [Replica], conditions: [PortCondition]?"),
     ("PortCondition", "node: string, code: string, message: string, port: integer, protocol: string"),
@@ -36,6 +36,12 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
         "AppliedManifest",
         "namespace: string, deployment: string, revision: integer, changed: Changed, index: integer, warnings: [string]",
     ),
+    (
+        "RunRequest",
+        "command: [string]?, entrypoint: [string]?, environment: [string]?, user: string?, working_dir: string?, \
+         terminal: boolean?, attached: boolean?, no_dependencies: boolean?",
+    ),
+    ("OneOffJob", "namespace: string, deployment: string, replica: string"),
     ("ScaleRequest", "replicas: integer"),
     ("RollbackRequest", "to: integer?"),
     (
@@ -52,7 +58,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("LogEntry", "replica: string, generation: integer, node: string, at_ms: integer, source: string, text: string"),
     (
         "ExecRequest",
-        "command: [string], environment: [string]?, user: string?, working_dir: string?, terminal: TerminalSize?",
+        "command: [string], environment: [string]?, user: string?, working_dir: string?, terminal: TerminalSize?, \
+         attach: boolean?",
     ),
     ("TerminalSize", "columns: integer, rows: integer"),
     (
@@ -126,7 +133,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     (
         "ClusterStatus",
         "cluster: string, this_node: string, leading_here: boolean, term: integer, index: integer, log_entry: integer, \
-         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer",
+         members: [MemberRow], has_quorum: boolean, voters: integer, reachable_voters: integer, survives_losses: integer, \
+         namespaces_without_policy: [string]?",
     ),
     (
         "MemberRow",
@@ -139,7 +147,14 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("NamespaceRow", "name: string, deployments: integer, desired: Amounts, quota: Quota"),
     ("Amounts", "replicas: integer, cpu_millis: integer, memory_bytes: integer"),
     ("Quota", "replicas: integer?, cpu_millis: integer?, memory_bytes: integer?"),
-    ("VolumeRow", "namespace: string, name: string, deployment: string, node: string, used_by: [string]"),
+    (
+        "VolumeRow",
+        "namespace: string, name: string, deployment: string, node: string, engine_name: string, used_by: [string]",
+    ),
+    ("Policy", "namespace: string, is_set: boolean, rules: {[string]}"),
+    ("PolicyRequest", "rules: {[string]}?, others: string?"),
+    ("PolicyTest", "namespace: string, deployment: string, denied: [DeniedDemand]"),
+    ("DeniedDemand", "key: string, value: string, rule: string, hint: string"),
     ("EvenOutMove", "namespace: string, replica: string, from: string, to: string"),
     ("KeyRotated", "key: integer"),
     ("JoinTokenRequest", "worker: boolean?, valid_secs: integer?"),

@@ -7,7 +7,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use longshore_model::{
-    AddressPlan, Driver, GroupKey, Health, NodeName, ReplicaState, ServiceSpec, SlotKey,
+    AddressPlan, BoundPort, Driver, GroupKey, Health, NodeName, ReplicaState, ServiceSpec, SlotKey,
+    address_plan::is_block,
     replica::{DesiredState, Detail, Replica},
     service::{Port, PortMode, Protocol},
 };
@@ -25,7 +26,7 @@ pub(super) fn node(state: &State, name: &NodeName) -> NetworkNode {
     let advertised = state.access().membership(name).and_then(|membership| ip_of(&membership.address));
     NetworkNode {
         name: name.clone(),
-        block: node.and_then(|node| node.block),
+        block: node.map(|node| node.address_block()).filter(|block| is_block(*block)),
         ip: advertised.or_else(|| node.and_then(|node| node.ip)),
         mesh: node.and_then(|node| node.network.as_ref()?.mesh.clone()),
         is_up: node.is_some_and(|node| node.health != Health::Down && node.confirmed_lost.is_none()),
@@ -178,10 +179,10 @@ fn endpoint(
     let same =
         |own: &&Port| (own.published, own.protocol, own.host_ip) == (Some(port.port), port.protocol, port.host_ip);
     let target = published(spec).find(same)?.target;
-    let name = format!("{target}/{}=", port.protocol.as_str());
     let bound: Vec<SocketAddr> = match replica.details.get("ports") {
         Some(Detail::List(bindings)) => {
-            bindings.iter().filter_map(|binding| binding.strip_prefix(&name)).filter_map(address_of).collect()
+            let bound = bindings.iter().filter_map(|binding| BoundPort::parse(binding));
+            bound.filter(|it| it.is_for(target, port.protocol.as_str())).map(|it| it.at).collect()
         }
         Some(Detail::Text(_) | Detail::Number(_)) | None => Vec::new(),
     };
@@ -199,27 +200,9 @@ fn endpoint(
     })
 }
 
-/// `127.0.0.1:49153`; an engine writes IPv6 addresses without brackets, and none at all for every address.
-fn address_of(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.rsplit_once(':')?;
-    let ip = ip.trim_start_matches('[').trim_end_matches(']');
-    let ip: IpAddr = if ip.is_empty() { IpAddr::from([0, 0, 0, 0]) } else { ip.parse().ok()? };
-    Some(SocketAddr::new(ip.to_canonical(), port.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bindings_are_read_as_engines_write_them() {
-        let read = |text| address_of(text).map(|address| address.to_string());
-        assert_eq!(read("127.0.0.1:49153").as_deref(), Some("127.0.0.1:49153"));
-        assert_eq!(read(":::49153").as_deref(), Some("[::]:49153"));
-        assert_eq!(read("[::1]:49153").as_deref(), Some("[::1]:49153"));
-        assert_eq!(read(":80").as_deref(), Some("0.0.0.0:80"));
-        assert_eq!(read("nonsense"), None);
-    }
 
     #[test]
     fn the_address_of_a_node_is_the_one_it_advertises() {

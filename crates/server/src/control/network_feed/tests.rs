@@ -62,8 +62,7 @@ impl World {
     fn place(&mut self, group: &GroupKey, node: &str) -> BTreeMap<&'static str, NetworkFeed> {
         let block = self.state.node(&node.into()).unwrap().address_block();
         let items = vec![PlanItem::Place(Placement {
-            slot: slot(),
-            generation: Generation(1),
+            key: slot().generation(Generation(1)),
             node: node.into(),
             address: self.state.config().address_plan().replica_ipv6(block, 5),
             new_volumes: Vec::new(),
@@ -77,9 +76,7 @@ impl World {
 
     fn observe(&mut self, group: &GroupKey, state: ReplicaState, address: &str) -> BTreeMap<&'static str, NetworkFeed> {
         self.apply(Command::Observe(Observation {
-            group: group.clone(),
-            slot: slot(),
-            generation: Generation(1),
+            key: group.replica(&slot(), Generation(1)),
             attempt: Attempt(0),
             placed_at: None,
             state,

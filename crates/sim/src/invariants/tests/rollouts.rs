@@ -73,8 +73,7 @@ impl World {
         let reservation =
             Reservation { spec_hash: group.spec.spec_hash.clone(), revision: group.revision, ..Reservation::default() };
         PlanItem::Place(Placement {
-            slot: slot(index),
-            generation: Generation(generation),
+            key: slot(index).generation(Generation(generation)),
             node: "a".into(),
             address: Ipv6Addr::new(
                 0xfd4c,
@@ -106,7 +105,7 @@ impl World {
 
     fn observe_running(&mut self, index: u32, generation: u32) {
         let Command::Observe(mut seen) = seen_running(index) else { unreachable!() };
-        (seen.generation, seen.at) = (Generation(generation), self.now);
+        (seen.key.generation, seen.at) = (Generation(generation), self.now);
         self.submit(Command::Observe(seen));
     }
 
@@ -124,7 +123,7 @@ impl World {
 }
 
 fn stop(index: u32, generation: u32) -> PlanItem {
-    PlanItem::Stop { slot: slot(index), generation: Generation(generation) }
+    PlanItem::Stop(slot(index).generation(Generation(generation)))
 }
 
 fn failed() -> RolloutChange {

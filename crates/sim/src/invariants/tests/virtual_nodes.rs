@@ -37,7 +37,7 @@ fn with_data() -> State {
     let mut next = plan(Reservation { volumes, ..Reservation::default() }, [3, 4]);
     for item in &mut next.groups[0].items {
         if let PlanItem::Place(placement) = item {
-            placement.generation = Generation(2);
+            placement.key.generation = Generation(2);
         }
     }
     state.apply(Command::Commit(Box::new(next))).unwrap();
@@ -88,8 +88,8 @@ fn a_leader_that_missed_something_is_noticed() {
     let state = running();
     let mut view = rebuilt::view_from_state(&state);
     assert_eq!(rebuilt::check(&state, &mut view, Time(10_000)), Vec::<String>::new());
-    let (slot, generation) = (SlotKey::Index(SlotIndex(0)), Generation(1));
-    view.apply(&longshore_model::Event::Stopping { group: web(), slot, generation });
+    let first = web().replica(&SlotKey::Index(SlotIndex(0)), Generation(1));
+    view.apply(&longshore_model::Event::Stopping(first));
     assert_ne!(rebuilt::check(&state, &mut view, Time(10_000)), Vec::<String>::new());
 }
 
@@ -99,7 +99,7 @@ fn a_plan_that_a_new_leader_would_not_make_is_noticed() {
     let made = longshore_scheduler::plan(&mut rebuilt::view_from_state(&state), state.index(), Time(10_000));
     assert_eq!(leader_change_diverges::check(&state, &made, Time(10_000)), None);
     let mut other = made;
-    let stop = PlanItem::Stop { slot: SlotKey::Index(SlotIndex(0)), generation: Generation(1) };
+    let stop = PlanItem::Stop(SlotKey::Index(SlotIndex(0)).generation(Generation(1)));
     other.groups.push(GroupPlan { group: web(), reservation: Arc::new(Reservation::default()), items: vec![stop] });
     assert!(leader_change_diverges::check(&state, &other, Time(10_000)).is_some());
 }

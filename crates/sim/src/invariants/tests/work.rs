@@ -19,8 +19,7 @@ fn placing(state: &State, service: &str, slots: &[SlotKey], node: &str) -> Plan 
     };
     let place = |(slot, last): (&SlotKey, u16)| {
         PlanItem::Place(Placement {
-            slot: slot.clone(),
-            generation: Generation(1),
+            key: slot.generation(Generation(1)),
             node: node.into(),
             address: Ipv6Addr::new(0xfd4c, 0x6f6e, 0x6773, 1, 0, 0, 0, last),
             new_volumes: Vec::new(),
@@ -57,7 +56,7 @@ deployments:
     state.apply(Command::Commit(Box::new(placing(&state, "db", &[index(0)], "a")))).unwrap();
     assert_eq!(dependencies::check(&state, &early), ["shop-web-0 is placed before db is ready"]);
     let Command::Observe(mut seen) = seen_running(0) else { unreachable!() };
-    seen.group = group("db");
+    seen.key.group = group("db");
     state.apply(Command::Observe(seen)).unwrap();
     assert_eq!(dependencies::check(&state, &early), Vec::<String>::new());
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use longshore_model::{
-    Attempt, Command, GroupPlan, Placement, PlanItem, ReplicaState, Reservation, SlotIndex, VolumeKey,
+    Attempt, Command, Generation, GroupPlan, Placement, PlanItem, ReplicaState, Reservation, SlotIndex, SlotKey,
+    VolumeKey,
     command::Observation,
     replica::{Details, HeldVolume, HostPort},
     service::Protocol,
@@ -55,8 +56,7 @@ fn plan(state: &State, drawn: &[Drawn], now: u64) -> Plan {
         let reservation = reservation(takes);
         let new_volumes = reservation.volumes.iter().map(|held| held.key.clone()).collect();
         let placement = Placement {
-            slot,
-            generation: Generation(newest + 1),
+            key: slot.generation(Generation(newest + 1)),
             node: NODES[node].into(),
             address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, address),
             new_volumes,
@@ -75,9 +75,7 @@ fn outcome(state: &State, pick: usize, kind: u8, now: u64) -> Vec<Command> {
     let Some((group, slot, replica)) = replicas.get(pick % replicas.len().max(1)) else { return Vec::new() };
     let seen = |state| {
         Command::Observe(Observation {
-            group: (*group).clone(),
-            slot: slot.key.clone(),
-            generation: replica.generation,
+            key: (*group).replica(&slot.key, replica.generation),
             attempt: Attempt(0),
             placed_at: None,
             state,
@@ -91,7 +89,7 @@ fn outcome(state: &State, pick: usize, kind: u8, now: u64) -> Vec<Command> {
         1 => vec![seen(ReplicaState::Completed)],
         2 => vec![seen(ReplicaState::Failed)],
         _ => {
-            let stop = PlanItem::Stop { slot: slot.key.clone(), generation: replica.generation };
+            let stop = PlanItem::Stop(slot.key.generation(replica.generation));
             let part = GroupPlan { group: (*group).clone(), reservation: Arc::default(), items: vec![stop] };
             let plan = Plan { made_at: Time(now), groups: vec![part], ..Plan::default() };
             vec![Command::Commit(Box::new(plan)), seen(ReplicaState::Stopped)]
@@ -100,7 +98,7 @@ fn outcome(state: &State, pick: usize, kind: u8, now: u64) -> Vec<Command> {
 }
 
 /// The generations of each address, sorted.
-fn addresses(locations: &Locations) -> BTreeMap<Ipv6Addr, BTreeSet<Key>> {
+fn addresses(locations: &Locations) -> BTreeMap<Ipv6Addr, BTreeSet<ReplicaKey>> {
     let having = locations.addresses.iter();
     having.map(|(address, keys)| (*address, keys.iter().cloned().collect())).collect()
 }

@@ -235,7 +235,10 @@ impl RaftNode {
             lag: lag.collect(),
             // Filled in by the caller from the state machine.
             applying: Duration::ZERO,
-            failure: metrics.running_state.err().map(|fatal| why_stopped(&fatal)),
+            failure: metrics.running_state.err().and_then(|fatal| match &fatal {
+                Fatal::Stopped => None,
+                Fatal::StorageError(_) | Fatal::Panicked => Some(why_stopped(&fatal)),
+            }),
         }
     }
 

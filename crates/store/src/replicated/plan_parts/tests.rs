@@ -14,8 +14,7 @@ use crate::replicated::encoding;
 fn place(index: u32, volumes: usize) -> PlanItem {
     let volume = |number| VolumeKey { namespace: "default".into(), name: format!("volume-{number}").as_str().into() };
     PlanItem::Place(Placement {
-        slot: SlotKey::Index(SlotIndex(index)),
-        generation: Generation(1),
+        key: SlotKey::Index(SlotIndex(index)).generation(Generation(1)),
         node: format!("node-{index}").as_str().into(),
         address: Ipv6Addr::from(u128::from(index)),
         new_volumes: (0..volumes).map(volume).collect(),
