@@ -101,6 +101,13 @@ enum Command {
     },
     #[command(hide = true)]
     Hello(demo_server::DemoServerArgs),
+    /// Serve published ports and names; started by the daemon only, and outlives it.
+    #[command(hide = true)]
+    Dataplane {
+        /// Arguments of the process.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Supervise one process of the exec driver; started by the daemon only.
     #[command(hide = true)]
     Shim {
@@ -160,6 +167,7 @@ fn main() -> std::process::ExitCode {
         Command::Sim(command) => sim::run(command),
         Command::Completions { shell } => completions(shell),
         Command::Hello(args) => demo_server::run(&args),
+        Command::Dataplane { arguments } => return server::dataplane(&arguments),
         Command::Shim { arguments } => return longshore_agent::shim::main(&arguments),
     };
     match outcome {

@@ -98,6 +98,14 @@ impl AddressPlan {
         Some(Ipv4Addr::from(u32::from(block.network()) + host))
     }
 
+    /// The IPv6 address that belongs to a replica's IPv4 address; `None` for an address that is no replica's.
+    pub fn ipv6_of(&self, replica: Ipv4Addr) -> Option<Ipv6Addr> {
+        let offset = u32::from(replica).checked_sub(u32::from(self.pool.network()))?;
+        let (block, host) = (offset >> BLOCK_BITS, u64::from(offset & ((1 << BLOCK_BITS) - 1)));
+        let address = self.replica_ipv6(block, host);
+        (self.ipv4_of(address) == Some(replica)).then_some(address)
+    }
+
     /// The addresses of a node on its own bridge, which its replicas use as gateway and name server; IPv4 first.
     pub fn gateways(&self, block: u32) -> Vec<IpAddr> {
         let v4 = self.ipv4_gateway(block).map(IpAddr::V4);
@@ -186,6 +194,10 @@ mod tests {
         assert_eq!(plan.ipv4_of(plan.replica_ipv6(1, LARGEST_IPV4_HOST)).unwrap().to_string(), "10.128.7.253");
         assert_eq!(plan.ipv4_of(plan.replica_ipv6(1, LARGEST_IPV4_HOST + 1)), None);
         assert_eq!(plan.ipv4_of("fd00::3".parse().unwrap()), None);
+        assert_eq!(plan.ipv6_of("10.128.4.3".parse().unwrap()), Some(replica));
+        for other in ["10.128.7.254", "10.128.4.0", "10.188.0.1", "10.128.0.1", "192.0.2.1"] {
+            assert_eq!(plan.ipv6_of(other.parse().unwrap()), None, "{other}");
+        }
     }
 
     #[test]

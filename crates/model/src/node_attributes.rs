@@ -75,21 +75,21 @@ impl NodeAttributes {
 
     /// The parts of this declaration that `before` did not have, or had otherwise.
     pub fn changed_since(&self, before: &Self) -> Self {
-        fn new<T: Clone + PartialEq>(now: &Option<T>, before: &Option<T>) -> Option<T> {
-            now.clone().filter(|_| now != before)
+        fn new<T: Clone + PartialEq>(now: Option<&T>, before: Option<&T>) -> Option<T> {
+            now.filter(|_| now != before).cloned()
         }
         let labels = self.labels.iter().filter(|(name, value)| before.labels.get(*name) != Some(*value));
         let devices = self.devices.iter().filter(|(kind, groups)| before.devices.get(*kind) != Some(*groups));
         Self {
-            pool: new(&self.pool, &before.pool),
-            datacenter: new(&self.datacenter, &before.datacenter),
+            pool: new(self.pool.as_ref(), before.pool.as_ref()),
+            datacenter: new(self.datacenter.as_ref(), before.datacenter.as_ref()),
             labels: labels.map(|(name, value)| (name.clone(), value.clone())).collect(),
-            reserved_memory_bytes: new(&self.reserved_memory_bytes, &before.reserved_memory_bytes),
-            reserved_cpu_millis: new(&self.reserved_cpu_millis, &before.reserved_cpu_millis),
-            reserved_disk_bytes: new(&self.reserved_disk_bytes, &before.reserved_disk_bytes),
+            reserved_memory_bytes: new(self.reserved_memory_bytes.as_ref(), before.reserved_memory_bytes.as_ref()),
+            reserved_cpu_millis: new(self.reserved_cpu_millis.as_ref(), before.reserved_cpu_millis.as_ref()),
+            reserved_disk_bytes: new(self.reserved_disk_bytes.as_ref(), before.reserved_disk_bytes.as_ref()),
             devices: devices.map(|(kind, groups)| (kind.clone(), groups.clone())).collect(),
-            addresses: new(&self.addresses, &before.addresses),
-            degraded: new(&self.degraded, &before.degraded),
+            addresses: new(self.addresses.as_ref(), before.addresses.as_ref()),
+            degraded: new(self.degraded.as_ref(), before.degraded.as_ref()),
         }
     }
 

@@ -148,6 +148,12 @@ codes! {
     NodeConditionCode {
         /// It cannot listen on a published port.
         PortTakenOnNode = "port_taken_on_node",
+        /// Its replicas have no overlay addresses.
+        OverlayUnavailable = "overlay_unavailable",
+        /// Its kernel does not separate the networks of the overlay.
+        IsolationUnavailable = "isolation_unavailable",
+        /// Its overlay was changed by somebody else and repaired.
+        OverlayRepaired = "overlay_repaired",
     }
 }
 

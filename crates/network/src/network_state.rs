@@ -11,11 +11,14 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use longshore_model::{Cursor, GroupKey, NodeName, service::Protocol};
+use longshore_model::{AddressPlan, Cursor, GroupKey, NodeName, service::Protocol};
 use serde::{Deserialize, Serialize};
 
 pub use self::members::{NetworkNode, NetworkReplica, NetworkService, NetworkSettings, Scope, ScopeName};
 pub use longshore_model::{MeshIdentity, MeshMode, service::EndpointMode};
+
+/// The port of the transparent relay at mesh addresses.
+pub(crate) const RELAY_PORT: u16 = 7480;
 
 /// One port that every machine of the cluster listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +81,75 @@ impl Endpoint {
     /// Whether it runs on one of these nodes.
     pub fn is_on(&self, local_nodes: &BTreeSet<NodeName>) -> bool {
         local_nodes.contains(&self.node)
+    }
+}
+
+/// Where this machine looks at endpoints from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vantage {
+    /// The nodes of this machine.
+    pub local_nodes: BTreeSet<NodeName>,
+    /// Nodes that the mesh reaches from here, with their mesh addresses; none if this machine takes no part in it.
+    pub meshed_nodes: BTreeMap<NodeName, IpAddr>,
+    /// Where addresses of the overlay come from.
+    pub plan: Option<AddressPlan>,
+}
+
+/// How an endpoint is reached so that its replica sees the client's own address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransparentWay {
+    /// The relay of its machine; `None` on its own machine.
+    pub relay: Option<SocketAddr>,
+    /// Its overlay address, whose family the client must have.
+    pub ipv4: Option<SocketAddr>,
+    /// The same in IPv6.
+    pub ipv6: Option<SocketAddr>,
+}
+
+impl TransparentWay {
+    /// The replica's address in the client's family.
+    pub fn replica_for(&self, client: IpAddr) -> Option<SocketAddr> {
+        if client.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+impl Vantage {
+    /// As a state tells it.
+    pub fn of(state: &NetworkState, local_nodes: &BTreeSet<NodeName>) -> Self {
+        let is_meshed = |node: &&NetworkNode| node.mesh.is_some() && node.block.is_some();
+        let takes_part = local_nodes.iter().filter_map(|node| state.node(node)).any(|node| is_meshed(&node));
+        let plan = state.settings().map(|settings| settings.addresses);
+        let meshed = state.nodes().filter(|node| takes_part && is_meshed(node));
+        let addresses = meshed.filter_map(|node| Some((node.name.clone(), plan?.node_ipv6(node.block?).into())));
+        Self { local_nodes: local_nodes.clone(), meshed_nodes: addresses.collect(), plan }
+    }
+
+    /// How an endpoint is reached from the client's own address; `None` if it has no overlay address, or the mesh does not
+    /// reach its machine from here.
+    pub fn transparent_way(&self, endpoint: &Endpoint) -> Option<TransparentWay> {
+        let (plan, overlay) = (self.plan?, endpoint.overlay?);
+        let is_local = endpoint.is_on(&self.local_nodes);
+        let relay = self.meshed_nodes.get(&endpoint.node).map(|ip| SocketAddr::new(*ip, RELAY_PORT));
+        let relay = if is_local { None } else { Some(relay?) };
+        let (ipv4, ipv6) = match overlay.ip() {
+            IpAddr::V4(ip) => (Some(ip), plan.ipv6_of(ip)),
+            IpAddr::V6(ip) => (plan.ipv4_of(ip), Some(ip)),
+        };
+        let at = |ip: IpAddr| SocketAddr::new(ip, overlay.port());
+        Some(TransparentWay { relay, ipv4: ipv4.map(|ip| at(ip.into())), ipv6: ipv6.map(|ip| at(ip.into())) })
+    }
+
+    /// The addresses of an endpoint to try from here, best first: through the mesh where both take part in it.
+    pub fn addresses_of(&self, endpoint: &Endpoint) -> Vec<SocketAddr> {
+        let others = endpoint.addresses_from(&self.local_nodes).into_iter();
+        let is_local = endpoint.is_on(&self.local_nodes);
+        match endpoint.overlay {
+            Some(overlay) if is_local => deduplicated(endpoint.own.into_iter().chain([overlay]).chain(others)),
+            Some(overlay) if self.meshed_nodes.contains_key(&endpoint.node) => {
+                deduplicated([overlay].into_iter().chain(others))
+            }
+            Some(_) | None => others.collect(),
+        }
     }
 }
 
@@ -241,6 +313,18 @@ impl NetworkState {
         }
     }
 
+    /// Whether a server has told anything yet.
+    pub fn is_known(&self) -> bool {
+        self.cursor.is_some()
+    }
+
+    /// The state with further services.
+    pub(crate) fn with_services(&self, services: Vec<NetworkService>) -> Self {
+        let mut state = self.clone();
+        state.services.extend(by_group(services));
+        state
+    }
+
     /// The services, by group.
     pub fn services(&self) -> impl Iterator<Item = &NetworkService> {
         self.services.values()
@@ -316,6 +400,33 @@ mod tests {
         assert_eq!(from(&["a"], &process), ["127.0.0.1:41000"]);
         assert_eq!(from(&["b"], &process), ["10.0.0.1:41000"]);
         assert!(from(&["b"], &endpoint("a", "", None, &["0.0.0.0:41000"])).is_empty());
+    }
+
+    #[test]
+    fn a_replica_of_another_machine_is_reached_through_the_mesh_if_both_take_part_in_it() {
+        let overlay = "10.128.4.3:80".parse().ok();
+        let container = Endpoint { overlay, ..endpoint("a", "10.0.0.1", Some("10.128.4.3:80"), &["10.0.0.1:49153"]) };
+        let node = |name: &str, mesh: bool| NetworkNode {
+            name: name.into(),
+            block: Some(1),
+            ip: None,
+            mesh: mesh.then(|| MeshIdentity { public_key: "k".to_owned(), port: 51820 }),
+            is_up: true,
+        };
+        let from = |local: &str, nodes: Vec<NetworkNode>| {
+            let mut state = NetworkState::default();
+            let addresses = AddressPlan { prefix: "fd4c::".parse().unwrap(), pool: "10.128.0.0/10".parse().unwrap() };
+            let settings =
+                NetworkSettings { cluster: "c".to_owned(), addresses, mesh: MeshMode::Auto, mesh_port: 51_820 };
+            let (cursor, services) = (cursor(1), Vec::new());
+            state.apply(NetworkFeed::Snapshot { cursor, services, nodes, settings: Some(settings) });
+            let addresses = Vantage::of(&state, &BTreeSet::from([local.into()])).addresses_of(&container);
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(from("b", vec![node("a", true), node("b", true)]), ["10.128.4.3:80", "10.0.0.1:49153"]);
+        assert_eq!(from("b", vec![node("a", true), node("b", false)]), ["10.0.0.1:49153"]);
+        assert_eq!(from("b", vec![node("a", false), node("b", true)]), ["10.0.0.1:49153"]);
+        assert_eq!(from("a", Vec::new()), ["10.128.4.3:80", "10.0.0.1:49153"]);
     }
 
     fn service(name: &str, port: u16) -> NetworkService {

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 
 use longshore_model::NodeName;
 
+pub(crate) use self::device_names::short_hash;
 pub use self::{
     bridges::{Bridge, Parameter, PortBinding, mac_of},
     device_names::{DeviceNames, bridge_name, device_names},
@@ -30,6 +31,9 @@ pub use self::{
 };
 use crate::{MeshMode, NetworkState};
 
+/// Mark of packets that belong to a connection which this machine made from a client's address, and the number of the
+/// routing table that delivers them here.
+pub const TRANSPARENT_MARK: u32 = 0x4c53;
 /// Bytes that the mesh adds to a packet, at most: WireGuard over IPv6.
 const MESH_OVERHEAD: u32 = 80;
 /// The smallest MTU that IPv6 works with.

@@ -261,6 +261,20 @@ fn vxlan_joins_machines_if_it_is_named_and_a_removed_one_is_not_sent_to() {
 }
 
 #[test]
+fn a_machine_without_overlay_addresses_has_no_device() {
+    let mut lab = Lab::new(1500);
+    let (machine, folder) = (lab.bare_machine(), tempfile::tempdir().unwrap());
+    let mesh = machine.follow(folder.path());
+    run(&format!("ip -n {} addr flush dev lo", machine.namespace));
+    mesh.update(&state(&[machine.node_with(None)]));
+    // It looks every second; the state is read long before the second look.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!((mesh.report().device, mesh.report().problem), (None, None));
+    run(&format!("ip -n {} addr add {}/128 dev lo", machine.namespace, machine.ipv6()));
+    eventually("a device", || mesh.report().device.is_some());
+}
+
+#[test]
 fn a_device_that_somebody_deletes_is_made_again() {
     let mut lab = Lab::new(1500);
     let (machine, folder) = (lab.bare_machine(), tempfile::tempdir().unwrap());

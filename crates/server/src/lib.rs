@@ -29,3 +29,5 @@ pub use lifecycle::{
     join::{JoinConfig, JoinError, Joined, join},
     local_agents::surplus_nodes,
 };
+/// Enters the dataplane process; `ServerConfig::dataplane` names the command that does.
+pub use longshore_network::dataplane::main as dataplane_main;

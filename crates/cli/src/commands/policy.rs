@@ -103,14 +103,12 @@ fn policy_table(policy: &Policy) -> String {
     let Policy { namespace, is_set, rules } = policy;
     let allowed = |values: &Vec<String>| if values.is_empty() { "nothing".to_owned() } else { values.join(", ") };
     let rows = rules.iter().map(|(rule, values)| vec![rule.clone(), allowed(values)]);
-    let mut out = table::draw(&["RULE", "ALLOWED"], &rows.collect::<Vec<_>>());
-    if !is_set {
-        out.push_str(&format!(
-            "\nno policy is set: namespace `{namespace}` may ask everything; only an admin of the whole cluster may run \
-             plain processes as root\n"
-        ));
+    let out = table::draw(&["RULE", "ALLOWED"], &rows.collect::<Vec<_>>());
+    if *is_set {
+        return out;
     }
-    out
+    let who = "only an admin of the whole cluster may run plain processes as root";
+    format!("{out}\nno policy is set: namespace `{namespace}` may ask everything; {who}\n")
 }
 
 fn test_table(tested: &PolicyTest) -> String {
@@ -119,13 +117,12 @@ fn test_table(tested: &PolicyTest) -> String {
         return format!("the policy of namespace `{namespace}` allows {deployment}\n");
     }
     let rows = denied.iter().map(|demand| vec![demand.key.clone(), demand.value.clone(), demand.rule.clone()]);
-    let mut out = table::draw(&["KEY", "ASKED", "RULE"], &rows.collect::<Vec<_>>());
+    let out = table::draw(&["KEY", "ASKED", "RULE"], &rows.collect::<Vec<_>>());
     let mut remedy: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for demand in denied {
         remedy.entry(&demand.rule).or_default().push(&demand.value);
     }
     let rules = remedy.iter().map(|(rule, values)| format!("{rule}={}", values.join(",")));
     let rules = rules.collect::<Vec<_>>().join(" ");
-    out.push_str(&format!("\nan admin may allow it: longshore policy set {namespace} {rules}\n"));
-    out
+    format!("{out}\nan admin may allow it: longshore policy set {namespace} {rules}\n")
 }

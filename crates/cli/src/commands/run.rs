@@ -42,6 +42,7 @@ const NOT_RUNNABLE: u8 = 126;
 #[derive(Debug, Args)]
 // The output of a command has no other format.
 #[command(after_help = EXAMPLES, mut_arg("output", |output| output.hide(true)))]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line, as Compose has them")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     scope: NamespaceArgs,

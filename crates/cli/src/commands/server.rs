@@ -1,8 +1,8 @@
-//! `longshore server`: runs the daemon in the foreground.
+//! `longshore server`: runs the daemon in the foreground; and the dataplane process that belongs to it.
 //!
 //! Owns: its options, its log filter and its signals. Must not touch: what the daemon does.
 
-use std::{env, net::SocketAddr, path::PathBuf};
+use std::{env, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -72,17 +72,28 @@ pub(crate) fn run(args: ServerArgs) -> anyhow::Result<Exit> {
     if args.own_session {
         rustix::process::setsid().context("the daemon cannot leave the session of the terminal")?;
     }
+    log_to_stderr(args.log);
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("the async runtime did not start")?.block_on(serve(config))
+}
+
+/// The dataplane process, which the daemon starts and which outlives it.
+pub(crate) fn dataplane(arguments: &[String]) -> ExitCode {
+    let level = env::var("LONGSHORE_LOG").ok().and_then(|level| level.parse().ok());
+    log_to_stderr(level.unwrap_or(tracing::Level::INFO));
+    longshore_server::dataplane_main(arguments)
+}
+
+fn log_to_stderr(level: tracing::Level) {
     // Logs of libraries are for their developers. openraft logs an error ten times a second for each unreachable
     // member.
     let ours = Targets::new()
-        .with_target("longshore", args.log)
+        .with_target("longshore", level)
         .with_target("openraft", LevelFilter::OFF)
         .with_default(LevelFilter::ERROR);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_target(false);
     tracing_subscriber::registry().with(lines.with_filter(ours)).init();
-    let config = config(args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("the async runtime did not start")?.block_on(serve(config))
 }
 
 async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
@@ -104,7 +115,7 @@ async fn serve(config: ServerConfig) -> anyhow::Result<Exit> {
         }
     }
     daemon.shut_down().await;
-    print::stderr("daemon stopped; replicas of this node keep running");
+    print::stderr("daemon stopped; replicas of this node keep running, and its published ports stay open");
     Ok(Exit::Success)
 }
 
@@ -149,12 +160,13 @@ fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
         docker: container_engine::candidates(args.docker),
         disk_bytes: args.disk,
         attributes: args.attributes.declared(args.labels),
-        shim: Some(shim_command()?),
+        shim: Some(own_command("shim")?),
+        dataplane: Some(own_command("dataplane")?),
     })
 }
 
-/// The command that starts the shim: this program.
-pub(super) fn shim_command() -> anyhow::Result<Vec<String>> {
+/// A hidden command of this program, which the daemon starts.
+pub(super) fn own_command(name: &str) -> anyhow::Result<Vec<String>> {
     let program = env::current_exe().context("the path of this program is unknown")?;
-    Ok(vec![program.to_string_lossy().into_owned(), "shim".to_owned()])
+    Ok(vec![program.to_string_lossy().into_owned(), name.to_owned()])
 }

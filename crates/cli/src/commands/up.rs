@@ -343,7 +343,9 @@ fn config(
             // Nothing needs it yet; what is applied later may.
             Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
-        shim: Some(server::shim_command()?),
+        shim: Some(server::own_command("shim")?),
+        // Published ports are closed with the command, as Compose does.
+        dataplane: None,
     })
 }
 

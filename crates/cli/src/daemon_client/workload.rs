@@ -62,14 +62,13 @@ pub(crate) async fn find(
     status.deployments.retain(|deployment| deployment.namespace == namespace);
     status.replicas.retain(|replica| replica.namespace == namespace);
     let folder = manifest::folder_deployment(namespace);
-    let found = match word {
-        Some(word) => named(&status, folder.as_deref(), word, &scope.replica_id(word))?,
-        None => {
-            // A one-off job is meant only by its name.
-            let mut projects = status.clone();
-            projects.deployments.retain(|deployment| deployment.one_off_of.is_none());
-            Some(unnamed(&projects, folder.as_deref())?)
-        }
+    let found = if let Some(word) = word {
+        named(&status, folder.as_deref(), word, &scope.replica_id(word))?
+    } else {
+        // A one-off job is meant only by its name.
+        let mut projects = status.clone();
+        projects.deployments.retain(|deployment| deployment.one_off_of.is_none());
+        Some(unnamed(&projects, folder.as_deref())?)
     };
     Ok(found.map(|found| (found, status)))
 }

@@ -120,7 +120,7 @@ impl Tour {
         answer
     }
 
-    /// Records a command that prints until it is killed; a story of its own runs it.
+    /// Records a command that prints until it is killed, or needs more than this machine has; a story of its own runs it.
     fn endless(&mut self, line: &str) {
         let leaf = self.tree.leaf(line);
         for recorded in [&mut self.shown, &mut self.shaped, &mut self.in_yaml] {
@@ -159,6 +159,7 @@ fn every_command_has_tested_text_json_and_yaml() {
     deployments::a_service_that_fits_no_node(&mut tour);
     deployments::a_canary_waits_for_promotion(&mut tour);
     deployments::counts_and_quotas(&mut tour);
+    deployments::policies(&mut tour);
     deployments::logs_and_exec(&mut tour);
     nodes::intents(&mut tour);
     nodes::a_node_is_drained(&mut tour);

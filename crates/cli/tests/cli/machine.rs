@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     folder: tempfile::TempDir,
     pub(crate) port: u16,
     pub(crate) daemon: Option<Child>,
+    /// The binary of the next daemon.
+    pub(crate) program: PathBuf,
     /// Searched for programs before everything else.
     tools: Option<PathBuf>,
 }
@@ -27,7 +29,13 @@ impl Machine {
     pub(crate) fn new() -> Self {
         // The kernel does not hand out the same port again soon.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), port, daemon: None, tools: None }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            port,
+            daemon: None,
+            program: env!("CARGO_BIN_EXE_longshore").into(),
+            tools: None,
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -80,7 +88,7 @@ impl Machine {
 
     /// The same, with further arguments.
     pub(crate) fn start_daemon_with(&mut self, node: &str, nodes: u16, further: &[&str]) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        let mut command = Command::new(&self.program);
         let data = self.path("data");
         command.args(["server", "--node", node, "--nodes", &nodes.to_string(), "--data-dir", data.to_str().unwrap()]);
         command.args(further);

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails by panicking")]
 
+mod exhaustion;
 mod http_hardening;
 mod idempotency;
 mod logs_exec;

@@ -95,6 +95,10 @@ impl Node {
         self.data.join("longshore.sock")
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let daemon = self.daemon.as_ref().unwrap();
         kill_process(Pid::from_raw(i32::try_from(daemon.id()).unwrap()).unwrap(), signal).unwrap();

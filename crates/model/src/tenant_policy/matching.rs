@@ -18,8 +18,10 @@ pub(super) fn matches(rule: PolicyRule, allowed: &str, asked: &str) -> bool {
         PolicyRule::Images => is_image_below(allowed, asked),
         PolicyRule::Capabilities => capability(allowed) == asked,
         PolicyRule::EngineNames => allowed.strip_suffix(ANY).map_or(allowed == asked, |head| asked.starts_with(head)),
-        PolicyRule::Privileged | PolicyRule::HostNamespaces | PolicyRule::OomProtection => allowed == asked,
-        PolicyRule::SecurityOptions
+        PolicyRule::Privileged
+        | PolicyRule::HostNamespaces
+        | PolicyRule::OomProtection
+        | PolicyRule::SecurityOptions
         | PolicyRule::Sysctls
         | PolicyRule::VolumeDrivers
         | PolicyRule::NetworkDrivers

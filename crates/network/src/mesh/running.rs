@@ -11,7 +11,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv6Addr, UdpSocket},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -173,7 +173,8 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Starts the worker. There is no device until the first state with settings arrives.
+    /// Starts the worker. There is no device until the first state with settings arrives, and the machine has the overlay
+    /// address of one of its nodes.
     pub fn start(config: MeshConfig) -> Self {
         let shared = Arc::new(Shared::default());
         let traffic = Arc::clone(&shared);
@@ -252,6 +253,12 @@ impl Drop for Mesh {
     }
 }
 
+/// Whether this machine has an address of one of its nodes. The host network sets it where the overlay is on and possible;
+/// a mesh without it would carry nothing, and on a machine with `--overlay off` no device may appear.
+fn has_overlay(sources: &[Ipv6Addr]) -> bool {
+    sources.iter().any(|source| UdpSocket::bind((*source, 0)).is_ok())
+}
+
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
@@ -315,6 +322,9 @@ impl Worker {
         if plan.mode == MeshMode::Off {
             running.backend = None;
             return netlink::delete_link(&plan.device);
+        }
+        if running.backend.is_none() && !has_overlay(&plan.sources) {
+            return Ok(());
         }
         let mtu = mesh_mtu(netlink::interface_mtus(&plan.underlay).unwrap_or_default());
         let mut backend = if let Some(backend) = running.backend.take() {

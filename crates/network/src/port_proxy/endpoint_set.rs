@@ -5,7 +5,6 @@
 //! every endpoint of the set fails within [`RETIRED_FOR`] of the removal, in which it is known to serve on.
 
 use std::{
-    collections::BTreeSet,
     io,
     net::SocketAddr,
     sync::{
@@ -15,14 +14,17 @@ use std::{
     time::Duration,
 };
 
-use longshore_model::NodeName;
 use tokio::{
     net::TcpStream,
     sync::Notify,
     time::{Instant, sleep, timeout},
 };
 
-use crate::Endpoint;
+use super::traffic::{EndpointTraffic, Traffic};
+use crate::{
+    Endpoint, TransparentWay, Vantage,
+    transparent_relay::{Transparency, connect_as, connect_through, suits},
+};
 
 /// Time an endpoint has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -46,6 +48,8 @@ pub(super) struct EndpointSet {
     /// Where the search for an endpoint begins, so that equals take turns.
     turn: AtomicUsize,
     changed: Notify,
+    traffic: Arc<Traffic>,
+    transparency: Arc<Transparency>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +63,8 @@ struct Members {
 pub(super) struct Target {
     replica: String,
     is_local: bool,
+    /// How it is reached so that it sees its client's address, tried before the addresses.
+    transparent: Option<TransparentWay>,
     /// At least one, best first.
     addresses: Vec<SocketAddr>,
     /// Index of the address to begin with.
@@ -84,11 +90,12 @@ impl Lease {
 }
 
 impl Target {
-    fn new(endpoint: &Endpoint, local_nodes: &BTreeSet<NodeName>) -> Option<Self> {
-        let addresses = endpoint.addresses_from(local_nodes);
+    fn new(endpoint: &Endpoint, vantage: &Vantage) -> Option<Self> {
+        let addresses = vantage.addresses_of(endpoint);
         (!addresses.is_empty()).then(|| Self {
             replica: endpoint.replica.clone(),
-            is_local: endpoint.is_on(local_nodes),
+            is_local: endpoint.is_on(&vantage.local_nodes),
+            transparent: vantage.transparent_way(endpoint),
             addresses,
             preferred: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -97,7 +104,13 @@ impl Target {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        (&self.replica, self.is_local, &self.addresses) == (&other.replica, other.is_local, &other.addresses)
+        (&self.replica, self.is_local, &self.addresses, &self.transparent)
+            == (&other.replica, other.is_local, &other.addresses, &other.transparent)
+    }
+
+    /// Whether it is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     pub(super) fn lease(self: &Arc<Self>) -> Lease {
@@ -128,13 +141,45 @@ impl Target {
         *lock(&self.ejection) = None;
     }
 
-    pub(super) fn failed(&self) {
-        *lock(&self.ejection) = Some(Instant::now() + EJECTED_FOR);
+    /// Ejects it. Returns whether it was not ejected before.
+    fn failed(&self) -> bool {
+        lock(&self.ejection).replace(Instant::now() + EJECTED_FOR).is_none()
+    }
+
+    /// Connects so that the replica sees the client's address; `None` if that cannot be.
+    async fn connect_transparently(
+        &self,
+        client: SocketAddr,
+        transparency: &Transparency,
+    ) -> Option<io::Result<TcpStream>> {
+        let way = self.transparent.as_ref()?;
+        let replica = way.replica_for(client.ip())?;
+        if !suits(client.ip(), replica) {
+            return None;
+        }
+        let connecting = async {
+            match way.relay {
+                Some(relay) => connect_through(relay, client, replica).await,
+                None => connect_as(client, replica).await,
+            }
+        };
+        if way.relay.is_none() && !transparency.is_available() {
+            return None;
+        }
+        Some(timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
     }
 
     /// Connects to the first address that does not keep silent. A refusal is final: whoever refused is alive, and a
     /// second way in would only hide that nobody listens.
-    async fn connect(&self) -> io::Result<TcpStream> {
+    async fn connect(&self, client: SocketAddr, transparency: &Transparency) -> io::Result<TcpStream> {
+        match self.connect_transparently(client, transparency).await {
+            Some(Ok(stream)) => return Ok(stream),
+            Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused && client.is_ipv4() => {
+                return Err(error);
+            }
+            // An application that listens on IPv4 only refuses IPv6, and a relay may be missing.
+            Some(Err(_)) | None => {}
+        }
         let (first, count) = (self.preferred.load(Ordering::Relaxed), self.addresses.len());
         let mut last = io::ErrorKind::NotConnected.into();
         for index in (first..count).chain(0..first) {
@@ -153,9 +198,37 @@ impl Target {
 }
 
 impl EndpointSet {
+    /// No endpoints yet, of a port of a service with these counters.
+    pub(super) fn new(traffic: Arc<Traffic>, transparency: Arc<Transparency>) -> Self {
+        Self { traffic, transparency, ..Self::default() }
+    }
+
+    pub(super) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// What each endpoint does now.
+    pub(super) fn endpoints(&self) -> Vec<EndpointTraffic> {
+        let members = lock(&self.members);
+        let of = |target: &Arc<Target>| EndpointTraffic {
+            replica: target.replica.clone(),
+            open: target.open.load(Ordering::Relaxed) as u64,
+            is_ejected: lock(&target.ejection).is_some(),
+        };
+        members.serving.iter().map(of).collect()
+    }
+
+    /// Ejects an endpoint that did not answer; another one is tried.
+    pub(super) fn eject(&self, target: &Target) {
+        self.traffic.retries.add(1);
+        if target.failed() {
+            self.traffic.ejections.add(1);
+        }
+    }
+
     /// Replaces the endpoints. One that stays keeps its connections and its ejection.
-    pub(super) fn replace(&self, endpoints: &[Endpoint], local_nodes: &BTreeSet<NodeName>) {
-        let wanted = endpoints.iter().filter_map(|endpoint| Target::new(endpoint, local_nodes));
+    pub(super) fn replace(&self, endpoints: &[Endpoint], vantage: &Vantage) {
+        let wanted = endpoints.iter().filter_map(|endpoint| Target::new(endpoint, vantage));
         let mut members = lock(&self.members);
         let now = Instant::now();
         let before = std::mem::take(&mut members.serving);
@@ -195,7 +268,7 @@ impl EndpointSet {
     }
 
     /// Connects to an endpoint for a client that just arrived. `None` once the client has waited long enough.
-    pub(super) async fn connect(&self) -> Option<(TcpStream, Lease)> {
+    pub(super) async fn connect(&self, client: SocketAddr) -> Option<(TcpStream, Lease)> {
         let until = Instant::now() + PATIENCE;
         loop {
             let changed = self.changed.notified();
@@ -204,14 +277,14 @@ impl EndpointSet {
                 && let Some(target) = self.choose(&tried)
             {
                 let lease = target.lease();
-                match target.connect().await {
+                match target.connect(client, &self.transparency).await {
                     Ok(stream) => {
                         target.succeeded();
                         return Some((stream, lease));
                     }
                     Err(error) => {
                         tracing::debug!(replica = target.replica, %error, "an endpoint does not accept connections");
-                        target.failed();
+                        self.eject(&target);
                         tried.push(target);
                     }
                 }

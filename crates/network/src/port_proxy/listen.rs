@@ -6,6 +6,8 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::Arc,
 };
 
 use longshore_model::service::Protocol;
@@ -16,14 +18,34 @@ use rustix::{
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::ListenKey;
+use crate::socket_handover::NamedSocket;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
 /// An open socket of a published port.
+#[derive(Clone, Debug)]
 pub(super) enum ListenSocket {
-    Tcp(TcpListener),
-    Udp(UdpSocket),
+    Tcp(Arc<TcpListener>),
+    Udp(Arc<UdpSocket>),
+}
+
+impl ListenSocket {
+    /// The socket of a process before this one.
+    pub(super) fn inherited(protocol: Protocol, socket: OwnedFd) -> io::Result<Self> {
+        Ok(match protocol {
+            Protocol::Tcp | Protocol::Sctp => Self::Tcp(Arc::new(TcpListener::from_std(socket.into())?)),
+            Protocol::Udp => Self::Udp(Arc::new(UdpSocket::from_std(socket.into())?)),
+        })
+    }
+
+    /// A second descriptor, for the process after this one.
+    pub(super) fn named(&self, name: String) -> Option<NamedSocket> {
+        match self {
+            Self::Tcp(socket) => NamedSocket::of(name, socket.as_ref()),
+            Self::Udp(socket) => NamedSocket::of(name, socket.as_ref()),
+        }
+    }
 }
 
 /// Why a published port is not open.
@@ -73,10 +95,10 @@ fn open_at(protocol: Protocol, address: SocketAddr) -> io::Result<ListenSocket> 
     }
     bind(&socket, &address)?;
     if protocol == Protocol::Udp {
-        return Ok(ListenSocket::Udp(UdpSocket::from_std(socket.into())?));
+        return Ok(ListenSocket::Udp(Arc::new(UdpSocket::from_std(socket.into())?)));
     }
     listen(&socket, BACKLOG)?;
-    Ok(ListenSocket::Tcp(TcpListener::from_std(socket.into())?))
+    Ok(ListenSocket::Tcp(Arc::new(TcpListener::from_std(socket.into())?)))
 }
 
 fn explain(key: &ListenKey, error: &io::Error) -> ListenError {

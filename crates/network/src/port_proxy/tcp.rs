@@ -1,38 +1,35 @@
 //! Accepts TCP connections of one published port and relays each to an endpoint.
 //!
-//! Owns: the accept loop, and copying in both directions.
+//! Owns: the accept loop, and the options of both sockets.
 //! Invariant: an accepted connection outlives its listener; it ends when one of its ends ends it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use rustix::net::sockopt;
-use tokio::{
-    io::copy_bidirectional_with_sizes,
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
+use tokio::net::{TcpListener, TcpStream};
 
-use super::endpoint_set::EndpointSet;
+use super::{budget::PortBudget, endpoint_set::EndpointSet};
+use crate::{proxy_protocol::canonical, tcp_relay::relay};
 
-/// Both directions of a connection have a buffer of this size.
-const BUFFER_BYTES: usize = 16 * 1024;
 /// A connection without traffic is probed after this time, so that a vanished peer is noticed. There is no other idle
 /// limit: a database connection may rest for days.
 const KEEPALIVE: Duration = Duration::from_mins(1);
+/// Bytes that are not acknowledged for this time end a connection to another machine: it is gone.
+const USER_TIMEOUT: Duration = Duration::from_mins(2);
 /// Pause after a failed accept: without descriptors, the next one would fail at once, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accepts connections for ever. While no permit is left, clients wait in the kernel's queue.
-pub(super) async fn accept(listener: TcpListener, endpoints: Arc<EndpointSet>, permits: Arc<Semaphore>) {
+/// Accepts connections for ever. While there is no room, clients wait in the kernel's queue.
+pub(super) async fn accept(listener: Arc<TcpListener>, endpoints: Arc<EndpointSet>, budget: PortBudget) {
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let Some(room) = budget.room().await else { return };
         match listener.accept().await {
-            Ok((client, _)) => {
+            Ok((client, from)) => {
                 let endpoints = Arc::clone(&endpoints);
                 tokio::spawn(async move {
                     // How a connection ended is the concern of its two ends.
-                    let _ = relay(client, &endpoints).await;
-                    drop(permit);
+                    let _ = serve(&client, canonical(from), &endpoints).await;
+                    drop(room);
                 });
             }
             Err(error) => {
@@ -43,11 +40,19 @@ pub(super) async fn accept(listener: TcpListener, endpoints: Arc<EndpointSet>, p
     }
 }
 
-async fn relay(mut client: TcpStream, endpoints: &EndpointSet) -> io::Result<()> {
-    let Some((mut upstream, _lease)) = endpoints.connect().await else { return Ok(()) };
-    prepare(&client)?;
+async fn serve(client: &TcpStream, from: SocketAddr, endpoints: &EndpointSet) -> io::Result<()> {
+    let traffic = endpoints.traffic();
+    let _open = traffic.begin();
+    let Some((upstream, lease)) = endpoints.connect(from).await else {
+        traffic.refused.add(1);
+        return Ok(());
+    };
+    prepare(client)?;
     prepare(&upstream)?;
-    copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES).await.map(drop)
+    if !lease.target().is_local() {
+        sockopt::set_tcp_user_timeout(&upstream, u32::try_from(USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX))?;
+    }
+    relay(client, &upstream, &traffic.bytes_in, &traffic.bytes_out).await
 }
 
 /// Small messages leave at once, and a vanished peer is noticed.

@@ -46,7 +46,7 @@ fn state(ports: Vec<PublishedPort>) -> NetworkState {
 }
 
 fn proxy() -> PortProxy {
-    PortProxy::start(BTreeSet::from(["here".into()]))
+    PortProxy::start(BTreeSet::from(["here".into()]), Arc::default(), InheritedSockets::default())
 }
 
 /// A server that sends its name, then echoes until the client stops sending, then says goodbye.
@@ -80,7 +80,7 @@ async fn ask(to: impl tokio::net::ToSocketAddrs, text: &str) -> String {
 async fn a_published_port_answers_on_both_families_and_half_closed_connections_end_properly() {
     let (proxy, number) = (proxy(), free_tcp());
     let server = echo("a:").await;
-    proxy.update(&state(vec![port(Protocol::Tcp, number, vec![endpoint("a", server)])]));
+    proxy.update(&state(vec![port(Protocol::Tcp, number, vec![endpoint("a", server)])]), &TouchedServices::All);
     assert_eq!(ask(("127.0.0.1", number), "hello").await, "a:hello bye");
     if StdListener::bind("[::1]:0").is_ok() {
         assert_eq!(ask(("::1", number), "six").await, "a:six bye");
@@ -93,7 +93,7 @@ async fn a_named_address_is_the_only_one_that_answers() {
     let (proxy, number) = (proxy(), free_tcp());
     let mut published = port(Protocol::Tcp, number, vec![endpoint("a", echo("a:").await)]);
     published.host_ip = Some([127, 0, 0, 2].into());
-    proxy.update(&state(vec![published]));
+    proxy.update(&state(vec![published]), &TouchedServices::All);
     assert_eq!(ask(("127.0.0.2", number), "x").await, "a:x bye");
     assert!(TcpStream::connect(("127.0.0.1", number)).await.is_err());
 }
@@ -103,7 +103,7 @@ async fn an_address_of_another_machine_is_no_condition_of_this_one() {
     let (proxy, number) = (proxy(), free_tcp());
     let mut published = port(Protocol::Tcp, number, Vec::new());
     published.host_ip = Some([192, 0, 2, 7].into());
-    proxy.update(&state(vec![published]));
+    proxy.update(&state(vec![published]), &TouchedServices::All);
     assert!(proxy.conditions().is_empty());
 }
 
@@ -112,7 +112,10 @@ async fn a_port_that_another_program_has_is_a_condition_and_opens_once_it_is_fre
     let holder = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let number = holder.local_addr().unwrap().port();
     let proxy = proxy();
-    proxy.update(&state(vec![port(Protocol::Tcp, number, vec![endpoint("a", echo("a:").await)])]));
+    proxy.update(
+        &state(vec![port(Protocol::Tcp, number, vec![endpoint("a", echo("a:").await)])]),
+        &TouchedServices::All,
+    );
     let conditions = proxy.conditions();
     assert_eq!(conditions.len(), 1);
     assert_eq!((conditions[0].code, conditions[0].port), (NodeConditionCode::PortTakenOnNode, Some(number)));
@@ -129,11 +132,14 @@ async fn a_port_that_another_program_has_is_a_condition_and_opens_once_it_is_fre
 #[tokio::test]
 async fn a_connection_outlives_the_listener_and_the_endpoint_it_began_with() {
     let (proxy, number) = (proxy(), free_tcp());
-    proxy.update(&state(vec![port(Protocol::Tcp, number, vec![endpoint("a", echo("a:").await)])]));
+    proxy.update(
+        &state(vec![port(Protocol::Tcp, number, vec![endpoint("a", echo("a:").await)])]),
+        &TouchedServices::All,
+    );
     let mut stream = TcpStream::connect(("127.0.0.1", number)).await.unwrap();
     let mut name = [0; 2];
     stream.read_exact(&mut name).await.unwrap();
-    proxy.update(&state(Vec::new()));
+    proxy.update(&state(Vec::new()), &TouchedServices::All);
     sleep(Duration::from_millis(50)).await;
     assert!(TcpStream::connect(("127.0.0.1", number)).await.is_err());
     stream.write_all(b"still here").await.unwrap();
@@ -147,12 +153,12 @@ async fn a_connection_outlives_the_listener_and_the_endpoint_it_began_with() {
 async fn a_port_that_the_process_itself_may_bind_is_left_to_it_until_it_listens_elsewhere() {
     let (proxy, number) = (proxy(), free_tcp());
     let published = |endpoints| PublishedPort { process_may_bind: true, ..port(Protocol::Tcp, number, endpoints) };
-    proxy.update(&state(vec![published(Vec::new())]));
+    proxy.update(&state(vec![published(Vec::new())]), &TouchedServices::All);
     let own = TcpListener::bind(("127.0.0.1", number)).await.expect("nobody else has the port");
-    proxy.update(&state(vec![published(vec![endpoint("own", own.local_addr().unwrap())])]));
+    proxy.update(&state(vec![published(vec![endpoint("own", own.local_addr().unwrap())])]), &TouchedServices::All);
     assert!(proxy.conditions().is_empty());
     drop(own);
-    proxy.update(&state(vec![published(vec![endpoint("elsewhere", echo("a:").await)])]));
+    proxy.update(&state(vec![published(vec![endpoint("elsewhere", echo("a:").await)])]), &TouchedServices::All);
     assert_eq!(ask(("127.0.0.1", number), "x").await, "a:x bye");
 }
 
@@ -188,7 +194,10 @@ async fn ask_udp(client: &UdpSocket, number: u16, text: &str) -> String {
 async fn datagrams_are_answered_from_the_published_port_and_a_session_keeps_its_endpoint() {
     let (proxy, number) = (proxy(), free_udp());
     let ((a, _), (b, _)) = (udp_echo("a").await, udp_echo("b").await);
-    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("a", a), endpoint("b", b)])]));
+    proxy.update(
+        &state(vec![port(Protocol::Udp, number, vec![endpoint("a", a), endpoint("b", b)])]),
+        &TouchedServices::All,
+    );
     let (first, second) =
         (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let served = [ask_udp(&first, number, "x").await, ask_udp(&second, number, "x").await];
@@ -203,13 +212,16 @@ async fn a_udp_session_moves_on_when_its_endpoint_leaves_or_refuses() {
     let (proxy, number) = (proxy(), free_udp());
     let ((a, task), (b, _)) = (udp_echo("a").await, udp_echo("b").await);
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("a", a)])]));
+    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("a", a)])]), &TouchedServices::All);
     assert_eq!(ask_udp(&client, number, "1").await, "a:1");
-    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("b", b)])]));
+    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("b", b)])]), &TouchedServices::All);
     assert_eq!(ask_udp(&client, number, "2").await, "b:2");
     task.abort();
     let _ = task.await;
     let other = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    proxy.update(&state(vec![port(Protocol::Udp, number, vec![endpoint("a", a), endpoint("b", b)])]));
+    proxy.update(
+        &state(vec![port(Protocol::Udp, number, vec![endpoint("a", a), endpoint("b", b)])]),
+        &TouchedServices::All,
+    );
     assert_eq!(ask_udp(&other, number, "3").await, "b:3", "the one that refuses is passed over");
 }

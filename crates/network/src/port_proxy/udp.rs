@@ -11,27 +11,31 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    net::UdpSocket,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    time::timeout,
-};
+use tokio::{net::UdpSocket, sync::mpsc, time::timeout};
 
-use super::endpoint_set::{EndpointSet, Lease, Target};
+use super::{
+    budget::{PortBudget, Room},
+    endpoint_set::{EndpointSet, Lease, Target},
+};
 
 /// A session without a datagram in either direction ends after this time.
 const IDLE: Duration = Duration::from_mins(1);
+/// The same, once its listener was closed.
+const LAST_REPLIES: Duration = Duration::from_secs(5);
 /// The largest datagram.
 const MAX_DATAGRAM: usize = 65_535;
 /// Datagrams that may wait for a session; more are dropped, as any network does.
 const QUEUE: usize = 64;
+/// Sessions that begin between two searches for ended ones.
+const SWEEP: u64 = 256;
 /// Endpoints tried for a datagram that was not answered.
 const TRIES: usize = 3;
 
-/// Receives datagrams for ever. While no permit is left, datagrams of new clients are dropped.
-pub(super) async fn receive(socket: UdpSocket, endpoints: Arc<EndpointSet>, permits: Arc<Semaphore>) {
-    let (socket, mut buffer) = (Arc::new(socket), vec![0; MAX_DATAGRAM]);
+/// Receives datagrams for ever. While there is no room, datagrams of new clients are dropped.
+pub(super) async fn receive(socket: Arc<UdpSocket>, endpoints: Arc<EndpointSet>, budget: PortBudget) {
+    let mut buffer = vec![0; MAX_DATAGRAM];
     let mut sessions: HashMap<SocketAddr, mpsc::Sender<Vec<u8>>> = HashMap::new();
+    let mut began = 0_u64;
     loop {
         // An error is about a reply that was refused, and says nothing about the next datagram.
         let Ok((length, client)) = socket.recv_from(&mut buffer).await else { continue };
@@ -41,13 +45,16 @@ pub(super) async fn receive(socket: UdpSocket, endpoints: Arc<EndpointSet>, perm
             Some(Err(mpsc::error::TrySendError::Closed(datagram))) => datagram,
             None => datagram,
         };
-        sessions.retain(|_, session| !session.is_closed());
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
+        let Some(room) = budget.room_now() else { continue };
+        began += 1;
+        if began.is_multiple_of(SWEEP) {
+            sessions.retain(|_, session| !session.is_closed());
+        }
         let (sender, datagrams) = mpsc::channel(QUEUE);
         let _ = sender.try_send(datagram);
         sessions.insert(client, sender);
         let session = Session { client, socket: Arc::clone(&socket), endpoints: Arc::clone(&endpoints), datagrams };
-        tokio::spawn(session.run(permit));
+        tokio::spawn(session.run(room));
     }
 }
 
@@ -69,9 +76,11 @@ struct Upstream {
 }
 
 impl Session {
-    async fn run(mut self, _permit: OwnedSemaphorePermit) {
+    async fn run(mut self, _room: Room) {
+        let traffic = Arc::clone(self.endpoints.traffic());
+        let _open = traffic.begin();
         let mut upstream: Option<Upstream> = None;
-        let mut buffer = vec![0; MAX_DATAGRAM];
+        let (mut buffer, mut is_open) = (vec![0; MAX_DATAGRAM], true);
         loop {
             let received = async {
                 match &upstream {
@@ -81,12 +90,13 @@ impl Session {
             };
             let step = async {
                 tokio::select! {
-                    datagram = self.datagrams.recv() => Step::FromClient(datagram),
+                    datagram = self.datagrams.recv(), if is_open => Step::FromClient(datagram),
                     reply = received => Step::FromEndpoint(reply),
                 }
             };
-            match timeout(IDLE, step).await {
+            match timeout(if is_open { IDLE } else { LAST_REPLIES }, step).await {
                 Ok(Step::FromClient(Some(datagram))) => {
+                    traffic.bytes_in.add(datagram.len() as u64);
                     let current = upstream.take().filter(|upstream| self.endpoints.serves(upstream.lease.target()));
                     upstream = send(&self.endpoints, current, datagram, Vec::new()).await;
                 }
@@ -95,10 +105,13 @@ impl Session {
                         upstream.unanswered = None;
                         upstream.lease.target().succeeded();
                     }
+                    traffic.bytes_out.add(length as u64);
                     let _ = self.socket.send_to(&buffer[..length], self.client).await;
                 }
                 Ok(Step::FromEndpoint(Err(_))) => upstream = self.try_another(upstream.take()).await,
-                Ok(Step::FromClient(None)) | Err(_) => return,
+                // The listener was closed or handed over; what was asked already is still answered.
+                Ok(Step::FromClient(None)) => is_open = false,
+                Err(_) => return,
             }
         }
     }
@@ -106,7 +119,7 @@ impl Session {
     /// The endpoint refused: what it did not answer goes to another one.
     async fn try_another(&self, refused: Option<Upstream>) -> Option<Upstream> {
         let Upstream { lease, unanswered, .. } = refused?;
-        lease.target().failed();
+        self.endpoints.eject(lease.target());
         let tried = vec![Arc::clone(lease.target())];
         drop(lease);
         send(&self.endpoints, None, unanswered?, tried).await
@@ -135,7 +148,7 @@ async fn send(
             upstream.unanswered = Some(datagram);
             return Some(upstream);
         }
-        upstream.lease.target().failed();
+        endpoints.eject(upstream.lease.target());
         tried.push(Arc::clone(upstream.lease.target()));
     }
     None

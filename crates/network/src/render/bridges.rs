@@ -17,6 +17,10 @@ use longshore_model::{AddressPlan, NodeName};
 use super::{Machine, bridge_name};
 use crate::{NetworkSettings, NetworkState};
 
+/// The address that neighbours are asked from, which engines give their bridges, too. The one that the kernel makes by
+/// itself comes seconds after the first port.
+const LINK_LOCAL: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 64);
+
 /// The bridge of one local node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridge {
@@ -24,7 +28,8 @@ pub struct Bridge {
     pub node: NodeName,
     /// The device's name.
     pub name: String,
-    /// Addresses with the length of their network: both gateways, and the node's own in the mesh.
+    /// Addresses with the length of their network: both gateways, the node's own in the mesh, and a
+    /// link-local one.
     pub addresses: Vec<IpNet>,
     /// The node's IPv4 block, if the pool has one for it.
     pub ipv4_block: Option<Ipv4Net>,
@@ -91,7 +96,7 @@ fn bridge(state: &NetworkState, settings: &NetworkSettings, node: &NodeName, blo
     Bridge {
         node: node.clone(),
         name: bridge_name(&settings.cluster, node),
-        addresses: gateways.chain([host_route(plan.node_ipv6(block).into())]).collect(),
+        addresses: gateways.chain([host_route(plan.node_ipv6(block).into()), IpNet::V6(LINK_LOCAL)]).collect(),
         ipv4_block: plan.ipv4_block(block),
         ipv6_block,
         ipv4_gateway: plan.ipv4_gateway(block),

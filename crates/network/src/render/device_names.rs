@@ -27,7 +27,7 @@ pub fn bridge_name(cluster: &str, node: &NodeName) -> String {
 }
 
 /// Eight hexadecimal digits of a text, the same on every machine and in every version.
-pub(super) fn short_hash(text: &str) -> String {
+pub(crate) fn short_hash(text: &str) -> String {
     hex::encode(&Sha256::digest(text.as_bytes())[..4])
 }
 

@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use super::{DeviceNames, Ruleset, ruleset::ElementSet};
+use super::{DeviceNames, Ruleset, TRANSPARENT_MARK, ruleset::ElementSet};
 use crate::NetworkSettings;
 
 impl Ruleset {
@@ -130,6 +130,7 @@ pub(super) fn spread(family: &str, addresses: &[String]) -> Option<String> {
 pub(super) fn base(settings: &NetworkSettings, names: &DeviceNames) -> String {
     let plan = &settings.addresses;
     BASE.replace("$MESH", &format!("\"{}\"", names.mesh))
+        .replace("$MARK", &format!("{TRANSPARENT_MARK:#x}"))
         .replace("$POOL4", &plan.pool.to_string())
         .replace("$POOL6", &plan.ipv6_network().to_string())
         .replace("$VIPS4", &plan.vip_ipv4_range().to_string())
@@ -162,6 +163,12 @@ const BASE: &str = "\
 		type nat hook output priority -105; policy accept;
 		ip daddr vmap @vip4
 		ip6 daddr vmap @vip6
+	}
+
+	# Answers to connections that were made from a client's address come back to whoever made them.
+	chain transparent_replies {
+		type filter hook prerouting priority -150; policy accept;
+		iifname @bridges meta l4proto tcp socket transparent 1 meta mark set $MARK
 	}
 
 	chain forward {

@@ -153,6 +153,11 @@ fn fixed_sets(
 }
 
 impl Ruleset {
+    /// The part that depends on devices and pools only.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     fn add_service(
         &mut self,
         service: &NetworkService,

@@ -144,8 +144,10 @@ impl Machine {
         }
     }
 
-    /// Starts a mesh that follows a network state, with its key in this folder.
+    /// Starts a mesh that follows a network state, with its key in this folder. The machine has its overlay address, as it
+    /// has from the host network.
     pub(crate) fn follow(&self, folder: &Path) -> Mesh {
+        run(&format!("ip -n {} addr add {}/128 dev lo", self.namespace, self.ipv6()));
         let config = MeshConfig { data_dir: folder.to_owned(), local_nodes: BTreeSet::from([self.name()]) };
         self.inside(move || Mesh::start(config))
     }

@@ -317,7 +317,7 @@ pub(crate) async fn start(
 ) -> ApiResult<Changed> {
     let (namespace, deployment) = (scope.name(), name.as_str().into());
     caller.ensure_in_scope(&namespace, &deployment)?;
-    policies::ensure_revision_allowed(&*api.store()?.read().await?.state, (&namespace, &deployment), None)?;
+    policies::ensure_revision_allowed(&api.store()?.read().await?.state, (&namespace, &deployment), None)?;
     api.change(caller, Command::Start { namespace, deployment, at: clock::now() }).await
 }
 

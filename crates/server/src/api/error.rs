@@ -140,9 +140,10 @@ impl From<CommandError> for ApiError {
             | CommandError::UnknownVolume(_)
             | CommandError::UnknownToken(_) => StatusCode::NOT_FOUND,
             CommandError::SecretOutOfScope { .. } => StatusCode::FORBIDDEN,
-            CommandError::TooManyForCluster { .. } | CommandError::SecretOwned { .. } => StatusCode::CONFLICT,
             CommandError::JoinTokenInvalid | CommandError::JoinTokenExpired => StatusCode::UNAUTHORIZED,
             CommandError::AlreadyBootstrapped
+            | CommandError::TooManyForCluster { .. }
+            | CommandError::SecretOwned { .. }
             | CommandError::DuplicateToken(_)
             | CommandError::NoPreviousRevision(_)
             | CommandError::NoRollout(_)

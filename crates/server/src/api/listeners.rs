@@ -1,6 +1,6 @@
 //! Listeners: a Unix socket for this machine, a loopback address for browsers, TLS for everything else.
 //!
-//! Owns: accepting connections, and the limits on their number and on slow clients.
+//! Owns: accepting connections, the limits on their number and on slow clients, and the descriptors they may take.
 //! Must not touch: requests. Invariant: a slow client costs one connection for a few seconds and delays nobody else.
 
 use std::{
@@ -18,6 +18,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use longshore_api::connection;
+use rustix::process::{Resource, getrlimit};
 use rustls::{ServerConfig, pki_types::CertificateDer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -41,6 +42,17 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept, such as too many open files.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Descriptors that connections of the network never take: the log, the engine, agents and the local socket need them.
+const RESERVED_DESCRIPTORS: u64 = 128;
+
+/// Connections of one listener of the network for which there are descriptors: half of what is not reserved, because
+/// there are two such listeners.
+fn connections_with_descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let half = usize::try_from(limit.saturating_sub(RESERVED_DESCRIPTORS) / 2).unwrap_or(usize::MAX);
+    half.clamp(8, MAX_CONNECTIONS)
+}
 
 /// The remote end of a connection.
 #[derive(Clone, Debug)]
@@ -99,7 +111,13 @@ pub(crate) fn serve_tcp(
                     continue;
                 }
             };
-            let Some(inside) = per_address.acquire(&from.ip().to_string()) else { continue };
+            let (open, most) = (MAX_CONNECTIONS - slots.available_permits(), connections_with_descriptors());
+            let address = from.ip().to_string();
+            if open > most || per_address.held_by(&address) >= most.div_ceil(4) {
+                // Closed at once: it has shown no identity yet, and its descriptor may be the one the log needs.
+                continue;
+            }
+            let Some(inside) = per_address.acquire(&address) else { continue };
             let permit = (permit, inside);
             let _ = connection::enable_keepalive(&stream);
             let (router, shutdown) = (router.clone(), shutdown.clone());

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{Json, extract::State, http::StatusCode};
 use longshore_api::{Changed, DrainRequest, LabelRequest, Node, NodeAttributesRequest, ObjectKind, RemoveNode};
 use longshore_model::{
-    AfterDrain, ApiErrorCode, Command, Intent, NodeAttributes, NodeName,
+    AfterDrain, ApiErrorCode, Command, Health, Intent, NodeAttributes, NodeName,
     access::NodeRole,
     node::{NodeCondition, UseDegraded},
 };
@@ -107,8 +107,8 @@ pub(crate) async fn act(
         "activate" => Command::SetIntent { node, intent: Intent::Active, at },
         "pause" => Command::SetIntent { node, intent: Intent::Paused, at },
         "lost" => Command::ConfirmLost { node, at },
-        "degrade" => set_degraded(node, true),
-        "recover" => set_degraded(node, false),
+        "degrade" => set_health_when_heard(node, Health::Degraded),
+        "recover" => set_health_when_heard(node, Health::Ready),
         "override" => Command::SetUseDegraded { node, use_degraded: UseDegraded::Allowed },
         "withdraw-override" => Command::SetUseDegraded { node, use_degraded: UseDegraded::Forbidden },
         other => return Err(ApiError::nothing_named("action", other)),
@@ -116,8 +116,10 @@ pub(crate) async fn act(
     api.change(caller, command).await
 }
 
-fn set_degraded(node: NodeName, degraded: bool) -> Command {
-    let attributes = NodeAttributes { degraded: Some(degraded), ..NodeAttributes::default() };
+/// Declares the health of a node whose heartbeats arrive.
+fn set_health_when_heard(node: NodeName, health: Health) -> Command {
+    let degraded = Some(health == Health::Degraded);
+    let attributes = NodeAttributes { degraded, ..NodeAttributes::default() };
     Command::SetNodeAttributes { node, attributes: Box::new(attributes), at: clock::now() }
 }
 

@@ -64,21 +64,21 @@ impl MachineFeed {
                 // Those that left the scope in this change are among the changed groups themselves.
             }
         }
-        let (mut changed, mut gone) = (Vec::new(), Vec::new());
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
         for key in looked_at {
             match index.services.get(&key).filter(|indexed| self.concerns(indexed)) {
                 Some(Indexed { service, .. }) if self.sent.get(&key).is_some_and(|sent| **sent == **service) => {}
                 Some(Indexed { service, .. }) => {
                     self.sent.insert(key, Arc::clone(service));
-                    changed.push(NetworkService::clone(service));
+                    new.push(NetworkService::clone(service));
                 }
                 None => gone.extend(self.sent.remove(&key).map(|_| key)),
             }
         }
         let (nodes, nodes_gone) = changed_nodes(index, changes);
         let settings = changes.settings.clone();
-        let is_empty = changed.is_empty() && gone.is_empty() && changes.nodes.is_empty() && settings.is_none();
-        (!is_empty).then_some(NetworkFeed::Changes { cursor, changed, gone, nodes, nodes_gone, settings })
+        let is_empty = new.is_empty() && gone.is_empty() && changes.nodes.is_empty() && settings.is_none();
+        (!is_empty).then_some(NetworkFeed::Changes { cursor, changed: new, gone, nodes, nodes_gone, settings })
     }
 
     /// Counts the scopes of a service with a replica on the machine; returns those that came or went.

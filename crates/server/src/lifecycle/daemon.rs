@@ -56,6 +56,9 @@ pub struct ServerConfig {
     pub docker: Vec<PathBuf>,
     /// Command that runs the agent's shim; without it the `exec` driver is off.
     pub shim: Option<Vec<String>>,
+    /// Command that runs the dataplane process, which outlives the daemon; without it published ports are open while
+    /// the daemon runs.
+    pub dataplane: Option<Vec<String>>,
 }
 
 /// Why a daemon did not start.

@@ -5,7 +5,7 @@
 //! DATA/place.json     node record                   DATA/agent/      state of the agent
 //! DATA/authority.der  the cluster's authority       DATA/vault.json  keyring, on a server
 //! DATA/node.{der,key} certificate and key           DATA/longshore.sock
-//! DATA/network.json   last network state
+//! DATA/network.json   last network state            DATA/dataplane.{sock,log}
 //! ```
 //!
 //! Owns: these files and how they are written. Invariant: two daemons never use one folder; a file is written

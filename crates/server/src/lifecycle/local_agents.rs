@@ -259,6 +259,7 @@ mod tests {
             attributes: NodeAttributes::default(),
             docker: Vec::new(),
             shim: None,
+            dataplane: None,
         }
     }
 

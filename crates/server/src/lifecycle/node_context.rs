@@ -4,15 +4,16 @@
 //! Must not touch: requests. Invariant: a node without a store knows nothing but its own work.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use longshore_model::{MemberId, NodeName, NodeNetwork, Time};
+use longshore_model::{MemberId, NodeName, NodeNetwork, Time, access::Digest};
 use longshore_scheduler::rebalance::Rebalancer;
 use longshore_store::replicated::{LeadershipRole, Member, OpenError, Replicated, ReplicatedConfig};
 use tokio::sync::watch;
@@ -63,6 +64,28 @@ pub(crate) struct NodeContext {
     pressures: Mutex<Option<Rebalancer>>,
     /// Held during a promotion or demotion.
     changing: tokio::sync::Mutex<()>,
+    /// Servers that another one vouched for before their membership was known here.
+    pub(crate) vouched: VouchedServers,
+}
+
+/// How long the word of another server counts. A server that is removed meanwhile is refused as soon as its removal is
+/// known here.
+const VOUCHED_FOR: Duration = Duration::from_secs(30);
+
+/// Certificates of servers that another one vouched for, with the time of it.
+#[derive(Debug, Default)]
+pub(crate) struct VouchedServers(Mutex<BTreeMap<Digest, Instant>>);
+
+impl VouchedServers {
+    pub(crate) fn is_fresh(&self, fingerprint: &Digest) -> bool {
+        lock(&self.0).get(fingerprint).is_some_and(|since| since.elapsed() < VOUCHED_FOR)
+    }
+
+    pub(crate) fn insert(&self, fingerprint: Digest) {
+        let mut known = lock(&self.0);
+        known.retain(|_, since| since.elapsed() < VOUCHED_FOR);
+        known.insert(fingerprint, Instant::now());
+    }
 }
 
 /// Why a node could not open its store.
@@ -111,6 +134,7 @@ impl NodeContext {
             removal: RemovalNotice::default(),
             pressures: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            vouched: VouchedServers::default(),
         }
     }
 

@@ -1,7 +1,7 @@
-//! The published ports of this machine: one port proxy for all nodes of this process, fed by the control plane.
+//! The dataplane of this machine, one for all nodes of this process, fed by the control plane.
 //!
 //! Owns: the feed of the network state, and `network.json`, from which a daemon that finds no server goes on.
-//! Must not touch: how a port is served. Invariant: nothing but a message of the control plane closes a port, or takes
+//! Must not touch: how a port is served, and how a name is answered. Invariant: nothing but a message of the control plane closes a port, or takes
 //! an endpoint away; a link that is cut changes nothing.
 
 use std::{
@@ -14,7 +14,10 @@ use std::{
 
 use longshore_durable_file::{self as durable_file, Durability};
 use longshore_model::{NodeName, node::NodeCondition};
-use longshore_network::{NetworkFeed, NetworkState, PortProxy};
+use longshore_network::{
+    NetworkFeed, NetworkState,
+    dataplane::{Dataplane, DataplaneClient, DataplaneCommand, DataplaneReport, STATE_FILE},
+};
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
@@ -27,51 +30,86 @@ use crate::{
     node_rpc::control_link::NodeLink,
 };
 
-/// File of the last network state in the data folder.
-const FILE: &str = "network.json";
 /// Shortest and longest pause between two attempts to open the feed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// Time between two looks whether every node of this process was isolated.
 const ISOLATION_CHECK: Duration = Duration::from_millis(500);
 
-/// The port proxy of this process, once it was started.
+/// The dataplane of this machine, once it was started.
 #[derive(Default)]
 pub(crate) struct PublishedPorts(Mutex<Option<Running>>);
 
 struct Running {
-    proxy: Arc<PortProxy>,
+    host: Arc<Host>,
     feed: AbortHandle,
+}
+
+/// Where the dataplane runs.
+enum Host {
+    /// In a process that outlives this one.
+    Process(DataplaneClient),
+    /// In this process.
+    Task(Dataplane),
+}
+
+impl Host {
+    fn start(config: &ServerConfig, nodes: BTreeSet<NodeName>, state: NetworkState) -> Self {
+        if let Some(command) = config.dataplane.clone() {
+            let data_dir = std::path::absolute(&config.data_dir).unwrap_or_else(|_| config.data_dir.clone());
+            return Self::Process(DataplaneClient::start(DataplaneCommand { command, data_dir, nodes }, state));
+        }
+        let dataplane = Dataplane::start(&config.data_dir, nodes);
+        dataplane.replace(state);
+        Self::Task(dataplane)
+    }
+
+    fn update(&self, message: NetworkFeed) {
+        match self {
+            Self::Process(client) => client.update(message),
+            Self::Task(dataplane) => dataplane.update(message),
+        }
+    }
+
+    fn report(&self) -> DataplaneReport {
+        match self {
+            Self::Process(client) => client.report(),
+            Self::Task(dataplane) => dataplane.report(),
+        }
+    }
 }
 
 impl PublishedPorts {
     /// Listens as the file says, and follows the control plane.
     pub(crate) fn start(&self, ctx: &Arc<NodeContext>, config: &ServerConfig) -> Result<(), StartError> {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
-        let proxy = Arc::new(PortProxy::start(nodes.clone()));
-        let follower = Follower {
-            ctx: Arc::clone(ctx),
-            nodes,
-            proxy: Arc::clone(&proxy),
-            path: ctx.folder.path_of(FILE),
-            state: read(&ctx.folder.path_of(FILE)),
-        };
-        proxy.update(&follower.state);
+        let path = ctx.folder.path_of(STATE_FILE);
+        let state = read(&path);
+        let host = Arc::new(Host::start(config, nodes.clone(), state.clone()));
+        let follower = Follower { ctx: Arc::clone(ctx), nodes, host: Arc::clone(&host), path, state };
         let feed = tokio::spawn(follower.run()).abort_handle();
-        *self.lock() = Some(Running { proxy, feed });
+        *self.lock() = Some(Running { host, feed });
         Ok(())
     }
 
     /// The published ports that this machine cannot listen on.
     pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
-        self.lock().as_ref().map(|running| running.proxy.conditions()).unwrap_or_default()
+        self.report().conditions
     }
 
-    /// Closes every port.
+    /// Conditions and counters.
+    pub(crate) fn report(&self) -> DataplaneReport {
+        self.lock().as_ref().map(|running| running.host.report()).unwrap_or_default()
+    }
+
+    /// Closes every port that is open in this process; a process of its own goes on.
     pub(crate) fn shut_down(&self) {
         // Taken out, because the follower holds the context, which holds this.
-        if let Some(Running { proxy, feed }) = self.lock().take() {
+        if let Some(Running { host, feed }) = self.lock().take() {
             feed.abort();
-            proxy.shut_down();
+            match host.as_ref() {
+                Host::Task(dataplane) => dataplane.shut_down(),
+                Host::Process(_) => {}
+            }
         }
     }
 
@@ -85,7 +123,7 @@ struct Follower {
     ctx: Arc<NodeContext>,
     /// The nodes of this process.
     nodes: BTreeSet<NodeName>,
-    proxy: Arc<PortProxy>,
+    host: Arc<Host>,
     path: PathBuf,
     state: NetworkState,
 }
@@ -115,13 +153,12 @@ impl Follower {
         loop {
             match tokio::time::timeout(ISOLATION_CHECK, feed.recv()).await {
                 Ok(Some(message)) => {
-                    let mut changed = self.state.apply(message);
-                    // A burst of changes is one update and one write.
+                    let mut changed = self.apply(message);
+                    // A burst of changes is one write.
                     while let Ok(message) = feed.try_recv() {
-                        changed |= self.state.apply(message);
+                        changed |= self.apply(message);
                     }
                     if changed {
-                        self.proxy.update(&self.state);
                         self.save().await;
                     }
                 }
@@ -130,6 +167,14 @@ impl Follower {
                 Err(_) => {}
             }
         }
+    }
+
+    fn apply(&mut self, message: NetworkFeed) -> bool {
+        let changed = self.state.apply(message.clone());
+        if changed {
+            self.host.update(message);
+        }
+        changed
     }
 
     async fn save(&self) {

@@ -3,7 +3,7 @@
 //! Owns: the largest fingerprint that is taken. Every server keeps it, and a scheduler reads it in every pass.
 //! Invariant: a fingerprint that no machine can have is refused, and changes nothing.
 
-use longshore_model::node::NodeFingerprint;
+use longshore_model::{device::DeviceGroup, node::NodeFingerprint};
 
 /// A thousand times what the largest machines have.
 const MAX_CPU_MILLIS: u64 = 1_000_000 * 1000;
@@ -22,21 +22,57 @@ pub(crate) fn check(fingerprint: &NodeFingerprint) -> Result<(), &'static str> {
     if capacity.memory_bytes > MAX_BYTES || capacity.disk_bytes.is_some_and(|bytes| bytes > MAX_BYTES) {
         return Err("it has more memory or disk than any machine");
     }
-    let declared = flags.labels.len() + flags.devices.values().map(Vec::len).sum::<usize>();
-    let found = capacity.devices.len() + capacity.device_groups.len();
-    let entries = engine_labels.len() + plugins.len() + found + declared;
+    let labels = engine_labels.iter().chain(&flags.labels).map(|(name, value)| name.len() + value.len());
+    let groups = capacity.device_groups.iter().chain(flags.devices.values().flatten()).map(text_of_group);
+    let names = plugins.iter().chain(capacity.devices.keys()).chain(flags.devices.keys()).map(String::len);
+    let places = [platform.os.len(), platform.arch.len(), flags.datacenter.as_ref().map_or(0, String::len)];
+    let (mut entries, mut text) = (0, 0);
+    for length in labels.chain(groups).chain(names).chain(places) {
+        (entries, text) = (entries + 1, text + length);
+    }
     if entries > MAX_ENTRIES {
         return Err("it lists more than a thousand labels, plugins and devices");
     }
-    let labels = engine_labels.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-    let groups = capacity.device_groups.iter().map(|group| {
-        let attributes = group.attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-        group.vendor.len() + group.kind.len() + group.name.len() + attributes
-    });
-    let names = plugins.iter().chain(capacity.devices.keys()).map(String::len).sum::<usize>();
-    let text = labels + names + groups.sum::<usize>() + platform.os.len() + platform.arch.len();
     if text > MAX_TEXT {
         return Err("its labels, plugins and devices are longer than 64 KiB");
     }
     Ok(())
+}
+
+fn text_of_group(group: &DeviceGroup) -> usize {
+    let attributes = group.attributes.iter().map(|(name, value)| name.len() + value.len());
+    group.vendor.len() + group.kind.len() + group.name.len() + attributes.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{Capacity, NodeAttributes, Platform};
+
+    use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_refused() {
+        let ordinary = NodeFingerprint {
+            platform: Platform::new("linux", "x86_64"),
+            capacity: Capacity::default(),
+            drivers: [].into(),
+            engine_labels: [].into(),
+            plugins: [].into(),
+            network: None,
+            flags: NodeAttributes::default(),
+        };
+        assert_eq!(check(&ordinary), Ok(()));
+        let mut huge = ordinary.clone();
+        huge.capacity.cpu_millis = u64::MAX;
+        assert!(check(&huge).is_err());
+        let mut huge = ordinary.clone();
+        huge.capacity.memory_bytes = u64::MAX;
+        assert!(check(&huge).is_err());
+        let mut many = ordinary.clone();
+        many.engine_labels = (0..2000).map(|number| (format!("l{number}"), String::new())).collect();
+        assert!(check(&many).is_err());
+        let mut long = ordinary;
+        long.engine_labels.insert("l".to_owned(), "x".repeat(100_000));
+        assert!(check(&long).is_err());
+    }
 }

@@ -94,8 +94,8 @@ pub(crate) struct PeerNode {
     pub(crate) fingerprint: Digest,
 }
 
-/// Allows servers. Members are accepted before their membership is known here, or one that was away could never catch
-/// up; only revoked certificates are refused.
+/// Allows servers that are members. A certificate alone opens nothing: whoever has a copy of the authority's key could
+/// make one for a node that never was.
 async fn require_server(
     State(api): State<Arc<ApiState>>,
     Extension(peer): Extension<Peer>,
@@ -112,8 +112,44 @@ async fn require_server(
     if role != NodeRole::Server {
         return Err(not_a_member(&name));
     }
-    request.extensions_mut().insert(PeerNode { name, fingerprint });
+    let peer_node = PeerNode { name, fingerprint };
+    if let Some(store) = api.ctx.store() {
+        let state = store.read_local().state;
+        if !is_member(&state, &peer_node) {
+            ensure_member_elsewhere(&api, &state, &peer_node, request.uri().path()).await?;
+        }
+    }
+    request.extensions_mut().insert(peer_node);
     Ok(next.run(request).await)
+}
+
+/// A server whose membership is not known here: it joined a moment ago, or this member was away. Raft messages are what
+/// makes it known, so they wait for no quorum: another server vouches for the sender. Where no other answers, all may
+/// have been replaced meanwhile, and the sender is the only one that can say so.
+async fn ensure_member_elsewhere(
+    api: &Arc<ApiState>,
+    state: &ClusterState,
+    peer_node: &PeerNode,
+    path: &str,
+) -> Result<(), ApiError> {
+    // A member that was just promoted has no state yet; `promote` checked who did it.
+    let knows_nobody = state.access().memberships().next().is_none();
+    if knows_nobody || api.ctx.vouched.is_fresh(&peer_node.fingerprint) {
+        return Ok(());
+    }
+    if path != "/peer/raft" {
+        return ensure_member(&api.store()?.read().await?.state, peer_node);
+    }
+    // In a task of its own: a sender that gives up meanwhile finds the answer at its next message.
+    let (asking, about) = (Arc::clone(api), peer_node.clone());
+    let asked = tokio::spawn(async move {
+        let is_removed = is_removed_elsewhere(&asking, &about).await;
+        if !is_removed {
+            asking.ctx.vouched.insert(about.fingerprint);
+        }
+        is_removed
+    });
+    if asked.await.unwrap_or(true) { Err(refuse_peer(state, peer_node)) } else { Ok(()) }
 }
 
 async fn require_member(

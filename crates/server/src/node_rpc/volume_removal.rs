@@ -42,8 +42,7 @@ pub(crate) async fn remove(
     let asked = ctx.peers.post(&server, "/peer/volume/remove", message);
     let answer = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
     let answer = answer.map_err(|_| format!("node `{}` does not answer", request.node))?;
-    unpack::<Result<VolumeRemoval, String>>(&answer.map_err(|error| error.to_string())?)
-        .map_err(|error| error.to_string())?
+    unpack::<Result<VolumeRemoval, String>>(&answer.map_err(|error| error.to_string())?)?
 }
 
 /// Deletes a volume of a node of this process.

@@ -131,6 +131,11 @@ impl ConcurrencyLimit {
         Some(ConcurrencyPermit { room: Arc::clone(self), name: name.to_owned() })
     }
 
+    /// Slots in use by one name.
+    pub(crate) fn held_by(&self, name: &str) -> usize {
+        lock(&self.held).get(name).copied().unwrap_or(0)
+    }
+
     /// Slots in use.
     pub(crate) fn count(&self) -> usize {
         lock(&self.held).values().sum()

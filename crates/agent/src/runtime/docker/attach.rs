@@ -59,13 +59,21 @@ impl AttachSessions {
     }
 }
 
+/// What an attached session shows first.
+enum FirstOutput {
+    /// What the container wrote so far.
+    SoFar,
+    /// What it writes from now on.
+    New,
+}
+
 impl Docker {
     /// Attaches to a container that is about to start, if somebody will ask for it.
     pub(super) async fn attach_before_start(&self, handle: &Handle) -> Result<(), RuntimeError> {
         if !self.sessions.lock().expected.contains(handle) {
             return Ok(());
         }
-        let session = self.open_session(handle, false).await?;
+        let session = self.open_session(handle, FirstOutput::New).await?;
         let mut sessions = self.sessions.lock();
         sessions.expected.remove(handle);
         sessions.open.insert(handle.clone(), session);
@@ -85,14 +93,14 @@ impl Docker {
         }
         let response = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
         match response.state.and_then(|state| state.running) {
-            Some(true) => self.open_session(handle, true).await.map(Some),
+            Some(true) => self.open_session(handle, FirstOutput::SoFar).await.map(Some),
             Some(false) | None => Ok(None),
         }
     }
 
-    async fn open_session(&self, handle: &Handle, with_logs: bool) -> Result<ExecSession, RuntimeError> {
+    async fn open_session(&self, handle: &Handle, first: FirstOutput) -> Result<ExecSession, RuntimeError> {
         let options = AttachContainerOptionsBuilder::new().stream(true).stdin(true).stdout(true).stderr(true);
-        let options = options.logs(with_logs).build();
+        let options = options.logs(matches!(first, FirstOutput::SoFar)).build();
         let attached = self.call(LONG, async |client| client.attach_container(&handle.0, Some(options)).await).await?;
         Ok(session(self.connection.client().await?, handle.0.clone(), attached))
     }

@@ -93,7 +93,7 @@ impl Docker {
         let named = |wanted: &str| list.volumes.iter().flatten().find(|volume| volume.name == wanted);
         let is_ours = |labels: &HashMap<String, String>| labels.get(labels::CLUSTER) == Some(&self.cluster_id);
         let scoped = self.cluster_scoped_name(name);
-        let found = [name, &scoped].into_iter().filter_map(|wanted| named(wanted)).collect::<Vec<_>>();
+        let found = [name, &scoped].into_iter().filter_map(named).collect::<Vec<_>>();
         let Some(own) = found.iter().find(|volume| is_ours(&volume.labels)) else {
             return Ok(if found.is_empty() { VolumeRemoval::Removed } else { VolumeRemoval::NotOurs });
         };

@@ -43,6 +43,8 @@ pub(super) fn membership(tour: &mut Tour) {
 
     NODE ROLE ADDRESS LOG VOTER LEADER REACHABLE BEHIND VERSION
     n1 server ADDRESS yes yes yes yes 0 VERSION
+
+    without a policy: default; their manifests may ask everything (`longshore policy set`)
     ");
     insta::assert_snapshot!(tour.says("cluster token --worker"), @r"
     exit 0

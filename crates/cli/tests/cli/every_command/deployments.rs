@@ -1,6 +1,6 @@
 //! Commands that change deployments: apply, rollouts, scaling, quotas, logs and exec.
 
-use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry};
+use longshore_api::{AppliedManifest, Changed, EvenOutMove, LogEntry, Policy, PolicyTest};
 use serde_json::Value;
 
 use super::{SHOP, Tour, output_formats::assert_shape};
@@ -82,6 +82,28 @@ pub(super) fn a_canary_waits_for_promotion(tour: &mut Tour) {
     longshore node drain n1-2
     longshore node isolate n1-2
     ");
+}
+
+pub(super) fn policies(tour: &mut Tour) {
+    insta::assert_snapshot!(tour.says("policy set team images=ghcr.io/team,nginx host_ports=30000-30100"), @r"
+    exit 0
+    done
+    ");
+    let shown = tour.says("policy show team");
+    assert!(shown.contains("images ghcr.io/team, nginx") && shown.contains("privileged nothing"), "{shown}");
+    let shown = tour.says("policy show default");
+    assert!(shown.contains("no policy is set: namespace `default` may ask everything"), "{shown}");
+    insta::assert_snapshot!(tour.says("policy test -f compose.yaml"), @r"
+    exit 0
+    the policy of namespace `default` allows shop
+    ");
+    let denied = tour.says("policy test -n team -f compose.yaml");
+    assert!(denied.starts_with("exit 2") && denied.contains("services.web.user root exec_users"), "{denied}");
+    assert!(tour.says("policy set team colour=red").contains("there is no rule `colour`"));
+    tour.shape::<Changed>("policy set team devices=/dev/null");
+    tour.shape::<Policy>("policy show team");
+    tour.shape::<PolicyTest>("policy test -f compose.yaml");
+    tour.shape_in_yaml::<Changed>("policy set team devices=/dev/zero");
 }
 
 pub(super) fn counts_and_quotas(tour: &mut Tour) {

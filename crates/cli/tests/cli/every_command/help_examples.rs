@@ -22,11 +22,14 @@ const EXPECTED_FAILURES: &[(&str, i32, &str)] = &[
     ("longshore node rm n1 --force", 1, "the last server cannot be removed"),
     ("longshore node rm n1 --wait", 1, "the last server cannot be removed"),
     ("longshore pause shop", 1, "no rollout is in progress"),
+    ("longshore policy test -n team -f compose.yaml", 2, "the namespace may not run plain processes as root"),
     ("longshore promote shop --wait", 1, "no rollout is in progress"),
     ("longshore resume shop --wait", 1, "no rollout is in progress"),
     ("longshore rollback shop", 1, "there is no earlier revision"),
     ("longshore rollback shop --to 3 --wait", 1, "there is no revision 3"),
     ("longshore token rm 1f6d0c2b9a4e7385", 1, "there is no such token"),
+    ("longshore volume inspect shop_data", 1, "there is no such volume"),
+    ("longshore volume rm shop_data --yes", 1, "there is no such volume"),
 ];
 /// Examples that run until they are killed.
 const ENDLESS: &[&str] = &[

@@ -16,6 +16,8 @@ const QUERIES: &[&str] = &[
     "node inspect",
     "node ls",
     "plan",
+    "policy show",
+    "policy test",
     "port",
     "ps",
     "registry ls",

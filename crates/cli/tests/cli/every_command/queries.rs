@@ -54,6 +54,9 @@ pub(super) fn queries(tour: &mut Tour) {
     exit 0
     no volumes
     ");
+    // Volumes need an engine; their story is in `images_and_data`.
+    tour.endless("volume inspect");
+    tour.endless("volume rm");
 }
 
 pub(super) fn plans(tour: &mut Tour) {

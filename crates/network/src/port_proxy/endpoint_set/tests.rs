@@ -1,10 +1,14 @@
 //! Choosing, retrying and ejecting, with real sockets of this machine.
 
-use std::net::TcpListener as StdListener;
+use std::{collections::BTreeSet, net::TcpListener as StdListener};
 
+use longshore_model::NodeName;
 use tokio::net::TcpListener;
 
 use super::*;
+
+/// From loopback, so that nothing is transparent.
+const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
 
 fn endpoint(replica: &str, node: &str, addresses: &[SocketAddr]) -> Endpoint {
     let node_ip = Some([127, 0, 0, 1].into());
@@ -18,8 +22,8 @@ fn endpoint(replica: &str, node: &str, addresses: &[SocketAddr]) -> Endpoint {
     }
 }
 
-fn nodes(names: &[&str]) -> BTreeSet<NodeName> {
-    names.iter().map(|name| NodeName::from(*name)).collect()
+fn nodes(names: &[&str]) -> Vantage {
+    Vantage { local_nodes: names.iter().map(|name| NodeName::from(*name)).collect(), ..Vantage::default() }
 }
 
 fn set(endpoints: &[Endpoint]) -> EndpointSet {
@@ -74,7 +78,7 @@ async fn a_refusing_endpoint_costs_the_client_nothing_and_is_then_left_alone() {
     let (_open, address) = listener().await;
     let set = set(&[endpoint("dead", "here", &[closed()]), endpoint("alive", "here", &[address])]);
     for _ in 0..10 {
-        let (stream, _lease) = set.connect().await.unwrap();
+        let (stream, _lease) = set.connect(CLIENT).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);
     }
     let now = Instant::now();
@@ -104,7 +108,7 @@ async fn the_only_endpoint_is_tried_even_while_it_is_ejected() {
     let set = Arc::new(set(&[endpoint("only", "here", &[address])]));
     let client = tokio::spawn({
         let set = Arc::clone(&set);
-        async move { set.connect().await.is_some() }
+        async move { set.connect(CLIENT).await.is_some() }
     });
     // It restarts while the client waits.
     sleep(Duration::from_millis(300)).await;
@@ -118,7 +122,7 @@ async fn a_client_waits_for_the_first_endpoint() {
     let (_open, address) = listener().await;
     let client = tokio::spawn({
         let set = Arc::clone(&set);
-        async move { set.connect().await.is_some() }
+        async move { set.connect(CLIENT).await.is_some() }
     });
     sleep(Duration::from_millis(200)).await;
     set.replace(&[endpoint("new", "here", &[address])], &nodes(&["here"]));
@@ -127,7 +131,7 @@ async fn a_client_waits_for_the_first_endpoint() {
 
 #[tokio::test]
 async fn without_any_endpoint_a_client_is_turned_away_in_the_end() {
-    assert!(set(&[]).connect().await.is_none());
+    assert!(set(&[]).connect(CLIENT).await.is_none());
 }
 
 #[tokio::test]
@@ -136,7 +140,7 @@ async fn an_endpoint_that_left_is_the_last_resort_for_the_second_it_serves_on() 
     let both = [endpoint("old", "here", &[leaving]), endpoint("new", "here", &[closed()])];
     let set = set(&both);
     set.replace(&both[1..], &nodes(&["here"]));
-    let (stream, lease) = set.connect().await.unwrap();
+    let (stream, lease) = set.connect(CLIENT).await.unwrap();
     assert_eq!(stream.peer_addr().unwrap(), leaving);
     assert!(!set.serves(lease.target()));
     sleep(RETIRED_FOR).await;
@@ -161,7 +165,7 @@ async fn an_unreachable_address_is_passed_over_and_not_asked_first_again() {
     // No TCP connection leads to a multicast address.
     let unreachable: SocketAddr = "224.0.0.1:9".parse().unwrap();
     let set = set(&[endpoint("a", "here", &[unreachable, answering])]);
-    let (stream, _lease) = set.connect().await.unwrap();
+    let (stream, _lease) = set.connect(CLIENT).await.unwrap();
     assert_eq!(stream.peer_addr().unwrap(), answering);
     assert_eq!(set.choose(&[]).unwrap().address(), answering);
 }

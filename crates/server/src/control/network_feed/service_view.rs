@@ -55,7 +55,7 @@ pub(super) fn service(state: &State, key: &GroupKey, group: &Group, scopes: Vec<
             }
         }
         if !scopes.is_empty() {
-            replicas.push(member(key, slot, replica, serves && overlay.is_some()));
+            replicas.push(NetworkReplica { serves: serves && overlay.is_some(), ..member(key, slot, replica) });
         }
     }
     let spec = &group.spec;
@@ -86,14 +86,15 @@ fn is_present(replica: &Replica) -> bool {
     }
 }
 
-fn member(key: &GroupKey, slot: &SlotKey, replica: &Replica, serves: bool) -> NetworkReplica {
+/// The replica as a member of its scopes, before it is known whether it serves.
+fn member(key: &GroupKey, slot: &SlotKey, replica: &Replica) -> NetworkReplica {
     NetworkReplica {
-        id: slot.replica_id(key).to_string(),
+        id: slot.replica_id(key),
         generation: replica.generation,
         attempt: replica.attempt,
         node: replica.assignment.node.clone(),
         address: replica.assignment.address,
-        serves,
+        serves: false,
     }
 }
 
