@@ -38,7 +38,7 @@ impl State {
                 continue;
             }
             match item {
-                PlanItem::Open(slot) => self.open(&key, &slot, at, events),
+                PlanItem::Open(slot) => self.open(&key, &slot, None, at, events),
                 PlanItem::Place(placement) => {
                     let assignment = Assignment {
                         node: placement.node.clone(),
@@ -67,10 +67,11 @@ impl State {
         }
     }
 
-    fn open(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
+    /// `placed` is the slot's first generation, where it is opened for one.
+    fn open(&mut self, key: &GroupKey, slot: &SlotKey, placed: Option<&Assignment>, at: Time, events: &mut Vec<Event>) {
         if let Some(group) = self.groups.get_mut(key).filter(|group| may_open(group, slot)) {
             open_slot(key, group, slot, events);
-            self.step_of_new_slot(key, slot, at, events);
+            self.step_of_new_slot(key, slot, placed, at, events);
         }
     }
 
@@ -88,7 +89,7 @@ impl State {
             return;
         }
         if !group.slots.contains_key(&placement.key.slot) {
-            self.open(key, &placement.key.slot, assignment.placed_at, events);
+            self.open(key, &placement.key.slot, Some(&assignment), assignment.placed_at, events);
         }
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(&placement.key.slot)) else {
             return;

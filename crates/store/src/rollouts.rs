@@ -7,8 +7,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation, RevisionNumber, Rollout,
-    RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
+    Assignment, DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation,
+    RevisionNumber, Rollout, RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
     command::RolloutControl,
     replica::{DesiredState, Detail, Replica, Slot},
     restart_fingerprint::{RestartFingerprint, transitive_dependencies},
@@ -468,13 +468,23 @@ impl State {
         record(key, slot, Step { rollout, kind, at, outcome }, events);
     }
 
-    /// Records a slot opened during a live rollout as a step of it.
-    pub(crate) fn step_of_new_slot(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
+    /// Records a slot opened during a live rollout as a step of it. `placed` is its first generation, if it has one.
+    pub(crate) fn step_of_new_slot(
+        &mut self,
+        key: &GroupKey,
+        slot: &SlotKey,
+        placed: Option<&Assignment>,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
         let known = self.deployment(&key.namespace, &key.deployment).and_then(Deployment::live_rollout);
         let Some(rollout) = known.cloned() else { return };
         let Some(group) = self.groups.get_mut(key).filter(|group| !group.spec.kind.is_job()) else { return };
         // A slot of the previous spec is no step: its step comes when the rollout is no longer held.
-        if group.rollout_position.holds_growth(&rollout, &group.spec) {
+        let is_held = group.rollout_position.holds_growth(&rollout, &group.spec);
+        let is_canary =
+            placed.is_some_and(|placed| group.spec.made(&placed.reservation)) && lacks_canary(group, &rollout);
+        if is_held && !is_canary {
             return;
         }
         let rollout = rollout.number;
@@ -568,6 +578,16 @@ impl State {
         };
         reservation.matches_dependencies(&before, &before.iter().filter_map(made).collect())
     }
+}
+
+/// Whether a service per node has lost a canary with its node while its promotion is awaited.
+fn lacks_canary(group: &Group, rollout: &Rollout) -> bool {
+    let is_canary = |slot: &&Slot| {
+        slot.desired == DesiredState::Run && slot.step.is_some_and(|step| step.rollout == rollout.number)
+    };
+    let left = group.slots.values().filter(is_canary).count();
+    let awaits = rollout.state == RolloutState::AwaitingPromotion && group.spec.kind.is_per_node();
+    awaits && left < group.spec.canary.count as usize
 }
 
 fn record(key: &GroupKey, slot: &mut Slot, step: Step, events: &mut Vec<Event>) {

@@ -119,11 +119,17 @@ fn pending_slots(
     let empty = view.nodes.by_name_order().filter_map(|node| Some((pending(view, request, node)?, node)));
     let empty = empty.filter(|(pending, _)| !closed.contains(&pending.slot));
     let group = view.group(request.group);
+    let is_held = rollout::holds_growth(view, request);
+    let mut lost_canaries = rollout::lost_canaries(view, request);
     let gets_previous_spec = |(pending, _): &NodeSlot| {
         let slot = group.slot_at(&pending.slot).ok().map(|at| &group.slots[at]);
         match slot {
             Some(slot) => rollout::followed_spec(view, request, slot) == FollowedSpec::Previous,
-            None => rollout::holds_growth(view, request),
+            None if lost_canaries > 0 => {
+                lost_canaries -= 1;
+                false
+            }
+            None => is_held,
         }
     };
     empty.partition(gets_previous_spec)

@@ -15,7 +15,8 @@ use longshore_model::{
     DeploymentPlan, Placement, PlanItem, ReplicaState, Rollout, RolloutState, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::{DesiredState, Detail},
     rollout::{
-        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome,
+        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, Step, StepFailure, StepKind,
+        StepOutcome,
     },
     service::{FailureAction, Promotion, UpdatePolicy},
 };
@@ -88,6 +89,13 @@ impl GroupRollout {
         rollout_steps::outcome_in(&self.rollout, slot)
     }
 
+    /// Whether the rollout went back after it had changed a slot. One that was stopped for its step and that no node took
+    /// is back only when it runs again.
+    fn must_bring_back(&self, slot: &Slot) -> bool {
+        let is_last = |step: &Step| step.rollout.0 + 1 == self.rollout.number.0 && step.kind == StepKind::Changed;
+        self.rollout.state == RolloutState::Aborted && slot.step.as_ref().is_some_and(is_last)
+    }
+
     pub(super) fn step(&self, slot: &SlotKey, outcome: StepOutcome) -> PlanItem {
         PlanItem::Step { slot: slot.clone(), rollout: self.rollout.number, outcome }
     }
@@ -129,6 +137,16 @@ pub(super) fn holds_growth(view: &View, request: &PlacementRequest) -> bool {
         view.group(request.group).rollout_position.holds_growth(rollout, &request.spec) && !request.spec.kind.is_job()
     };
     view.rollout_of(&request.key).is_some_and(held)
+}
+
+/// Canaries of a service per node that went with their nodes while a promotion is awaited. Slots that are opened then take
+/// their places.
+pub(super) fn lost_canaries(view: &View, request: &PlacementRequest) -> usize {
+    let awaits = |rollout: &&Arc<Rollout>| rollout.state == RolloutState::AwaitingPromotion;
+    let Some(rollout) = view.rollout_of(&request.key).filter(awaits) else { return 0 };
+    let slots = view.group(request.group).desired_slots();
+    let left = slots.filter(|slot| rollout_steps::outcome_in(rollout, slot).is_some()).count();
+    (request.spec.canary.count as usize).saturating_sub(left)
 }
 
 /// Whether a slot is beyond the previous spec's count and has no generation of it: a later revision added it.
@@ -311,7 +329,9 @@ pub(super) fn moved(view: &View, request: &PlacementRequest, placed: &[Placement
     let Some(part) = GroupRollout::of(view, request).filter(GroupRollout::may_step) else { return Vec::new() };
     let group = view.group(request.group);
     let changes = |slot: &Slot| {
-        let changed = slots::usable_replica(view, slot).is_some() || group.rollout_position.previous.is_some();
+        let changed = slots::usable_replica(view, slot).is_some()
+            || group.rollout_position.previous.is_some()
+            || part.must_bring_back(slot);
         changed && part.outcome(slot).is_none()
     };
     let is_step = |slot: &SlotKey| group.slot_at(slot).is_ok_and(|at| changes(&group.slots[at]));
@@ -448,7 +468,11 @@ impl StepCounts {
                 }
                 // Its step is still to come, also where an earlier rollout opened the slot: this rollout is not
                 // finished before.
-                None if slot.current().is_none() && group.rollout_position.previous.is_some() => counts.to_come += 1,
+                None if slot.current().is_none()
+                    && (group.rollout_position.previous.is_some() || part.must_bring_back(slot)) =>
+                {
+                    counts.to_come += 1;
+                }
                 None => continue,
             }
             let added = slot.step.is_some_and(|step| step.kind == StepKind::Added);
