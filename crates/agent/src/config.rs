@@ -9,6 +9,7 @@ use std::{
 };
 
 use longshore_model::{NodeAttributes, NodeName};
+use longshore_network::OverlayHandle;
 
 /// Settings of one agent.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct AgentConfig {
     pub docker: Option<DockerConfig>,
     /// Enables the Exec driver.
     pub exec: Option<ExecConfig>,
+    /// Where replicas get their overlay addresses; without it, the engine's networks and the machine's ports are used.
+    pub overlay: Option<OverlayHandle>,
     /// Time between two heartbeats.
     pub heartbeat_interval: Duration,
     /// Time between two samples of pressure and usage, 5 s to 5 min.
@@ -64,6 +67,7 @@ impl AgentConfig {
             sysfs: PathBuf::from("/sys"),
             docker: None,
             exec: None,
+            overlay: None,
             heartbeat_interval: Duration::from_secs(1),
             status_interval: Duration::from_secs(30),
             parallel_starts: 8,

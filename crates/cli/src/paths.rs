@@ -9,8 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use longshore_model::{NodeName, units::parse_bytes};
+use longshore_server::OverlayMode;
 
 /// Data directory of a daemon that root runs.
 const SYSTEM_DATA_DIR: &str = "/var/lib/longshore";
@@ -42,6 +43,42 @@ pub(crate) struct NodeArgs {
     /// directory.
     #[arg(long, env = "LONGSHORE_DATA_DIR", value_name = "DIRECTORY")]
     data_dir: Option<PathBuf>,
+}
+
+/// Whether this machine takes part in the overlay.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OverlayArgs {
+    /// Whether replicas get addresses in the cluster's overlay network: `auto` if root, `nft` and the kernel allow it, or
+    /// `off`.
+    #[arg(long, env = "LONGSHORE_OVERLAY", value_name = "MODE", default_value = "off")]
+    overlay: OverlayChoice,
+}
+
+/// The words of `--overlay`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OverlayChoice {
+    /// If this machine can.
+    Auto,
+    /// No.
+    Off,
+}
+
+impl OverlayArgs {
+    pub(crate) fn mode(self) -> OverlayMode {
+        match self.overlay {
+            OverlayChoice::Auto => OverlayMode::Auto,
+            OverlayChoice::Off => OverlayMode::Off,
+        }
+    }
+
+    /// The same choice for a daemon that is started as a process of its own.
+    pub(crate) fn arguments(self) -> [&'static str; 2] {
+        let mode = match self.overlay {
+            OverlayChoice::Auto => "auto",
+            OverlayChoice::Off => "off",
+        };
+        ["--overlay", mode]
+    }
 }
 
 /// A node of this machine and its data directory.

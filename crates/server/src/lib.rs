@@ -29,5 +29,6 @@ pub use lifecycle::{
     join::{JoinConfig, JoinError, Joined, join},
     local_agents::surplus_nodes,
 };
+pub use longshore_network::OverlayMode;
 /// Enters the dataplane process; `ServerConfig::dataplane` names the command that does.
 pub use longshore_network::dataplane::main as dataplane_main;

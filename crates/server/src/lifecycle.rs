@@ -10,6 +10,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod daemon;
 pub(crate) mod data_folder;
 pub(crate) mod disaster_recovery;
+pub(crate) mod host_overlay;
 pub(crate) mod join;
 pub(crate) mod local_agents;
 pub(crate) mod node_context;

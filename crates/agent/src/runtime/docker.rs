@@ -16,6 +16,7 @@ mod labels;
 mod logs_exec;
 mod mounts;
 mod networks;
+mod overlay_network;
 mod session;
 mod stats;
 
@@ -40,6 +41,7 @@ use futures_util::future::BoxFuture;
 use longshore_model::{
     Driver, NodeName, ReplicaKey, Work, agent_protocol::container_name, container::Hook, error_chain,
 };
+use longshore_network::OverlayHandle;
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use self::{attach::AttachSessions, connection::Connection, session::EngineSession};
@@ -73,6 +75,7 @@ struct Docker {
     config: DockerConfig,
     node: NodeName,
     cluster_id: String,
+    overlay: Option<OverlayHandle>,
     pulls: Pulls,
     markers: CreatedMarkers,
     data_root: OnceLock<PathBuf>,
@@ -109,6 +112,7 @@ pub(super) fn build(ctx: &RuntimeContext<'_>) -> io::Result<Option<Arc<dyn Runti
         config,
         node,
         cluster_id,
+        overlay: ctx.config.overlay.clone(),
         markers: ctx.markers.clone(),
         data_root: OnceLock::new(),
         sessions: Arc::default(),
@@ -183,8 +187,10 @@ impl Runtime for Docker {
     fn create<'a>(&'a self, work: &'a Work, files: &'a [PreparedFile]) -> RuntimeFuture<'a, Handle> {
         Box::pin(async move {
             let volumes = self.volumes(work).await?;
-            let networks = self.networks(work).await?;
-            let handle = self.create_container(work, files, &volumes, &networks).await?;
+            let overlay = self.overlay_endpoint(work).await;
+            let networks = self.networks(work, overlay.as_ref()).await?;
+            let attached = create::Attached { networks: &networks, overlay: overlay.as_ref() };
+            let handle = self.create_container(work, files, &volumes, attached).await?;
             self.sessions.expect(work, &handle);
             Ok(handle)
         })
@@ -200,7 +206,8 @@ impl Runtime for Docker {
     fn inspect<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Inspection> {
         Box::pin(async move {
             let response = self.call(SHORT, async |client| client.inspect_container(&handle.0, None).await).await?;
-            let mut inspection = inspect::inspection(&response);
+            let overlay = self.overlay.as_ref().and_then(|handle| handle.current(&self.node));
+            let mut inspection = inspect::inspection(&response, overlay.as_ref());
             if let Phase::Exited(exit) = &mut inspection.phase {
                 let state = response.state.as_ref();
                 exit.ended_with_host = state.is_some_and(|state| self.connection.session.ended_before(state));

@@ -21,7 +21,7 @@ use crate::{
     exit::Exit,
     input::pair,
     output::print,
-    paths::{self, LocalNode, NodeArgs},
+    paths::{self, LocalNode, NodeArgs, OverlayArgs},
 };
 
 /// Run the daemon of this machine in the foreground.
@@ -55,6 +55,8 @@ pub(crate) struct ServerArgs {
     /// of them. Without it disk is measured and shown, and not counted.
     #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
     disk: Option<u64>,
+    #[command(flatten)]
+    overlay: OverlayArgs,
     #[command(flatten)]
     attributes: AttributeArgs,
     /// Label of the node; may be repeated.
@@ -160,6 +162,7 @@ fn config(args: ServerArgs) -> anyhow::Result<ServerConfig> {
         docker: container_engine::candidates(args.docker),
         disk_bytes: args.disk,
         attributes: args.attributes.declared(args.labels),
+        overlay: args.overlay.mode(),
         shim: Some(own_command("shim")?),
         dataplane: Some(own_command("dataplane")?),
     })

@@ -46,7 +46,7 @@ use crate::{
         progress::ChangeReporter,
         style::{Colour, Tone},
     },
-    paths::{self, LocalNode, NodeArgs},
+    paths::{self, LocalNode, NodeArgs, OverlayArgs},
 };
 
 const EXAMPLES: &str = "\
@@ -105,6 +105,8 @@ pub(crate) struct UpArgs {
     /// of them. Without it disk is measured and shown, and not counted.
     #[arg(long, value_name = "SIZE", value_parser = paths::disk_size)]
     disk: Option<u64>,
+    #[command(flatten)]
+    overlay: OverlayArgs,
     /// Socket of the container engine; the usual places are tried unless given.
     #[arg(long, value_name = "PATH")]
     docker: Option<PathBuf>,
@@ -343,6 +345,7 @@ fn config(
             // Nothing needs it yet; what is applied later may.
             Engine::Unreachable(..) | Engine::Missing => container_engine::candidates(args.docker.clone()),
         },
+        overlay: args.overlay.mode(),
         shim: Some(server::own_command("shim")?),
         // Published ports are closed with the command, as Compose does.
         dataplane: None,

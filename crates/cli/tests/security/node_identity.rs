@@ -177,13 +177,21 @@ fn send_join(server: &Node, request: &JoinRequest) -> (u16, String) {
     status_and_code(exchange(&mut connect(server, unauthenticated(server)), &message("/join", None, &body)))
 }
 
+/// A point of P-256: its generator.
+const GENERATOR: [u8; 64] = [
+    0x6b, 0x17, 0xd1, 0xf2, 0xe1, 0x2c, 0x42, 0x47, 0xf8, 0xbc, 0xe6, 0xe5, 0x63, 0xa4, 0x40, 0xf2, 0x77, 0x03, 0x7d,
+    0x81, 0x2d, 0xeb, 0x33, 0xa0, 0xf4, 0xa1, 0x39, 0x45, 0xd8, 0x98, 0xc2, 0x96, 0x4f, 0xe3, 0x42, 0xe2, 0xfe, 0x1a,
+    0x7f, 0x9b, 0x8e, 0xe7, 0xeb, 0x4a, 0x7c, 0x0f, 0x9e, 0x16, 0x2b, 0xce, 0x33, 0x57, 0x6b, 0x31, 0x5e, 0xce, 0xcb,
+    0xb6, 0x40, 0x68, 0x37, 0xbf, 0x51, 0xf5,
+];
+
 #[test]
 fn a_join_token_admits_one_node_and_its_id_alone_none() {
     let cluster = Cluster::exposed(1);
     let server = &cluster.nodes[0];
     let token = server.text(&["cluster", "token", "--worker"]);
     let mut public_key = vec![4];
-    public_key.extend([7; 64]);
+    public_key.extend(GENERATOR);
     let request =
         JoinRequest { token: token.clone(), node: "n2".to_owned(), address: "127.0.0.1:9".to_owned(), public_key };
     let invalid = refusal(401, "join_token_invalid");
@@ -195,10 +203,12 @@ fn a_join_token_admits_one_node_and_its_id_alone_none() {
         let odd = JoinRequest { node: name.to_owned(), ..request.clone() };
         assert_eq!(send_join(server, &odd), refusal(400, "request_invalid"), "{name:?}");
     }
-    assert_eq!(
-        send_join(server, &JoinRequest { public_key: vec![1; 65], ..request.clone() }),
-        refusal(400, "request_invalid")
-    );
+    // Neither of these keys could ever be used, and neither uses up the token.
+    let beside_the_curve = [vec![4], vec![7; 64]].concat();
+    for public_key in [vec![1; 65], beside_the_curve] {
+        let spoiled = JoinRequest { public_key, ..request.clone() };
+        assert_eq!(send_join(server, &spoiled), refusal(400, "request_invalid"));
+    }
     assert_eq!(send_join(server, &request).0, 200);
     // An answer may be lost: the same node with the same key and token may retry, and nobody else may.
     assert_eq!(send_join(server, &request).0, 200);

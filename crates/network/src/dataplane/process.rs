@@ -144,7 +144,7 @@ async fn run(arguments: Arguments) -> io::Result<()> {
         }
         None => bind(&control.path)?,
     };
-    let dataplane = Arc::new(Dataplane::start_with(arguments.nodes, inherited));
+    let dataplane = Arc::new(Dataplane::start_with(&arguments.data_dir, arguments.nodes, inherited));
     if let Some(state) = read_state(&arguments.data_dir) {
         dataplane.replace(state);
     }
@@ -277,7 +277,7 @@ impl Session {
                     return Ok(());
                 }
                 Some(Request::HandOver) => return self.hand_over().await,
-                None => {}
+                None => self.dataplane.recheck(),
             }
             let report = self.dataplane.report();
             if reported.as_ref() != Some(&report) {

@@ -16,7 +16,7 @@ use longshore_model::node::NodeCondition;
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
-use crate::{NetworkFeed, NetworkState, ServiceTraffic};
+use crate::{NetworkFeed, NetworkState, ServiceTraffic, mesh::MeshReport};
 
 /// The socket in the data folder.
 const SOCKET: &str = "dataplane.sock";
@@ -63,6 +63,9 @@ pub struct DataplaneReport {
     /// Counters per service.
     #[serde(default)]
     pub traffic: Vec<ServiceTraffic>,
+    /// The mesh, once this machine has the overlay.
+    #[serde(default)]
+    pub mesh: Option<MeshReport>,
 }
 
 /// Identifies the file a process was started from: an upgrade puts another file in its place.

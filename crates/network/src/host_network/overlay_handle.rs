@@ -91,6 +91,19 @@ impl OverlayHandle {
         Self { offer }
     }
 
+    /// The overlay of one of the machine's nodes, if any is offered.
+    pub fn offered(&mut self) -> Option<LocalOverlay> {
+        match &*self.offer.borrow_and_update() {
+            Offer::Ready { nodes, .. } => nodes.values().next().cloned(),
+            Offer::Pending | Offer::Declined => None,
+        }
+    }
+
+    /// Waits for another offer than [`Self::offered`] saw. Returns `false` once there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.offer.changed().await.is_ok()
+    }
+
     /// The overlay of a node as known now.
     pub fn current(&self, node: &NodeName) -> Option<LocalOverlay> {
         match &*self.offer.borrow() {

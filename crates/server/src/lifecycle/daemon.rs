@@ -7,6 +7,7 @@ use std::{env, fs, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration
 
 use longshore_agent::StartAgentError;
 use longshore_model::{NodeAttributes, NodeName, error_chain};
+use longshore_network::OverlayMode;
 use longshore_store::replicated::{MembershipError, Replicated};
 use tokio::{
     net::TcpListener,
@@ -54,6 +55,8 @@ pub struct ServerConfig {
     /// Where the socket of a container engine may be, now or later; the first that answers is used. Empty turns the
     /// `docker` driver off.
     pub docker: Vec<PathBuf>,
+    /// Whether this machine takes part in the overlay.
+    pub overlay: OverlayMode,
     /// Command that runs the agent's shim; without it the `exec` driver is off.
     pub shim: Option<Vec<String>>,
     /// Command that runs the dataplane process, which outlives the daemon; without it published ports are open while
@@ -189,6 +192,8 @@ impl Daemon {
             let store = ctx.serve(record.member, keyring).await?;
             bootstrap::commit_bootstrap(&ctx, &store).await?;
         }
+        // Before the agents, which ask it where their replicas belong.
+        ctx.host_overlay.start(&ctx, &config)?;
         // Before the agents: what listened before the last stop of the daemon listens again at once.
         ctx.published_ports.start(&ctx, &config)?;
         ctx.agents.start(&ctx, &config)?;
@@ -224,6 +229,7 @@ impl Daemon {
         }
         self.ctx.agents.shut_down();
         self.ctx.published_ports.shut_down();
+        self.ctx.host_overlay.shut_down();
         self.ctx.close().await;
         for mut listener in self.listeners {
             // An event stream would never end; other requests had their time.

@@ -62,6 +62,7 @@ impl LocalAgents {
             if let (Some(docker), Some(ip)) = (&mut settings.docker, reachable_ip(record.address.as_deref())) {
                 docker.ingress_bind = ip;
             }
+            settings.overlay = ctx.host_overlay.handle();
             let handle = Agent::start(&settings, Arc::clone(&link) as _)?;
             let handle = Arc::new(handle);
             let announcing = if surplus.contains(node) {
@@ -225,7 +226,7 @@ fn agent_config(node: &NodeName, config: &ServerConfig, cluster_id: impl Into<St
 }
 
 /// The address at which other nodes reach published containers of this one: the advertised one, if this machine has it.
-fn reachable_ip(advertised: Option<&str>) -> Option<IpAddr> {
+pub(crate) fn reachable_ip(advertised: Option<&str>) -> Option<IpAddr> {
     let ips = advertised?.to_socket_addrs().ok()?.map(|address| address.ip());
     let is_own = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
     ips.filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).find(is_own)
@@ -243,6 +244,7 @@ mod tests {
     use std::path::Path;
 
     use longshore_model::{Capacity, NodeAttributes, Platform};
+    use longshore_network::OverlayMode;
 
     use super::*;
 
@@ -258,6 +260,7 @@ mod tests {
             disk_bytes: None,
             attributes: NodeAttributes::default(),
             docker: Vec::new(),
+            overlay: OverlayMode::Off,
             shim: None,
             dataplane: None,
         }

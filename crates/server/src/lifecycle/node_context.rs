@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longshore_model::{MemberId, NodeName, NodeNetwork, Time, access::Digest};
+use longshore_model::{MemberId, NodeName, NodeNetwork, Time, access::Digest, node::NodeCondition};
 use longshore_scheduler::rebalance::Rebalancer;
 use longshore_store::replicated::{LeadershipRole, Member, OpenError, Replicated, ReplicatedConfig};
 use tokio::sync::watch;
@@ -22,6 +22,7 @@ use crate::{
     control::network_feed::NetworkFeeds,
     lifecycle::{
         data_folder::{DataFolder, FolderError},
+        host_overlay::HostOverlay,
         local_agents::LocalAgents,
         node_record::{NodeRecord, RaftMembership},
         node_removal::RemovalNotice,
@@ -43,6 +44,8 @@ pub(crate) struct NodeContext {
     pub(crate) node_conditions: NodeConditions,
     /// The published ports of this machine.
     pub(crate) published_ports: PublishedPorts,
+    /// The bridges, routes and rules of this machine.
+    pub(crate) host_overlay: HostOverlay,
     /// The network state, for the machines that ask this server for it.
     pub(crate) network_feeds: NetworkFeeds,
     /// This machine's part in the overlay, which its nodes report; set by whoever programs the overlay.
@@ -106,6 +109,11 @@ pub(crate) enum ServeError {
 }
 
 impl NodeContext {
+    /// What is wrong with this machine, while its replicas are not affected.
+    pub(crate) fn conditions(&self) -> Vec<NodeCondition> {
+        self.published_ports.conditions().into_iter().chain(self.host_overlay.conditions()).collect()
+    }
+
     pub(crate) fn new(
         folder: DataFolder,
         record: NodeRecord,
@@ -121,6 +129,7 @@ impl NodeContext {
             node_loads: node_load::NodeLoads::default(),
             node_conditions: NodeConditions::default(),
             published_ports: PublishedPorts::default(),
+            host_overlay: HostOverlay::default(),
             network_feeds: NetworkFeeds::default(),
             overlay_report: watch::channel(None).0,
             counters: Counters::default(),

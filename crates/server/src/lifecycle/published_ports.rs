@@ -32,6 +32,8 @@ use crate::{
 
 /// Shortest and longest pause between two attempts to open the feed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Time between two looks at the mesh.
+const MESH_REPORT: Duration = Duration::from_millis(500);
 /// Time between two looks whether every node of this process was isolated.
 const ISOLATION_CHECK: Duration = Duration::from_millis(500);
 
@@ -42,6 +44,7 @@ pub(crate) struct PublishedPorts(Mutex<Option<Running>>);
 struct Running {
     host: Arc<Host>,
     feed: AbortHandle,
+    reporting: AbortHandle,
 }
 
 /// Where the dataplane runs.
@@ -49,7 +52,7 @@ enum Host {
     /// In a process that outlives this one.
     Process(DataplaneClient),
     /// In this process.
-    Task(Dataplane),
+    Task(Box<Dataplane>),
 }
 
 impl Host {
@@ -60,7 +63,7 @@ impl Host {
         }
         let dataplane = Dataplane::start(&config.data_dir, nodes);
         dataplane.replace(state);
-        Self::Task(dataplane)
+        Self::Task(Box::new(dataplane))
     }
 
     fn update(&self, message: NetworkFeed) {
@@ -84,10 +87,14 @@ impl PublishedPorts {
         let nodes = nodes_of(config).map_err(|cause| FolderError::Io { path: config.data_dir.clone(), cause })?;
         let path = ctx.folder.path_of(STATE_FILE);
         let state = read(&path);
+        if state.is_known() {
+            ctx.host_overlay.update(&state);
+        }
         let host = Arc::new(Host::start(config, nodes.clone(), state.clone()));
         let follower = Follower { ctx: Arc::clone(ctx), nodes, host: Arc::clone(&host), path, state };
         let feed = tokio::spawn(follower.run()).abort_handle();
-        *self.lock() = Some(Running { host, feed });
+        let reporting = tokio::spawn(report_mesh(Arc::clone(ctx), Arc::clone(&host))).abort_handle();
+        *self.lock() = Some(Running { host, feed, reporting });
         Ok(())
     }
 
@@ -104,8 +111,9 @@ impl PublishedPorts {
     /// Closes every port that is open in this process; a process of its own goes on.
     pub(crate) fn shut_down(&self) {
         // Taken out, because the follower holds the context, which holds this.
-        if let Some(Running { host, feed }) = self.lock().take() {
+        if let Some(Running { host, feed, reporting }) = self.lock().take() {
             feed.abort();
+            reporting.abort();
             match host.as_ref() {
                 Host::Task(dataplane) => dataplane.shut_down(),
                 Host::Process(_) => {}
@@ -115,6 +123,21 @@ impl PublishedPorts {
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the control plane how other machines reach this one in the mesh.
+async fn report_mesh(ctx: Arc<NodeContext>, host: Arc<Host>) {
+    loop {
+        if let Some(mesh) = host.report().mesh {
+            ctx.overlay_report.send_if_modified(|report| {
+                let before = report.clone();
+                let network = report.get_or_insert_default();
+                (network.mesh, network.mesh_kind, network.reach) = (mesh.identity, mesh.kind, mesh.overlay);
+                *report != before
+            });
+        }
+        tokio::time::sleep(MESH_REPORT).await;
     }
 }
 
@@ -159,6 +182,7 @@ impl Follower {
                         changed |= self.apply(message);
                     }
                     if changed {
+                        self.ctx.host_overlay.update(&self.state);
                         self.save().await;
                     }
                 }

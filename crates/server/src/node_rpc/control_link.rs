@@ -204,11 +204,11 @@ impl NodeLink {
         Self { node: ctx.node(), ctx: Arc::clone(ctx), state: watch::channel(LinkState::Connected).1 }
     }
 
-    /// Heartbeats also carry what is wrong with the machine's published ports, which the agent does not know.
+    /// Heartbeats also carry what is wrong with the machine's published ports and overlay, which the agent does not know.
     fn with_conditions(&self, mut reports: Vec<Report>) -> Vec<Report> {
         for report in &mut reports {
             if let Report::Heartbeat(heartbeat) = report {
-                heartbeat.conditions = self.ctx.published_ports.conditions();
+                heartbeat.conditions = self.ctx.conditions();
             }
         }
         reports

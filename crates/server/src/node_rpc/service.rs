@@ -73,9 +73,6 @@ pub(crate) async fn register(
     let Hello { fingerprint, address } = hello;
     fingerprint_limits::check(&fingerprint).map_err(NodeRequestError::AbsurdFingerprint)?;
     let state = store.read().await?.state;
-    if let Some(address) = &address {
-        ensure_address_free(&state, node, address)?;
-    }
     let command = match state.node(node) {
         Some(_) => Command::Refresh { node: node.clone(), fingerprint: Box::new(fingerprint) },
         None => Command::Join(Box::new(new_node(&state, node.clone(), fingerprint, clock::now()))),
@@ -85,6 +82,7 @@ pub(crate) async fn register(
     if let Some(address) = address
         .filter(|address| state.access().membership(node).is_some_and(|membership| membership.address != *address))
     {
+        ensure_address_free(&state, node, &address)?;
         let relocate = AccessCommand::Relocate { node: node.clone(), address };
         propose(store, actor, Command::Access(Box::new(relocate))).await?;
     }

@@ -52,7 +52,7 @@ impl NodeConditions {
 /// The leader's conditions, none if it does not answer; those of this machine as they are now.
 pub(crate) async fn fetch_from_leader(ctx: &NodeContext) -> ConditionsByNode {
     let mut known = ask_leader(ctx).await;
-    let own = ctx.published_ports.conditions();
+    let own = ctx.conditions();
     if own.is_empty() {
         known.remove(&ctx.node());
     } else {

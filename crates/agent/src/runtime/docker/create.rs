@@ -4,7 +4,7 @@
 //! Invariant: a foreign container that already has the name is left alone; ours then gets a longer name.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::Ipv4Addr,
 };
 
@@ -22,10 +22,19 @@ use longshore_model::{
     service::{Port, PortMode},
 };
 
-use super::{Docker, LONG, image, labels, mounts::EngineVolumes, networks::EngineNetwork};
+use super::{
+    Docker, LONG, image, labels, mounts::EngineVolumes, networks::EngineNetwork, overlay_network::OverlayEndpoint,
+};
 use crate::runtime::{
     ExistingReplica, Handle, Phase, PreparedFile, Runtime as _, RuntimeError, StopSpec, identity_env,
 };
+
+/// What a container is attached to.
+#[derive(Clone, Copy)]
+pub(super) struct Attached<'a> {
+    pub(super) networks: &'a [EngineNetwork],
+    pub(super) overlay: Option<&'a OverlayEndpoint>,
+}
 
 impl Docker {
     pub(super) async fn create_container(
@@ -33,9 +42,13 @@ impl Docker {
         work: &Work,
         files: &[PreparedFile],
         volumes: &EngineVolumes,
-        networks: &[EngineNetwork],
+        attached: Attached<'_>,
     ) -> Result<Handle, RuntimeError> {
+        let Attached { networks, overlay } = attached;
         let mut body = Box::new(self.body(work, files, volumes).await?);
+        if let Some(endpoint) = overlay {
+            use_overlay(&mut body, work, endpoint);
+        }
         let (first, others) = match networks.split_first() {
             Some((first, others)) => (Some(first), others),
             None => (None, networks),
@@ -299,7 +312,21 @@ fn healthcheck(check: &Healthcheck) -> HealthConfig {
     }
 }
 
+/// Names are resolved by the node's own name server, and clients reach cluster-wide ports at the replica itself.
+fn use_overlay(body: &mut ContainerCreateBody, work: &Work, endpoint: &OverlayEndpoint) {
+    let config = host_config(body);
+    config.dns = Some(vec![endpoint.overlay.ipv4_gateway.to_string()]);
+    let host_ports = work.spec.ports.iter().filter(|port| port.mode == PortMode::Host);
+    let host_ports: BTreeSet<String> = host_ports.map(target).collect();
+    if let Some(bindings) = &mut config.port_bindings {
+        bindings.retain(|target, _| host_ports.contains(target));
+    }
+}
+
 fn endpoint(work: &Work, network: &EngineNetwork) -> EndpointSettings {
+    if let Some(overlay) = &network.overlay {
+        return overlay.settings();
+    }
     let group = &work.key.group;
     let mut aliases = vec![group.service.to_string(), work.key.slot.replica_id(group)];
     aliases.extend(network.attachment.aliases.iter().cloned());

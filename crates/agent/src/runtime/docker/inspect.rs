@@ -9,14 +9,17 @@ use bollard::models::{
     NetworkSettings,
 };
 
+use longshore_network::LocalOverlay;
+
 use super::is_engine_trouble;
 use crate::runtime::{Exit, HealthStatus, Inspection, Phase};
 
-pub(super) fn inspection(container: &ContainerInspectResponse) -> Inspection {
+/// `overlay` is the node's: a replica on it has that address, whatever other networks it is on.
+pub(super) fn inspection(container: &ContainerInspectResponse, overlay: Option<&LocalOverlay>) -> Inspection {
     let network = container.network_settings.as_ref();
     Inspection {
         phase: container.state.as_ref().map_or(Phase::Created, phase),
-        address: network.and_then(address),
+        address: network.and_then(|network| address(network, overlay)),
         ports: network.map(ports).unwrap_or_default(),
     }
 }
@@ -51,8 +54,13 @@ fn exit(state: &ContainerState) -> Exit {
     Exit { code: state.exit_code, oom_killed: state.oom_killed == Some(true), ended_with_host: false }
 }
 
-fn address(network: &NetworkSettings) -> Option<IpAddr> {
+fn address(network: &NetworkSettings, overlay: Option<&LocalOverlay>) -> Option<IpAddr> {
     let networks = network.networks.as_ref()?;
+    let on_overlay =
+        overlay.and_then(|overlay| networks.get(&overlay.engine_network)?.ip_address.as_ref()?.parse().ok());
+    if on_overlay.is_some() {
+        return on_overlay;
+    }
     // Sorted by name, so that the address of a container on several networks is stable.
     let mut names: Vec<&String> = networks.keys().collect();
     names.sort();

@@ -20,11 +20,11 @@ use longshore_model::{
     service::{Attachment, NetworkReach, NetworkSpec},
 };
 
-use super::{Docker, LONG, SHORT, create::hash_map, labels};
+use super::{Docker, LONG, SHORT, create::hash_map, labels, overlay_network::OverlayEndpoint};
 use crate::runtime::RuntimeError;
 
 /// Held while a network is created or removed.
-static CHANGES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+pub(super) static CHANGES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// The names of the networks that each node of this process needs, by cluster and node.
 static NEEDED: Mutex<BTreeMap<(String, String), BTreeSet<String>>> = Mutex::new(BTreeMap::new());
 
@@ -38,20 +38,46 @@ fn needed() -> MutexGuard<'static, BTreeMap<(String, String), BTreeSet<String>>>
 pub(super) struct EngineNetwork {
     pub(super) name: String,
     pub(super) attachment: Attachment,
+    /// Its place on the overlay, if it is that network.
+    pub(super) overlay: Option<OverlayEndpoint>,
 }
 
 impl Docker {
     /// Creates missing networks and returns all of the work's, in the order in which they are attached.
-    pub(super) async fn networks(&self, work: &Work) -> Result<Vec<EngineNetwork>, RuntimeError> {
+    ///
+    /// With an overlay, networks of the manifest are no networks of the engine: who reaches whom is decided by rules.
+    /// Only what the engine alone can provide is attached in addition.
+    pub(super) async fn networks(
+        &self,
+        work: &Work,
+        overlay: Option<&OverlayEndpoint>,
+    ) -> Result<Vec<EngineNetwork>, RuntimeError> {
         if work.spec.container.namespaces.network.is_some() {
             return Ok(Vec::new());
         }
         let mut networks = Vec::new();
+        if let Some(endpoint) = overlay {
+            self.ensure_overlay_network(&endpoint.overlay).await?;
+            let (name, attachment) = (endpoint.overlay.engine_network.clone(), Attachment::default());
+            networks.push(EngineNetwork { name, attachment, overlay: Some(endpoint.clone()) });
+        }
         for (spec, attachment) in attachments(work) {
+            if overlay.is_some() && !self.is_attached_in_addition(&spec).await? {
+                continue;
+            }
             let name = self.ensure_network(work, &spec).await?;
-            networks.push(EngineNetwork { name, attachment });
+            networks.push(EngineNetwork { name, attachment, overlay: None });
         }
         Ok(networks)
+    }
+
+    /// A network of another driver, and an external one that this engine has.
+    async fn is_attached_in_addition(&self, spec: &NetworkSpec) -> Result<bool, RuntimeError> {
+        match (spec.reach, spec.driver.as_deref()) {
+            (NetworkReach::External, _) => Ok(!self.networks_named(&spec.name).await?.is_empty()),
+            (NetworkReach::Open | NetworkReach::Internal, None | Some("" | "bridge" | "overlay")) => Ok(false),
+            (NetworkReach::Open | NetworkReach::Internal, Some(_)) => Ok(true),
+        }
     }
 
     /// Ensures that the network exists, and returns its name at the engine.
@@ -80,7 +106,7 @@ impl Docker {
         Ok(name)
     }
 
-    async fn networks_named(&self, name: &str) -> Result<Vec<Network>, RuntimeError> {
+    pub(super) async fn networks_named(&self, name: &str) -> Result<Vec<Network>, RuntimeError> {
         let filters = HashMap::from([("name".to_owned(), vec![format!("^{name}$")])]);
         let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
         let existing = self.call(SHORT, async |client| client.list_networks(Some(options)).await).await?;
@@ -88,7 +114,7 @@ impl Docker {
         Ok(existing.into_iter().filter(|network| network.name.as_deref() == Some(name)).collect())
     }
 
-    fn is_ours(&self, network: &Network) -> bool {
+    pub(super) fn is_ours(&self, network: &Network) -> bool {
         network.labels.iter().flatten().any(|(name, value)| name == labels::CLUSTER && *value == self.cluster_id)
     }
 
@@ -123,6 +149,8 @@ impl Docker {
             .iter()
             .flat_map(|work| attachments(work).into_iter().map(move |(spec, _)| network_name(work, &spec)))
             .flat_map(|name| [self.cluster_scoped_name(&name), name]);
+        let overlay = self.overlay.as_ref().and_then(|handle| handle.current(&self.node));
+        let own = own.chain(overlay.map(|overlay| overlay.engine_network));
         let needed: BTreeSet<String> = {
             let mut all = needed();
             all.insert(self.node_key(), own.collect());

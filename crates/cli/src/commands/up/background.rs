@@ -68,6 +68,7 @@ fn spawn(args: &UpArgs, node: &LocalNode, socket: &Path, log: &Path, http: Socke
     command.args(["server", "--own-session", "--node", node.name.as_str(), "--nodes", &args.nodes.to_string()]);
     command.arg("--data-dir").arg(&node.data_dir).arg("--socket").arg(socket);
     command.args(["--http", &http.to_string()]);
+    command.args(args.overlay.arguments());
     if let Some(disk) = args.disk {
         command.args(["--disk", &disk.to_string()]);
     }

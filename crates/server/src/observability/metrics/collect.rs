@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::Health;
+use longshore_model::{GroupKey, Health};
+use longshore_network::ServiceTraffic;
 use longshore_store::{
     State as ClusterState,
     replicated::{LeadershipRole, Replicated},
@@ -44,6 +45,7 @@ pub(crate) fn all(ctx: &NodeContext, store: &Replicated) -> Vec<Metric> {
     metrics.push(Metric::labelled("longshore_member_lag_entries", MetricKind::Gauge, "member", lag));
     metrics.extend(of_state(&state));
     metrics.extend(of_loops(ctx));
+    metrics.extend(of_traffic(ctx));
     metrics
 }
 
@@ -92,6 +94,27 @@ fn of_loops(ctx: &NodeContext) -> Vec<Metric> {
     let refused = counts.refused.get();
     metrics.push(Metric::labelled("longshore_requests_refused_total", MetricKind::Counter, "code", refused));
     metrics
+}
+
+/// Traffic through the published ports of this machine, per service.
+fn of_traffic(ctx: &NodeContext) -> Vec<Metric> {
+    let traffic = ctx.published_ports.report().traffic;
+    let of = |name: &'static str, kind, value: fn(&ServiceTraffic) -> u64| {
+        let values = traffic.iter().map(|service| {
+            let GroupKey { namespace, deployment, service: name } = &service.group;
+            (format!("{namespace}/{deployment}/{name}"), value(service))
+        });
+        Metric::labelled(name, kind, "service", values.collect::<BTreeMap<_, _>>())
+    };
+    vec![
+        of("longshore_service_connections_total", MetricKind::Counter, |service| service.connections),
+        of("longshore_service_connections_open", MetricKind::Gauge, |service| service.open),
+        of("longshore_service_received_bytes_total", MetricKind::Counter, |service| service.bytes_in),
+        of("longshore_service_sent_bytes_total", MetricKind::Counter, |service| service.bytes_out),
+        of("longshore_service_retries_total", MetricKind::Counter, |service| service.retries),
+        of("longshore_service_ejections_total", MetricKind::Counter, |service| service.ejections),
+        of("longshore_service_connections_refused_total", MetricKind::Counter, |service| service.refused),
+    ]
 }
 
 fn counted(words: impl Iterator<Item = String>) -> BTreeMap<String, u64> {
