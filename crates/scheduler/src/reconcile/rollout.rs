@@ -478,15 +478,15 @@ impl StepCounts {
             let added = slot.step.is_some_and(|step| step.kind == StepKind::Added);
             counts.changed += u32::from(outcome.is_some() && !added);
         }
-        // A slot of the previous spec is no step.
-        let held = holds_growth(pass.view, request);
-        let is_new = |slot: &SlotKey| group.slot_at(slot).is_err() && !held;
+        let is_new = |slot: &SlotKey| group.slot_at(slot).is_err();
         let opened = pass.items.iter().filter(|item| match item {
             PlanItem::Open(slot) => is_new(slot),
             PlanItem::Place(placement) => is_new(&placement.key.slot),
             _ => false,
         });
-        counts.under_way += u32::try_from(opened.count()).unwrap_or(u32::MAX);
+        let opened = u32::try_from(opened.count()).unwrap_or(u32::MAX);
+        // A slot that is opened with the previous spec has its step still to come.
+        *(if holds_growth(pass.view, request) { &mut counts.to_come } else { &mut counts.under_way }) += opened;
         let leaving = slots::slots_to_move(pass.view, request, pass.now)
             .into_iter()
             .filter(|pending| !closed.contains(&pending.slot));
