@@ -18,10 +18,10 @@ use tokio::net::UnixStream;
 
 use crate::{
     AppliedManifest, ApplyRequest, AuditEntry, Changed, ClusterStatus, Deployment, DrainRequest, Envelope, EvenOutMove,
-    HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NewToken, Node,
-    NodeAttributesRequest, OneOffJob, Pending, Policy, PolicyRequest, PolicyTest, Quota, RemoveNode, Replica,
-    RollbackRequest, RunRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, Status, Token, TokenRequest,
-    TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
+    HistoryEntry, JoinTokenRequest, KeyRotated, LabelRequest, LoginLink, ManifestPlan, NamespaceRow, NetworkRow,
+    NewToken, Node, NodeAttributesRequest, OneOffJob, Pending, Policy, PolicyRequest, PolicyTest, Quota, RemoveNode,
+    Replica, RollbackRequest, RunRequest, ScaleRequest, SecretRequest, SecretRow, SecretStored, ServiceNetwork, Status,
+    Token, TokenRequest, TokenRow, VolumeRow, WhatIf, WhatIfRequest, Why, connection,
 };
 
 pub use self::logs_exec::{Changes, LogLines, SessionInput, SessionOutput};
@@ -299,6 +299,22 @@ impl Client {
     pub async fn remove_volume(&self, namespace: &str, name: &str) -> Result<Changed, ClientError> {
         let path = format!("/v1/volumes/{}?namespace={}", encoded(name), encoded(namespace));
         self.ask(Method::DELETE, &path, NO_BODY).await
+    }
+
+    /// All networks that services are on.
+    pub async fn networks(&self) -> Result<Vec<NetworkRow>, ClientError> {
+        self.ask(Method::GET, "/v1/networks", NO_BODY).await
+    }
+
+    /// How a service is reached.
+    pub async fn service_network(
+        &self,
+        namespace: &str,
+        deployment: &str,
+        service: &str,
+    ) -> Result<ServiceNetwork, ClientError> {
+        let path = deployment_path(namespace, deployment, &format!("/services/{}/network", encoded(service)));
+        self.ask(Method::GET, &path, NO_BODY).await
     }
 
     /// The moves that evening out would make.

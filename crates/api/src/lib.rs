@@ -17,6 +17,7 @@ mod envelope;
 mod event;
 mod logs_exec;
 mod namespace;
+mod network;
 mod node;
 mod replica;
 pub mod tls;
@@ -46,6 +47,7 @@ pub use logs_exec::{ExecRequest, Frame, FrameError, LogEntry, LogQuery, LogSourc
 pub use namespace::{
     Amounts, DeniedDemand, EvenOutMove, NamespaceRow, OtherRules, Policy, PolicyRequest, PolicyTest, Quota, VolumeRow,
 };
+pub use network::{NetworkRow, NodeNetwork, ServiceEndpoint, ServiceNetwork};
 pub use node::{
     DeviceGroup, Disk, Drain, DrainRequest, LabelRequest, Load, Node, NodeAttributesRequest, NodeCondition, RemoveNode,
     UndrainedReplica,

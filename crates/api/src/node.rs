@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore_model::{NodeAttributes, node::UseDegraded};
 use serde::{Deserialize, Serialize};
 
-use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent, Protocol};
+use crate::{AfterDrain, ConstraintRole, DrainBlocker, DrainOutcome, Driver, Health, Intent, NodeNetwork, Protocol};
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,12 @@ pub struct Node {
     /// Devices with maker and model.
     #[serde(default)]
     pub device_groups: Vec<DeviceGroup>,
+    /// The ranges that its replicas' overlay addresses come from, IPv4 first.
+    #[serde(default)]
+    pub blocks: Vec<String>,
+    /// Its part in the overlay; absent if it takes none.
+    #[serde(default)]
+    pub network: Option<NodeNetwork>,
     /// Most overlay addresses it may hold; absent if unlimited.
     #[serde(default)]
     pub addresses: Option<u64>,
@@ -252,7 +258,8 @@ impl From<NodeAttributesRequest> for NodeAttributes {
 }
 
 impl From<&longshore_model::Node> for Node {
-    /// The node does not know what runs on it: replicas and memory in use are filled in by the caller.
+    /// The node does not know what runs on it, nor the cluster's addresses: replicas, memory in use and blocks are filled
+    /// in by the caller.
     fn from(node: &longshore_model::Node) -> Self {
         Self {
             name: node.name.to_string(),
@@ -277,6 +284,8 @@ impl From<&longshore_model::Node> for Node {
             reserved_disk_bytes: node.reserved.disk_bytes,
             devices: node.capacity.devices.clone(),
             device_groups: node.capacity.device_groups.iter().map(DeviceGroup::from).collect(),
+            blocks: Vec::new(),
+            network: node.network.as_ref().map(NodeNetwork::from),
             addresses: node.capacity.addresses,
             replicas: 0,
             load: None,

@@ -18,6 +18,7 @@ pub(crate) mod down;
 pub(crate) mod events;
 pub(crate) mod logs_exec;
 pub(crate) mod namespace;
+pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod plan;
 pub(crate) mod policy;

@@ -21,8 +21,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::{
     commands::{
         apply, audit, backup, cluster, compose_words, config, cp, dashboard, demo_server, deployment, down, events,
-        logs_exec, namespace, node, plan, policy, ps, pull, quota, rebalance, registry, run, secret, server, sim,
-        status, token, up, version, volume, whatif, why,
+        logs_exec, namespace, network, node, plan, policy, ps, pull, quota, rebalance, registry, run, secret, server,
+        sim, status, token, up, version, volume, whatif, why,
     },
     exit::Exit,
     output::print,
@@ -83,6 +83,12 @@ enum Command {
     /// Show, set and test what the manifests of a namespace may ask of the machines.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// List networks, and which services share them.
+    #[command(subcommand)]
+    Network(network::Command),
+    /// Show how a service is reached.
+    #[command(subcommand)]
+    Service(network::ServiceCommand),
     /// List, show and delete volumes.
     #[command(subcommand)]
     Volume(volume::Command),
@@ -159,6 +165,8 @@ fn main() -> std::process::ExitCode {
         Command::Namespace(command) => namespace::run(&command),
         Command::Quota(command) => quota::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Network(command) => network::run(&command),
+        Command::Service(command) => network::run_service(&command),
         Command::Volume(command) => volume::run(&command),
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Backup(args) => backup::backup(&args),

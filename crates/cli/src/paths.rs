@@ -51,10 +51,10 @@ pub(crate) struct OverlayArgs {
     /// Whether replicas get addresses in the cluster's overlay network: `auto` if root, `nft` and the kernel allow it, or
     /// `off`.
     #[arg(long, env = "LONGSHORE_OVERLAY", value_name = "MODE", default_value = "off")]
-    overlay: OverlayChoice,
+    overlay_network: OverlayChoice,
 }
 
-/// The words of `--overlay`.
+/// The words of `--overlay-network`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OverlayChoice {
     /// If this machine can.
@@ -65,7 +65,7 @@ pub(crate) enum OverlayChoice {
 
 impl OverlayArgs {
     pub(crate) fn mode(self) -> OverlayMode {
-        match self.overlay {
+        match self.overlay_network {
             OverlayChoice::Auto => OverlayMode::Auto,
             OverlayChoice::Off => OverlayMode::Off,
         }
@@ -73,11 +73,11 @@ impl OverlayArgs {
 
     /// The same choice for a daemon that is started as a process of its own.
     pub(crate) fn arguments(self) -> [&'static str; 2] {
-        let mode = match self.overlay {
+        let mode = match self.overlay_network {
             OverlayChoice::Auto => "auto",
             OverlayChoice::Off => "off",
         };
-        ["--overlay", mode]
+        ["--overlay-network", mode]
     }
 }
 

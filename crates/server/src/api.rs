@@ -23,6 +23,7 @@ pub(crate) mod members;
 mod metrics;
 pub(crate) mod name_rules;
 mod namespaces;
+mod networks;
 pub(crate) mod nodes;
 mod one_off;
 mod openapi;
@@ -204,6 +205,8 @@ fn cluster_view_routes() -> Router<Arc<ApiState>> {
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/namespaces", get(namespaces::list))
         .route("/v1/volumes", get(volumes::list))
+        .route("/v1/networks", get(networks::list))
+        .route("/v1/deployments/{name}/services/{service}/network", get(networks::service))
         .route("/v1/rebalance", get(rebalance::preview))
 }
 

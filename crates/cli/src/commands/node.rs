@@ -3,7 +3,7 @@
 //! Owns: its options and its tables. Must not touch: what follows from a change; the daemon decides that.
 
 use clap::{Args, Subcommand};
-use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelRequest, Node, RemoveNode};
+use longshore_api::{Changed, Client, ClientError, DrainRequest, Driver, LabelRequest, Node, NodeNetwork, RemoveNode};
 use longshore_model::units;
 
 use crate::{
@@ -245,6 +245,16 @@ fn devices(node: &Node) -> String {
     escape_control(&rows.join(", "))
 }
 
+/// For example `WireGuard in user space at port 51820, MTU 1420`.
+fn overlay(network: &NodeNetwork) -> String {
+    let mesh = network.mesh.as_deref().unwrap_or("no mesh");
+    let port = network.mesh_port.map(|port| format!(" at port {port}")).unwrap_or_default();
+    let mtu = network.mtu.map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
+    let addresses = if network.gives_addresses { "" } else { "; replicas have no overlay addresses" };
+    let reach = if network.reaches_peers { "" } else { "; does not reach its peers" };
+    format!("{mesh}{port}{mtu}{addresses}{reach}")
+}
+
 fn node_table(node: &Node) -> String {
     let label = |(name, value): (&String, &String)| escape_control(&format!("{name}={value}"));
     let labels: Vec<String> = node.labels.iter().map(label).collect();
@@ -263,6 +273,10 @@ fn node_table(node: &Node) -> String {
         ("devices", devices(node)),
         ("replicas", node.replicas.to_string()),
     ];
+    rows.push(("block", node.blocks.join(", ")));
+    if let Some(network) = &node.network {
+        rows.push(("overlay", overlay(network)));
+    }
     if node.use_degraded {
         rows.push(("override", "takes new work while it is degraded".to_owned()));
     }

@@ -197,6 +197,13 @@ fn steady_word(word: &str) -> &str {
     if bare.starts_with("longshore-operator-") || bare.starts_with("longshore-join-") {
         return "[TOKEN]";
     }
+    // A new cluster draws it.
+    if bare.starts_with("fd") && bare.ends_with("/64") {
+        return "[BLOCK]";
+    }
+    if bare.starts_with("fd") && bare.ends_with("::/48") {
+        return "[PREFIX]";
+    }
     let is_id = bare.len() >= 16 && bare.chars().all(|letter| letter.is_ascii_hexdigit());
     if is_id { "[ID]" } else { word }
 }

@@ -254,7 +254,7 @@ impl Drop for Mesh {
 }
 
 /// Whether this machine has an address of one of its nodes. The host network sets it where the overlay is on and possible;
-/// a mesh without it would carry nothing, and on a machine with `--overlay off` no device may appear.
+/// a mesh without it would carry nothing, and on a machine with `--overlay-network off` no device may appear.
 fn has_overlay(sources: &[Ipv6Addr]) -> bool {
     sources.iter().any(|source| UdpSocket::bind((*source, 0)).is_ok())
 }

@@ -141,7 +141,12 @@ fn service(key: &GroupKey, group: &Group) -> Service {
 }
 
 pub(crate) fn nodes(state: &State) -> Vec<Node> {
-    let mut rows: BTreeMap<&NodeName, Node> = state.nodes().map(|node| (&node.name, Node::from(&**node))).collect();
+    let plan = state.config().address_plan();
+    let row = |node: &longshore_model::Node| {
+        let blocks = plan.blocks(node.address_block()).iter().map(ToString::to_string).collect();
+        Node { blocks, ..Node::from(node) }
+    };
+    let mut rows: BTreeMap<&NodeName, Node> = state.nodes().map(|node| (&node.name, row(node))).collect();
     for (_, _, replica) in state.replicas() {
         let reservation = &replica.assignment.reservation;
         if let Some(deployment_row) =

@@ -122,9 +122,9 @@ pub async fn join(config: JoinConfig) -> Result<Joined, JoinError> {
     Ok(joined)
 }
 
-/// Whether this machine may take part in the overlay: a daemon with the same environment would.
+/// Whether a daemon with the same environment would take part in the overlay.
 fn uses_overlay() -> bool {
-    env::var("LONGSHORE_OVERLAY").map_or(true, |chosen| chosen != "off")
+    env::var("LONGSHORE_OVERLAY").is_ok_and(|chosen| chosen != "off")
 }
 
 async fn request_admission(config: &JoinConfig, request: &JoinRequest) -> Result<JoinAnswer, JoinError> {

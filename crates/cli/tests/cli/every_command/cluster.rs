@@ -107,7 +107,7 @@ pub(super) fn settings(tour: &mut Tour) {
     exit 0
     SETTING VALUE
     address_cooldown 1h
-    cluster_prefix fd4c:6f6e:6773::/48
+    cluster_prefix [PREFIX]
     container_overhead 0
     cpu_overcommit_ratio 4.0
     default_ephemeral_disk 4GiB
@@ -119,6 +119,9 @@ pub(super) fn settings(tour: &mut Tour) {
     gc_finished 1h
     gc_nodes 48h
     heartbeat_interval 1s
+    ipv4_pool 10.128.0.0/10
+    mesh auto
+    mesh_port 51820
     microvm_overhead 64MiB
     node_status_interval 30s
     preemption on

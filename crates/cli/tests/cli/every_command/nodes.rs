@@ -16,8 +16,9 @@ pub(super) fn intents(tour: &mut Tour) {
     For more information, try '--help'.
     ");
     let inspected = tour.says("node inspect n1-2");
-    // The load and the size depend on the machine, and whether the rebalance has moved a replica here yet on the time.
-    let volatile = ["measured", "cores", "disk", "memory", "replicas"];
+    // The load and the size depend on the machine, the block on chance, and whether the rebalance has moved a replica here
+    // yet on the time.
+    let volatile = ["measured", "cores", "disk", "memory", "replicas", "block"];
     let is_steady = |line: &&str| volatile.iter().all(|volatile| !line.starts_with(volatile));
     let steady = inspected.lines().filter(is_steady);
     let steady = steady.fold(String::new(), |out, line| out + line + "\n");

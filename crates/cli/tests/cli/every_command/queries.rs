@@ -1,6 +1,9 @@
 //! Commands that only read: `status`, `why`, `plan`, `whatif`, `audit` and lists.
 
-use longshore_api::{AuditEntry, Deployment, ManifestPlan, NamespaceRow, Node, Replica, VolumeRow, WhatIf, Why};
+use longshore_api::{
+    AuditEntry, Deployment, ManifestPlan, NamespaceRow, NetworkRow, Node, Replica, ServiceNetwork, VolumeRow, WhatIf,
+    Why,
+};
 use serde::{Deserialize, Serialize};
 
 use super::Tour;
@@ -171,6 +174,12 @@ pub(super) fn shapes(tour: &mut Tour) {
     tour.shape::<Vec<Node>>("node ls");
     tour.shape::<Node>("node inspect n1");
     tour.shape::<Vec<NamespaceRow>>("namespace ls");
+    assert!(tour.says("network ls").contains("default/shop/default"));
+    assert!(tour.says("network inspect default/shop/default").contains("shop/web"));
+    assert!(tour.says("service inspect shop/web").contains("shop-web-0"));
+    tour.shape::<Vec<NetworkRow>>("network ls");
+    tour.shape::<NetworkRow>("network inspect default/shop/default");
+    tour.shape::<ServiceNetwork>("service inspect shop/web");
     tour.shape::<Vec<VolumeRow>>("volume ls");
 }
 

@@ -129,6 +129,14 @@ pub(crate) const ROUTES: &[Route] = &[
     get("/v1/secrets", VIEW, "All secrets, without their contents", "[SecretRow]"),
     get("/v1/namespaces", VIEW, "All namespaces with their requested resources and quotas", "[NamespaceRow]"),
     get("/v1/volumes", VIEW, "All volumes, and the node of their data", "[VolumeRow]"),
+    get("/v1/networks", VIEW, "All networks that services are on", "[NetworkRow]"),
+    get(
+        "/v1/deployments/{name}/services/{service}/network",
+        VIEW,
+        "How a service is reached: its address, its replicas and its ports",
+        "ServiceNetwork",
+    )
+    .query(NAMESPACE),
     get("/v1/rebalance", VIEW, "The moves that evening out would make", "[EvenOutMove]"),
     change("DELETE", "/v1/nodes/{name}", ADMIN, "Removes a node from the cluster").query(&["how"]),
     change("POST", "/v1/nodes/{name}/drain", ADMIN, "Drains a node").takes("DrainRequest"),

@@ -103,10 +103,22 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
          role: string, pool: string, datacenter: string, labels: {string}, os: string, arch: string, drivers: [string], cpu_millis: integer, \
          memory_bytes: integer, memory_used_bytes: integer, disk_bytes: integer?, \
          reserved_cpu_millis: integer, reserved_memory_bytes: integer, reserved_disk_bytes: integer?, \
-         devices: {integer}, device_groups: [DeviceGroup], addresses: integer?, replicas: integer, load: Load?, \
+         devices: {integer}, device_groups: [DeviceGroup], blocks: [string], network: NodeNetwork?, addresses: integer?, replicas: integer, load: Load?, \
          drain: Drain?, conditions: [NodeCondition]",
     ),
     ("NodeCondition", "code: string, message: string, port: integer?, protocol: string?"),
+    ("NetworkRow", "name: string, internal: boolean, ipv6: boolean, services: [string], replicas: integer"),
+    (
+        "ServiceNetwork",
+        "namespace: string, deployment: string, service: string, vips: [string], endpoint_mode: string, networks: [string], \
+         ports: [string], endpoints: [ServiceEndpoint]",
+    ),
+    ("ServiceEndpoint", "replica: string, generation: integer, node: string, addresses: [string], serves: boolean"),
+    (
+        "NodeNetwork",
+        "mesh: string?, mesh_port: integer?, public_key: string?, mtu: integer?, gives_addresses: boolean, \
+         reaches_peers: boolean",
+    ),
     ("Load", "cpu_millionths: integer, memory_millionths: integer, disk: Disk?, at_ms: integer"),
     ("Disk", "total_bytes: integer, free_bytes: integer, short: boolean"),
     ("Drain", "outcome: string, then: string, left: [UndrainedReplica]"),

@@ -176,6 +176,16 @@ impl NetworkIndex {
         self.services.insert(key.clone(), now);
     }
 
+    /// Every service with ports or scopes.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &NetworkService> {
+        self.services.values().map(|indexed| &*indexed.service)
+    }
+
+    /// One service.
+    pub(crate) fn service(&self, key: &GroupKey) -> Option<&NetworkService> {
+        self.services.get(key).map(|indexed| &*indexed.service)
+    }
+
     /// The services of a scope.
     pub(super) fn members(&self, scope: &ScopeName) -> impl Iterator<Item = &GroupKey> {
         self.by_scope.get(scope).into_iter().flatten()
