@@ -68,7 +68,10 @@ pub(super) fn take_steps(
     if !part.is_rolling_back() && dependencies::unmet(pass.view, &request.key, &request.spec).is_some() {
         pass.view.waiting.insert(request.group);
         let is_hopeless = !dependencies::may_still_be_met(pass.view, &request.key, &request.spec);
-        return outdated.first().filter(|_| is_hopeless).into_iter().cloned().collect();
+        let group = pass.view.group(request.group);
+        // One that is still on its way up is not due.
+        let is_due = |key: &&SlotKey| group.slot_at(key).is_ok_and(|at| !is_coming(&group.slots[at]));
+        return outdated.iter().find(is_due).filter(|_| is_hopeless).into_iter().cloned().collect();
     }
     let ahead = pass.view.group(request.group).desired_slots().filter(|slot| !closed.contains(&slot.key));
     let ahead: Vec<SlotKey> =
@@ -198,6 +201,12 @@ pub(super) fn outcome_in(rollout: &Rollout, slot: &Slot) -> Option<StepOutcome> 
 
 pub(super) fn is_added(slot: &Slot) -> bool {
     slot.step.is_some_and(|step| step.kind == StepKind::Added)
+}
+
+/// Whether the current generation of a slot has yet to start.
+fn is_coming(slot: &Slot) -> bool {
+    use ReplicaState::{Pending, Pulling, Starting};
+    slot.current().is_some_and(|replica| matches!(replica.state, Pending | Pulling | Starting))
 }
 
 /// Whether any desired generation of a slot is running.

@@ -62,10 +62,8 @@ impl StepPace<'_> {
             return Pace { free: 0, paused_until };
         }
         let retries = Retries::new(self.pass, self.request, self.part);
-        let phases = self.staying.iter().filter(|slot| !waits(slot)).map(|slot| match hurries(slot) {
-            true => Phase::Coming,
-            false => self.phase(&retries, slot),
-        });
+        let phase = |slot: &&Slot| if hurries(slot) { Phase::Coming } else { self.phase(&retries, slot) };
+        let phases = self.staying.iter().filter(|slot| !waits(slot)).map(phase);
         let (mut coming, mut monitored) = (0_usize, 0_usize);
         for phase in phases {
             match phase {
