@@ -102,6 +102,11 @@ pub enum PlanItem {
         /// When that began.
         since: Time,
     },
+    /// A step that is due cannot begin or be placed, or (`None`) nothing is blocked any more.
+    Blocked {
+        /// When that began.
+        since: Option<Time>,
+    },
     /// Promotes the group's canary slots; the other slots follow.
     Promote,
     /// Marks a generation as failed for good.

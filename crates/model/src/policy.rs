@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 /// How a rollout proceeds over the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdatePolicy {
-    /// Slots changed at the same time; 0 is all.
-    pub parallelism: u32,
+    /// Slots changed at the same time, as the manifest says it; 0 is all. `None` is one at a time, and with start-first
+    /// order as many monitored at the same time as [`UpdatePolicy::surge`] allows.
+    pub parallelism: Option<u32>,
     /// Pause between steps.
     pub delay: Duration,
     /// Order of start and stop; `None` is start-first where both generations can coexist.
@@ -25,18 +26,44 @@ pub struct UpdatePolicy {
     /// Time a step may take; `None` is derived from the health check.
     #[serde(default)]
     pub step_timeout: Option<Duration>,
+    /// Slots with two generations at the same time; `None` is a quarter of the replicas and at least
+    /// [`UpdatePolicy::LEAST_SURGE`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surge: Option<u32>,
+}
+
+impl UpdatePolicy {
+    /// The default surge of a small service: few enough that a host has room for them, enough that monitor times overlap.
+    pub const LEAST_SURGE: u32 = 3;
+
+    /// Slots that may be short or on their way up at the same time; `None` is all.
+    pub fn slots_at_once(&self) -> Option<u32> {
+        Some(self.parallelism.unwrap_or(1)).filter(|limit| *limit > 0)
+    }
+
+    /// Slots of a service with that many replicas that may have two generations at the same time; `None` is all. A written
+    /// `parallelism` limits them too.
+    pub fn slots_with_two_generations(&self, replicas: usize) -> Option<usize> {
+        let default = replicas.div_ceil(4).max(Self::LEAST_SURGE as usize);
+        match (self.parallelism, self.surge.map(|surge| surge as usize)) {
+            (None, surge) => Some(surge.unwrap_or(default)),
+            (Some(0), surge) => surge,
+            (Some(limit), surge) => Some(surge.map_or(limit as usize, |surge| surge.min(limit as usize))),
+        }
+    }
 }
 
 impl Default for UpdatePolicy {
     fn default() -> Self {
         Self {
-            parallelism: 1,
+            parallelism: None,
             delay: Duration::ZERO,
             order: None,
             monitor: Duration::from_secs(5),
             failure_action: FailureAction::Rollback,
             max_failure_ratio_millionths: 0,
             step_timeout: None,
+            surge: None,
         }
     }
 }

@@ -163,6 +163,30 @@ pub enum Detail {
     List(Vec<String>),
 }
 
+/// What a registry definitely answered to a pull; no retry changes it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryAnswer {
+    /// It has no such image.
+    NotFound,
+    /// It does not give the image to this node.
+    Denied,
+}
+
+impl RegistryAnswer {
+    /// The name of the detail of `image_pull_failed` that holds it.
+    pub const DETAIL: &'static str = "registry_answer";
+    /// Every answer.
+    pub const ALL: &'static [Self] = &[Self::NotFound, Self::Denied];
+
+    /// Stable: the value of the detail, and of `pull` in a scenario.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Denied => "denied",
+        }
+    }
+}
+
 /// Whether a slot or replica shall run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -142,11 +142,16 @@ pub enum StepFailure {
     RestartExhausted,
     /// The new generation ended with an error, and its service is run once.
     Exited,
+    /// The new generation had run for the monitor time, and failed before the rollout ended.
+    FailedAgain,
+    /// The registry does not have its image, or does not give it to the node.
+    ImageRefused,
 }
 
 impl StepFailure {
     /// Every code, in order.
-    pub const ALL: &'static [Self] = &[Self::StepTimeout, Self::RestartExhausted, Self::Exited];
+    pub const ALL: &'static [Self] =
+        &[Self::StepTimeout, Self::RestartExhausted, Self::Exited, Self::FailedAgain, Self::ImageRefused];
 
     /// Stable: operators alert on these strings. Add codes, never rename one.
     pub const fn code(self) -> &'static str {
@@ -154,6 +159,8 @@ impl StepFailure {
             Self::StepTimeout => "step_timeout",
             Self::RestartExhausted => RuntimeCode::RestartExhausted.code(),
             Self::Exited => RuntimeCode::Exited.code(),
+            Self::FailedAgain => "failed_again",
+            Self::ImageRefused => RuntimeCode::ImagePullFailed.code(),
         }
     }
 }
@@ -193,6 +200,17 @@ pub enum StepOutcome {
     Failed(StepFailure),
 }
 
+impl StepOutcome {
+    /// Whether a step with this outcome may get that one. One that has ended does not start again, but one that was done
+    /// may fail after all.
+    pub const fn may_become(self, next: Self) -> bool {
+        match (self, next) {
+            (Self::UnderWay, Self::Done | Self::Failed(_)) | (Self::Done, Self::Failed(_)) => true,
+            (Self::UnderWay | Self::Done, Self::UnderWay) | (Self::Done, Self::Done) | (Self::Failed(_), _) => false,
+        }
+    }
+}
+
 /// Number of steps of one service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepCount {
@@ -212,9 +230,33 @@ pub struct RolloutPosition {
     pub previous: Option<PreviousSpec>,
     /// Since when no node has had room for a second generation of a slot.
     pub no_room_since: Option<Time>,
+    /// Since when a step that is due could not begin or be placed; `None` while the rollout makes progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_since: Option<Time>,
     /// Whether its canary slots were promoted.
     #[serde(rename = "promotion", with = "crate::yes_no")]
     pub promoted: bool,
+}
+
+impl RolloutPosition {
+    /// Whether slots that are opened now get the spec before the rollout: it is paused, or its canaries are not promoted.
+    pub fn holds_growth(&self, rollout: &Rollout, spec: &ServiceSpec) -> bool {
+        let can_hold = |previous: &PreviousSpec| {
+            let is_same_mode = previous.spec.kind.is_per_node() == spec.kind.is_per_node();
+            // One volume is for one replica: there can be no second one of that spec.
+            let can_grow = spec.kind.is_per_node() || previous.spec.volumes().next().is_none();
+            is_same_mode && can_grow && !previous.spec.kind.is_job()
+        };
+        let unpromoted = rollout.kind == RolloutKind::Forward && spec.canary.count > 0 && !self.promoted;
+        let held = match rollout.state {
+            RolloutState::Paused | RolloutState::AwaitingPromotion => true,
+            RolloutState::InProgress => unpromoted,
+            RolloutState::Completed | RolloutState::Aborted | RolloutState::RolledBack | RolloutState::Superseded => {
+                false
+            }
+        };
+        held && self.previous.as_ref().is_some_and(can_hold)
+    }
 }
 
 /// The spec a group had before a rollout.

@@ -341,6 +341,17 @@ impl ServiceSpec {
         self.mounts.iter().any(|mount| matches!(mount.source, MountSource::Volume { .. } | MountSource::Bind(_)))
     }
 
+    /// Whether two generations of a slot must not be alive on one node: both would bind a fixed port, or write to a volume
+    /// or a bind mount.
+    pub fn excludes_second_generation(&self) -> bool {
+        let fixed_port = self.ports.iter().any(|port| port.mode == PortMode::Host && port.published.is_some());
+        let writable_bind = self
+            .mounts
+            .iter()
+            .any(|mount| matches!(mount.source, MountSource::Bind(_)) && mount.access == Access::ReadWrite);
+        fixed_port || writable_bind || self.volumes().next().is_some()
+    }
+
     /// The named volumes it mounts, each once, in order.
     pub fn volumes(&self) -> impl Iterator<Item = (&VolumeKey, Sharing)> {
         self.mounts.iter().filter_map(|mount| match &mount.source {

@@ -30,8 +30,11 @@ mod rollout_abort;
 pub(crate) mod rollout_steps;
 pub(crate) mod scale;
 pub(crate) mod slots;
+mod step_deadline;
+mod step_pace;
 mod step_retry;
 mod stop;
+mod superseded_canary;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -146,6 +149,7 @@ fn assume_stops(view: &mut View, group: GroupIx, items: &[PlanItem]) {
             | PlanItem::Restart { .. }
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
+            | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
             | PlanItem::EvenOutDone => {}
@@ -246,6 +250,8 @@ struct GroupPass<'a> {
     needs_preemption: Vec<PendingSlot>,
     /// Slots without a node for any reason.
     unplaced: UnplacedSlots,
+    /// Why steps could not begin until their deadline.
+    blocked_by: Option<Explanation>,
 }
 
 /// The result of one group's turn.
@@ -265,6 +271,7 @@ impl<'a> GroupPass<'a> {
             items: Vec::new(),
             needs_preemption: Vec::new(),
             unplaced: UnplacedSlots::default(),
+            blocked_by: None,
         }
     }
 
@@ -305,13 +312,16 @@ impl<'a> GroupPass<'a> {
         rollout::judge_steps(self, request);
         let needs = slots::needs(self, request, &closed);
         self.place_with_previous_spec(request, needs.with_previous_spec);
-        rollout_steps::take_steps(self, request, &needs.outdated, &needs.leaving, &closed);
-        let left = slots::moving_without_step(self, request, &needs.leaving);
-        self.place_with_previous_spec(request, left);
+        let due = rollout_steps::take_steps(self, request, &needs.outdated, &needs.leaving, &closed);
+        let mut left = slots::moving_without_step(self, request, &needs.leaving);
+        left.extend(superseded_canary::withdraw(self, request, &needs.outdated, &needs.leaving));
         let mut pending_slots = needs.pending_slots;
-        pending_slots.extend(scale::missing(self, group, &closed));
+        let missing = scale::missing(self, group, &closed);
+        if rollout::holds_growth(self.view, request) { &mut left } else { &mut pending_slots }.extend(missing);
+        self.place_with_previous_spec(request, left);
         self.place(request, pending_slots);
         mode_change::close_ahead(self, request, &mut closed);
+        step_deadline::watch(self, request, &due);
         rollout::record_progress(self, request, &closed);
     }
 

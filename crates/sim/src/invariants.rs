@@ -18,6 +18,7 @@ mod explained;
 mod fencing;
 mod generations;
 mod global;
+mod held_version;
 mod host_ports;
 mod leader_change_diverges;
 mod max_per_node;
@@ -27,11 +28,13 @@ pub(crate) mod quiet;
 mod rebuilt;
 mod rolled_back;
 mod rollout_availability;
+mod rollout_goes_on;
 mod rollout_step_proven;
 mod runs_on_lost_node;
 mod shadow_state;
 mod slot_count;
 mod slot_index_unique;
+mod stays_paused;
 mod stopped;
 mod volumes;
 
@@ -124,6 +127,10 @@ impl ShadowState {
             violations.extend(now, max_per_node::NAME, max_per_node::check(self, state, group, node));
         }
         Self::check_transitions(state, &dirty.transitions, now, violations);
+        let goes_on = |begun| rollout_goes_on::check(state, self.failed_again(), begun);
+        violations.extend(now, rollout_goes_on::NAME, dirty.transitions.begun.iter().filter_map(goes_on));
+        violations.extend(now, held_version::NAME, dirty.transitions.held);
+        violations.extend(now, stays_paused::NAME, self.check_paused(state));
         violations.extend(now, moves::NAME, dirty.bad_moves);
         violations.extend(now, slot_index_unique::NAME, dirty.reused_indices);
         for (group, slot) in &dirty.slots {

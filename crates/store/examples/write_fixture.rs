@@ -4,6 +4,8 @@
 //! Owns: how fixtures are written. An existing folder is refused: a fixture is never written again.
 #![expect(clippy::unwrap_used, reason = "a tool run by hand fails where it unwraps")]
 
+#[path = "../tests/format_compat/blocked_commands.rs"]
+mod blocked_commands;
 #[path = "../tests/format_compat/first_commands.rs"]
 mod first_commands;
 #[path = "../tests/format_compat/later_commands.rs"]
@@ -26,7 +28,7 @@ async fn main() {
     let one = Replicated::open(config, Arc::new(NoTransport)).await.unwrap();
     let me = Member { id: MemberId(1), name: NodeName::from("node-1"), address: String::new() };
     one.initialise(me).await.unwrap();
-    for proposal in stop_commands::commands() {
+    for proposal in blocked_commands::commands() {
         let applied = one.propose(proposal).await.unwrap();
         println!("{:?} {:?}", applied.index, applied.outcome);
     }

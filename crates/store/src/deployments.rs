@@ -175,6 +175,9 @@ impl State {
             return events;
         }
         let origin = known.map(Deployment::origin);
+        // A change of counts alone is no reason to go on with what an operator, or a failure, has paused.
+        let paused = known.filter(|known| differs_in_counts_only(&known.current().spec, &spec));
+        let paused = paused.and_then(Deployment::paused_rollout);
         self.record_adopted_volumes(namespace, name, &spec, &mut events);
         self.record_revision(namespace, name, spec);
         if let Some(origin) = origin {
@@ -184,6 +187,10 @@ impl State {
         }
         self.trim_revisions(namespace, name);
         self.bring_in_force(namespace, name, &mut events);
+        if let Some(paused) = paused {
+            let owner = DeploymentRef::new(namespace, name);
+            self.pause_again(owner, paused.failure.clone(), Time::default(), &mut events);
+        }
         events
     }
 
@@ -224,13 +231,14 @@ impl State {
     }
 
     fn record_revision(&mut self, namespace: &NamespaceName, name: &DeploymentName, spec: DeploymentSpec) {
+        let counters = self.counters_of_removed.remove(&(namespace.clone(), name.clone())).unwrap_or_default();
         let deployment = self.deployments.get_or_insert_with((namespace.clone(), name.clone()), || Deployment {
             revisions: VecDeque::new(),
             in_force: RevisionNumber(0),
             previous: None,
             rollout: None,
             desired: DesiredState::Run,
-            retired_counters: BTreeMap::new(),
+            retired_counters: counters,
             stopped_since: None,
         });
         let number = RevisionNumber(deployment.revisions.back().map_or(0, |last| last.number.0) + 1);
@@ -313,6 +321,11 @@ impl State {
     }
 
     fn forget_deployment(&mut self, key: &(NamespaceName, DeploymentName), events: &mut Vec<Event>) {
+        let counters = self.deployments.get(key).map(|gone| gone.retired_counters.clone()).unwrap_or_default();
+        let counters: BTreeMap<ServiceName, SlotIndex> = counters.into_iter().filter(|(_, next)| next.0 > 0).collect();
+        if !counters.is_empty() {
+            self.counters_of_removed.insert(key.clone(), counters);
+        }
         self.deployments.remove(key);
         events.push(Event::DeploymentGone { namespace: key.0.clone(), deployment: key.1.clone() });
     }
@@ -331,6 +344,17 @@ impl State {
             known.revisions.remove(oldest);
         }
     }
+}
+
+/// Whether two manifests differ in nothing but numbers of replicas.
+fn differs_in_counts_only(before: &DeploymentSpec, after: &DeploymentSpec) -> bool {
+    let mut recounted = after.clone();
+    for (name, service) in &mut recounted.services {
+        if let Some(known) = before.services.get(name).filter(|known| known.replicas != service.replicas) {
+            Arc::make_mut(service).replicas = known.replicas;
+        }
+    }
+    recounted == *before
 }
 
 pub(crate) fn by_group_key<'a>(

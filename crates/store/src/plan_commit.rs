@@ -38,7 +38,7 @@ impl State {
                 continue;
             }
             match item {
-                PlanItem::Open(slot) => self.open(&key, &slot, at, events),
+                PlanItem::Open(slot) => self.open(&key, &slot, None, at, events),
                 PlanItem::Place(placement) => {
                     let assignment = Assignment {
                         node: placement.node.clone(),
@@ -59,6 +59,7 @@ impl State {
                 PlanItem::Collect(item) => self.collect(&item.in_group(&key), events),
                 PlanItem::Step { slot, rollout, outcome } => self.step(&key, &slot, rollout, outcome, at, events),
                 PlanItem::NoRoom { since } => self.note_no_room(&key, since, events),
+                PlanItem::Blocked { since } => self.note_blocked(&key, since, events),
                 PlanItem::Promote => self.promote(&key, events),
                 PlanItem::GiveUp { key: item, code } => self.give_up(&item.in_group(&key), code, at, events),
                 PlanItem::EvenOutDone => self.finish_rebalance(&key, events),
@@ -66,10 +67,11 @@ impl State {
         }
     }
 
-    fn open(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
+    /// `placed` is the slot's first generation, where it is opened for one.
+    fn open(&mut self, key: &GroupKey, slot: &SlotKey, placed: Option<&Assignment>, at: Time, events: &mut Vec<Event>) {
         if let Some(group) = self.groups.get_mut(key).filter(|group| may_open(group, slot)) {
             open_slot(key, group, slot, events);
-            self.step_of_new_slot(key, slot, at, events);
+            self.step_of_new_slot(key, slot, placed, at, events);
         }
     }
 
@@ -87,7 +89,7 @@ impl State {
             return;
         }
         if !group.slots.contains_key(&placement.key.slot) {
-            self.open(key, &placement.key.slot, assignment.placed_at, events);
+            self.open(key, &placement.key.slot, Some(&assignment), assignment.placed_at, events);
         }
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(&placement.key.slot)) else {
             return;
@@ -264,6 +266,7 @@ const fn ends_something(item: &PlanItem) -> bool {
         | PlanItem::Reschedule { .. }
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
+        | PlanItem::Blocked { .. }
         | PlanItem::Promote
         | PlanItem::GiveUp { .. } => false,
     }

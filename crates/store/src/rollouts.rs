@@ -7,8 +7,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use longshore_model::{
-    DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation, RevisionNumber, Rollout,
-    RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
+    Assignment, DeploymentName, DeploymentPlan, Event, GroupKey, NamespaceName, ReplicaState, Reservation,
+    RevisionNumber, Rollout, RolloutNumber, RolloutState, SecretName, ServiceName, ServiceSpec, SlotKey, Time,
     command::RolloutControl,
     replica::{DesiredState, Detail, Replica, Slot},
     restart_fingerprint::{RestartFingerprint, transitive_dependencies},
@@ -57,6 +57,11 @@ impl Deployment {
             Some(rollout) => Origin { from: rollout.from, before: rollout.prior_rollback_target },
             None => Origin { from: self.in_force, before: self.previous },
         }
+    }
+
+    /// The live rollout, if it is paused.
+    pub(crate) fn paused_rollout(&self) -> Option<Arc<Rollout>> {
+        self.rollout.clone().filter(|rollout| rollout.state == RolloutState::Paused)
     }
 
     /// The live rollout, if it may still have to go back.
@@ -246,9 +251,12 @@ impl State {
     /// Starts a rollout to the revision that is already in force.
     pub(crate) fn restart_rollout(&mut self, owner: DeploymentRef<'_>, at: Time, events: &mut Vec<Event>) {
         let Some(known) = self.deployment(owner.namespace, owner.name) else { return };
-        let origin = known.origin();
+        let (origin, paused) = (known.origin(), known.paused_rollout());
         self.begin_rollout(owner, RolloutKind::Forward, origin, at, events);
         self.bring_in_force(owner.namespace, owner.name, events);
+        if let Some(paused) = paused {
+            self.pause_again(owner, paused.failure.clone(), at, events);
+        }
     }
 
     pub(crate) fn desired_deployment(
@@ -306,9 +314,10 @@ impl State {
     }
 
     fn note_failure(&mut self, owner: DeploymentRef<'_>, failure: RolloutFailure) {
+        // The plan knows why a step could not begin; the state why a generation failed.
         let observed = self.failed_replica(owner, &failure);
         if let Some(rollout) = self.rollout_mut(owner) {
-            rollout.failure = Some(RolloutFailure { observed, ..failure });
+            rollout.failure = Some(RolloutFailure { observed: observed.or(failure.observed.clone()), ..failure });
         }
     }
 
@@ -426,6 +435,12 @@ impl State {
         }
     }
 
+    pub(crate) fn note_blocked(&mut self, key: &GroupKey, since: Option<Time>, events: &mut Vec<Event>) {
+        if self.has_live_rollout(key) {
+            self.change_rollout_position(key, events, |rollout_position| rollout_position.blocked_since = since);
+        }
+    }
+
     fn has_live_rollout(&self, key: &GroupKey) -> bool {
         self.deployment(&key.namespace, &key.deployment).is_some_and(|known| known.live_rollout().is_some())
     }
@@ -446,21 +461,33 @@ impl State {
         }
         let Some(slot) = self.groups.get_mut(key).and_then(|group| group.slots.get_mut(slot)) else { return };
         let earlier = slot.step.filter(|step| step.rollout == rollout);
-        if slot.desired == DesiredState::Stop || earlier.is_some_and(|step| step.outcome != StepOutcome::UnderWay) {
-            return;
-        }
-        if earlier.is_some_and(|step| step.outcome == outcome) {
+        if slot.desired == DesiredState::Stop || earlier.is_some_and(|step| !step.outcome.may_become(outcome)) {
             return;
         }
         let kind = earlier.map_or(StepKind::Changed, |step| step.kind);
         record(key, slot, Step { rollout, kind, at, outcome }, events);
     }
 
-    /// Records a slot opened during a live rollout as a step of it.
-    pub(crate) fn step_of_new_slot(&mut self, key: &GroupKey, slot: &SlotKey, at: Time, events: &mut Vec<Event>) {
+    /// Records a slot opened during a live rollout as a step of it. `placed` is its first generation, if it has one.
+    pub(crate) fn step_of_new_slot(
+        &mut self,
+        key: &GroupKey,
+        slot: &SlotKey,
+        placed: Option<&Assignment>,
+        at: Time,
+        events: &mut Vec<Event>,
+    ) {
         let known = self.deployment(&key.namespace, &key.deployment).and_then(Deployment::live_rollout);
-        let Some(rollout) = known.map(|known| known.number) else { return };
+        let Some(rollout) = known.cloned() else { return };
         let Some(group) = self.groups.get_mut(key).filter(|group| !group.spec.kind.is_job()) else { return };
+        // A slot of the previous spec is no step: its step comes when the rollout is no longer held.
+        let is_held = group.rollout_position.holds_growth(&rollout, &group.spec);
+        let is_canary =
+            placed.is_some_and(|placed| group.spec.made(&placed.reservation)) && lacks_canary(group, &rollout);
+        if is_held && !is_canary {
+            return;
+        }
+        let rollout = rollout.number;
         let Some(slot) = group.slots.get_mut(slot).filter(|slot| slot.step.is_none()) else { return };
         let step = Step { rollout, kind: StepKind::Added, at, outcome: StepOutcome::UnderWay };
         record(key, slot, step, events);
@@ -551,6 +578,16 @@ impl State {
         };
         reservation.matches_dependencies(&before, &before.iter().filter_map(made).collect())
     }
+}
+
+/// Whether a service per node has lost a canary with its node while its promotion is awaited.
+fn lacks_canary(group: &Group, rollout: &Rollout) -> bool {
+    let is_canary = |slot: &&Slot| {
+        slot.desired == DesiredState::Run && slot.step.is_some_and(|step| step.rollout == rollout.number)
+    };
+    let left = group.slots.values().filter(is_canary).count();
+    let awaits = rollout.state == RolloutState::AwaitingPromotion && group.spec.kind.is_per_node();
+    awaits && left < group.spec.canary.count as usize
 }
 
 fn record(key: &GroupKey, slot: &mut Slot, step: Step, events: &mut Vec<Event>) {

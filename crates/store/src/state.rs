@@ -46,6 +46,9 @@ pub struct State {
     pub(crate) volumes: CowMap<VolumeKey, Volume>,
     pub(crate) deployments: CowMap<(NamespaceName, DeploymentName), Deployment>,
     pub(crate) groups: CowMap<GroupKey, Group>,
+    /// Next slot index of each service of deployments that were removed: an index is never used again, and logs, audit
+    /// and dashboards of before stay unambiguous. One small record per service name ever used.
+    pub(crate) counters_of_removed: BTreeMap<(NamespaceName, DeploymentName), BTreeMap<ServiceName, SlotIndex>>,
     /// Released addresses in cooldown, oldest first, each with the node whose range it belongs to.
     pub(crate) resting: BTreeMap<(Time, Ipv6Addr), NodeName>,
     /// The latest rebalancing move to each node.

@@ -232,7 +232,7 @@ fn an_observation_of_a_previous_incarnation_is_ignored() {
     let (mut state, web) = shop();
     let namespace = NamespaceName::default_namespace();
     let seen_of = |life: u64, state: ReplicaState| {
-        let Command::Observe(seen) = observe(&web, 0, 1, 0, state, 9000) else { unreachable!("it observes") };
+        let Command::Observe(seen) = observe(&web, 2, 1, 0, state, 9000) else { unreachable!("it observes") };
         Command::Observe(Observation { placed_at: Some(Time(life)), ..seen })
     };
     state.apply(Command::Remove { namespace, deployment: "shop".into() }).unwrap();
@@ -241,7 +241,7 @@ fn an_observation_of_a_previous_incarnation_is_ignored() {
     state.apply(observe(&web, 1, 1, 0, ReplicaState::Stopped, 2000)).unwrap();
 
     state.apply(apply("shop", &[("web", replicas(1))])).unwrap();
-    let Command::Commit(mut again) = plan(&web, vec![place(0, 1, "a")]) else { unreachable!("it commits") };
+    let Command::Commit(mut again) = plan(&web, vec![place(2, 1, "a")]) else { unreachable!("it commits") };
     again.made_at = Time(5000);
     state.apply(Command::Commit(again)).unwrap();
 

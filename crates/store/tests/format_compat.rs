@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+#[path = "format_compat/blocked_commands.rs"]
+mod blocked_commands;
 #[path = "format_compat/first_commands.rs"]
 mod first_commands;
 #[path = "format_compat/later_commands.rs"]
@@ -97,6 +99,7 @@ async fn the_later_fixtures_lead_to_the_same_state() {
         ("format-1-sequel", later_commands::commands as fn() -> Vec<Proposal>),
         ("format-1-settings", settings_commands::commands),
         ("format-1-stop", stop_commands::commands),
+        ("format-1-blocked", blocked_commands::commands),
     ];
     for (name, commands) in later {
         let (log, snapshot) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -128,7 +131,7 @@ fn kind(value: &impl serde::Serialize) -> String {
 #[test]
 fn every_kind_of_command_and_plan_item_is_in_a_fixture() {
     let (mut commands, mut access, mut items) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for Proposal { command, .. } in stop_commands::commands() {
+    for Proposal { command, .. } in blocked_commands::commands() {
         commands.insert(kind(&command));
         if let Command::Access(command) = &command {
             access.insert(kind(command));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_model::{
     ReplicaState, RuntimeCode, Work, error_chain,
-    replica::{Detail, Details},
+    replica::{Detail, Details, RegistryAnswer},
 };
 use tokio::{sync::SemaphorePermit, time::Instant};
 
@@ -182,7 +182,7 @@ async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
                 reported_at = None;
                 let mut details = text("reason", &format!("{}: {reason}", work.spec.container.image));
                 if let Some(answer) = registry_answer(&reason) {
-                    details.insert("registry_answer".to_owned(), Detail::Text(answer.to_owned()));
+                    details.insert(RegistryAnswer::DETAIL.to_owned(), Detail::Text(answer.as_str().to_owned()));
                 }
                 last_error = Some(reason);
                 details.insert("tries".to_owned(), Detail::Number(tries));
@@ -198,13 +198,13 @@ async fn wait_for_pull(ctx: &AgentContext, work: &Work, mut pull: PullHandle) {
 }
 
 /// What a registry definitely answered, which no retry changes by itself. Engines pass it on as text only.
-fn registry_answer(reason: &str) -> Option<&'static str> {
+fn registry_answer(reason: &str) -> Option<RegistryAnswer> {
     let reason = reason.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     if says(&["denied", "unauthorized"]) {
-        return Some("denied");
+        return Some(RegistryAnswer::Denied);
     }
-    says(&["manifest unknown", "name unknown", "not found: manifest"]).then_some("not_found")
+    says(&["manifest unknown", "name unknown", "not found: manifest"]).then_some(RegistryAnswer::NotFound)
 }
 
 fn progress_details(image: &str, progress: PullProgress) -> Details {

@@ -4,6 +4,7 @@
 
 use clap::Args;
 use longshore_api::{AuditEntry, Client, ClientError};
+use longshore_model::AuditAction;
 
 use crate::{
     daemon_client::{NamespaceArgs, with_client},
@@ -23,17 +24,17 @@ pub(crate) struct AuditArgs {
     /// Show at most this many entries.
     #[arg(long, alias = "most", value_name = "COUNT", default_value_t = 100)]
     limit: usize,
-    /// Show only entries with this ACTION.
-    #[arg(long = "type", value_name = "ACTION")]
-    action: Option<String>,
+    /// Show only entries with one of these actions, separated by commas.
+    #[arg(long = "type", value_name = "ACTION", value_delimiter = ',', value_parser = known_action)]
+    actions: Vec<AuditAction>,
     /// Keep printing new entries until Ctrl-C.
     #[arg(short, long)]
     follow: bool,
 }
 
 pub(crate) fn run(args: AuditArgs) -> anyhow::Result<Exit> {
-    let AuditArgs { scope, after, limit, action, follow } = args;
-    let mut query = AuditQuery { after, limit, action };
+    let AuditArgs { scope, after, limit, actions, follow } = args;
+    let mut query = AuditQuery { after, limit, actions };
     with_client(&scope.connection, async |client| {
         loop {
             let page = query.fetch(client).await?;
@@ -48,11 +49,17 @@ pub(crate) fn run(args: AuditArgs) -> anyhow::Result<Exit> {
     })
 }
 
+/// An action by its name. A name that no entry can have is refused with the list of those there are.
+fn known_action(name: &str) -> Result<AuditAction, String> {
+    serde_json::from_value(serde_json::Value::String(name.to_owned())).map_err(|error| error.to_string())
+}
+
 /// Which entries are shown.
 struct AuditQuery {
     after: Option<u64>,
     limit: usize,
-    action: Option<String>,
+    /// Empty for all.
+    actions: Vec<AuditAction>,
 }
 
 /// Entries, and the number after which the next page begins.
@@ -64,10 +71,11 @@ struct AuditPage {
 impl AuditQuery {
     async fn fetch(&self, client: &Client) -> Result<AuditPage, ClientError> {
         // The daemon does not filter by action, so a filtered page asks for as many entries as it answers at once.
-        let limit = if self.action.is_some() { usize::MAX } else { self.limit };
+        let limit = if self.actions.is_empty() { self.limit } else { usize::MAX };
         let mut entries = client.audit(self.after, limit).await?;
         let mut last = entries.last().map(|last| last.number).or(self.after);
-        entries.retain(|entry| self.action.as_ref().is_none_or(|action| entry.action == *action));
+        let is_shown = |entry: &AuditEntry| self.actions.iter().any(|action| entry.action == action.as_str());
+        entries.retain(|entry| self.actions.is_empty() || is_shown(entry));
         let surplus = entries.len().saturating_sub(self.limit);
         if self.after.is_none() {
             entries.drain(..surplus);
@@ -87,4 +95,19 @@ fn entries_table(entries: &[AuditEntry]) -> String {
         vec![number, at, escape_control(&entry.actor), entry.action.clone(), escape_control(&entry.subject), outcome]
     });
     table::draw(&["#", "TIME", "ACTOR", "ACTION", "SUBJECT", "OUTCOME"], &rows.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_action_is_refused_with_the_list() {
+        assert_eq!(known_action("rollout_aborted"), Ok(AuditAction::RolloutAborted));
+        let refused = known_action("rollout_abort").unwrap_err();
+        assert!(
+            refused.contains("unknown variant `rollout_abort`") && refused.contains("`rollout_aborted`"),
+            "{refused}"
+        );
+    }
 }

@@ -133,7 +133,12 @@ fn pull_progress(replica: &Replica) -> Option<String> {
 pub(crate) fn rollout_failure(rollout: &Rollout) -> Option<String> {
     let (code, to) = (rollout.failure_reason.as_ref()?, rollout.to);
     let replica = rollout.failed_replica.as_deref().unwrap_or("a replica");
-    let how = if code.as_str() == "step_timeout" { "was not running in time" } else { "failed too often" };
+    let how = match code.as_str() {
+        "step_timeout" => "was not running in time",
+        "failed_again" => "failed after its monitor time",
+        "image_pull_failed" => "has an image that its registry refuses",
+        _ => "failed too often",
+    };
     let mut out = format!("{replica} of revision {to} {how} ({code})");
     if let Some(failed) = &rollout.failure {
         let _ = write!(out, "; it was {}", failed_state(failed));

@@ -244,7 +244,8 @@ fn deploy(spec: &ServiceSpec) -> Value {
         out.put("endpoint_mode", "dnsrr");
     }
     out.put("labels", &spec.labels).put("placement", placement(spec)).put("resources", resources(spec));
-    if spec.update != (UpdatePolicy { step_timeout: spec.update.step_timeout, ..UpdatePolicy::default() }) {
+    let UpdatePolicy { step_timeout, surge, .. } = spec.update;
+    if spec.update != (UpdatePolicy { step_timeout, surge, ..UpdatePolicy::default() }) {
         out.put("update_config", update(&spec.update));
     }
     out.put("rollback_config", spec.rollback.as_ref().map(update));

@@ -148,7 +148,7 @@ pub(crate) static UPDATE_KEYS: &[Rule<UpdateRead>] = &[
     Rule::honoured(
         "parallelism",
         |e, s, k, n| ServiceReader::parallelism(e, s, k, n),
-        "slots at once, 1 unless said; 0 is all",
+        "slots at once, 1 unless said; 0 is all; caps `x-longshore.surge`",
     ),
 ];
 
@@ -243,8 +243,8 @@ impl ServiceReader<'_> {
     }
 
     fn update_config(&mut self, key: &Key, node: &Node) {
-        let step_timeout = self.spec.update.step_timeout;
-        self.spec.update = UpdatePolicy { step_timeout, ..self.update_policy(key, node) };
+        let UpdatePolicy { step_timeout, surge, .. } = self.spec.update;
+        self.spec.update = UpdatePolicy { step_timeout, surge, ..self.update_policy(key, node) };
     }
 
     fn rollback_config(&mut self, key: &Key, node: &Node) {
@@ -284,6 +284,6 @@ impl ServiceReader<'_> {
 
     fn parallelism(policy: &mut UpdatePolicy, reader: &mut Self, key: &Key, node: &Node) {
         let what = reader.of(key);
-        policy.parallelism = reader.problems.count(node, what).unwrap_or(policy.parallelism);
+        policy.parallelism = reader.problems.count(node, what);
     }
 }

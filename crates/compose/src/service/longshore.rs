@@ -121,6 +121,11 @@ pub(crate) static LONGSHORE_KEYS: &[Rule<ServiceRead>] = &[
         |r, k, n| r.spec.update.step_timeout = r.duration(k, n),
         "time a rollout step may take",
     ),
+    Rule::honoured(
+        "surge",
+        |r, k, n| r.spec.update.surge = r.positive(k, n),
+        "slots with two generations at once; a quarter of the replicas and at least 3 unless said",
+    ),
 ];
 
 impl ServiceReader<'_> {

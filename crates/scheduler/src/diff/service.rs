@@ -98,6 +98,7 @@ fn policies(spec: &ServiceSpec, table: &mut FieldTable) {
     self::placement(placement, table);
     policy("deploy.update_config", update, table);
     table.put_some("x-longshore.step_timeout", update.step_timeout.map(DurationText));
+    table.put_some("x-longshore.surge", update.surge);
     if let Some(rollback) = rollback {
         policy("deploy.rollback_config", rollback, table);
         table.put_some("deploy.rollback_config.step_timeout", rollback.step_timeout.map(DurationText));
@@ -257,9 +258,13 @@ fn policy(key: &str, policy: &UpdatePolicy, table: &mut FieldTable) {
         failure_action,
         max_failure_ratio_millionths: ratio,
         step_timeout: _,
+        surge: _,
     } = policy;
     table.under(key, |table| {
-        table.put("parallelism", parallelism).put("delay", DurationText(*delay)).put("monitor", DurationText(*monitor));
+        table
+            .put("parallelism", parallelism.unwrap_or(1))
+            .put("delay", DurationText(*delay))
+            .put("monitor", DurationText(*monitor));
         table.put_some("order", order.map(kebab_case)).put("failure_action", snake_case(failure_action));
         table.put("max_failure_ratio", format!("{}.{:06}", ratio / 1_000_000, ratio % 1_000_000));
     });

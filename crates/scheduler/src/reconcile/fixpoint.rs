@@ -63,6 +63,7 @@ fn has_consequences(view: &View, changes: &[GroupPlan]) -> bool {
         | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
+        | PlanItem::Blocked { .. }
         | PlanItem::Promote
         // A rollout may have waited for it.
         | PlanItem::GiveUp { .. } => true,
@@ -101,6 +102,7 @@ fn answers(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
+        | PlanItem::Blocked { .. }
         | PlanItem::Promote
         | PlanItem::GiveUp { .. }
         | PlanItem::EvenOutDone => &[],

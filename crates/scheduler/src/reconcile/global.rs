@@ -16,7 +16,7 @@ use super::{
     GroupPass, generation_cutover, jobs, mode_change, node_loss, restart,
     revisit_unplaced::UnplacedSlots,
     rollout::{self, FollowedSpec},
-    rollout_steps, slots,
+    rollout_steps, slots, step_deadline, superseded_canary,
 };
 use crate::{
     explain,
@@ -51,9 +51,15 @@ pub(super) fn decide(pass: &mut GroupPass<'_>, request: &mut PlacementRequest) {
     let pending_slots = jobs::limit_concurrency(pass, request, pending_slots, &closed, |(pending, _)| pending);
     place_with_previous_spec(pass, request, previous);
     let outdated = outdated(pass, request, &closed);
-    rollout_steps::take_steps(pass, request, &outdated, &BTreeSet::new(), &closed);
+    let due = rollout_steps::take_steps(pass, request, &outdated, &BTreeSet::new(), &closed);
+    let back = superseded_canary::withdraw(pass, request, &outdated, &BTreeSet::new());
+    let node = |pending: &PendingSlot| slots::node_of(pass.view, group, &pending.slot);
+    let back = back.into_iter().filter_map(|pending| Some((node(&pending)?, pending)));
+    let back = back.map(|(node, pending)| (pending, node)).collect();
+    place_with_previous_spec(pass, request, back);
     place_each(pass, request, pending_slots);
     mode_change::close_ahead(pass, request, &mut closed);
+    step_deadline::watch(pass, request, &due);
     rollout::record_progress(pass, request, &closed);
 }
 
@@ -113,9 +119,18 @@ fn pending_slots(
     let empty = view.nodes.by_name_order().filter_map(|node| Some((pending(view, request, node)?, node)));
     let empty = empty.filter(|(pending, _)| !closed.contains(&pending.slot));
     let group = view.group(request.group);
+    let is_held = rollout::holds_growth(view, request);
+    let mut lost_canaries = rollout::lost_canaries(view, request);
     let gets_previous_spec = |(pending, _): &NodeSlot| {
         let slot = group.slot_at(&pending.slot).ok().map(|at| &group.slots[at]);
-        slot.is_some_and(|slot| rollout::followed_spec(view, request, slot) == FollowedSpec::Previous)
+        match slot {
+            Some(slot) => rollout::followed_spec(view, request, slot) == FollowedSpec::Previous,
+            None if lost_canaries > 0 => {
+                lost_canaries -= 1;
+                false
+            }
+            None => is_held,
+        }
     };
     empty.partition(gets_previous_spec)
 }

@@ -128,10 +128,7 @@ pub(super) fn close_ahead(pass: &mut GroupPass<'_>, request: &mut PlacementReque
     kept.sort_by_cached_key(|slot| (has_successor(group, slot), slot.key.clone()));
     let come = ready_count(pass.view, group, &part.rollout, closed, pass.now);
     let short = desired_count(pass, request, closed).saturating_sub(come + kept.len());
-    let most = match part.policy.parallelism {
-        0 => usize::MAX,
-        limit => (limit as usize).saturating_sub(short),
-    };
+    let most = part.policy.slots_at_once().map_or(usize::MAX, |limit| (limit as usize).saturating_sub(short));
     let mut ahead = Vec::new();
     // A global service does not need the capacity beside a successor that is already placed on the node.
     let is_waited_for = |slot: &Slot| !request.spec.kind.is_per_node() || !has_successor(group, slot);

@@ -71,6 +71,7 @@ mod tests {
             desired: DesiredState::Run,
             state: ReplicaState::Running,
             code,
+            pull_refused: false,
             since: Time(0),
             placed_at: Time(0),
             failures: 0,

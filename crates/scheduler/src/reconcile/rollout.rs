@@ -13,8 +13,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
     DeploymentPlan, Placement, PlanItem, ReplicaState, Rollout, RolloutState, RuntimeCode, ServiceSpec, SlotKey, Time,
-    replica::DesiredState,
-    rollout::{PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, StepFailure, StepKind, StepOutcome},
+    replica::{DesiredState, Detail},
+    rollout::{
+        FailedReplica, PreviousSpec, RolloutChange, RolloutFailure, RolloutKind, Step, StepFailure, StepKind,
+        StepOutcome,
+    },
     service::{FailureAction, Promotion, UpdatePolicy},
 };
 
@@ -25,6 +28,7 @@ use super::{
     step_retry::{self, Retries},
 };
 use crate::{
+    explain,
     request::PlacementRequest,
     view::{
         View,
@@ -85,12 +89,19 @@ impl GroupRollout {
         rollout_steps::outcome_in(&self.rollout, slot)
     }
 
+    /// Whether the rollout went back after it had changed a slot. One that was stopped for its step and that no node took
+    /// is back only when it runs again.
+    fn must_bring_back(&self, slot: &Slot) -> bool {
+        let is_last = |step: &Step| step.rollout.0 + 1 == self.rollout.number.0 && step.kind == StepKind::Changed;
+        self.rollout.state == RolloutState::Aborted && slot.step.as_ref().is_some_and(is_last)
+    }
+
     pub(super) fn step(&self, slot: &SlotKey, outcome: StepOutcome) -> PlanItem {
         PlanItem::Step { slot: slot.clone(), rollout: self.rollout.number, outcome }
     }
 
     /// The outcome of a slot's step, including what this turn decided.
-    fn outcome_after(&self, slot: &Slot, items: &[PlanItem]) -> Option<StepOutcome> {
+    pub(super) fn outcome_after(&self, slot: &Slot, items: &[PlanItem]) -> Option<StepOutcome> {
         let said = items.iter().rev().find_map(|item| match item {
             PlanItem::Step { slot: other, outcome, .. } if *other == slot.key => Some(*outcome),
             _ => None,
@@ -104,7 +115,7 @@ impl GroupRollout {
 /// Some slots follow the group's spec before their step: one without a generation, where only pace limits the rollout
 /// or the previous spec was a job (jobs are not rolled, and the next run uses the new spec); one that already matches
 /// the target through an earlier rollout; one whose key belongs to the other mode (global or counted); and one that an
-/// earlier rollout added beyond the previous spec's count.
+/// earlier rollout added beyond the previous spec's count. The first and the last do not while the rollout is held.
 pub(crate) fn followed_spec(view: &View, request: &PlacementRequest, slot: &Slot) -> FollowedSpec {
     let Some(rollout) = view.rollout_of(&request.key) else { return FollowedSpec::Target };
     let rollout_position = &view.group(request.group).rollout_position;
@@ -115,9 +126,27 @@ pub(crate) fn followed_spec(view: &View, request: &PlacementRequest, slot: &Slot
     let is_there = slot.current().is_some_and(|replica| !slots::is_outdated(request, replica));
     let was_so = |previous: &PreviousSpec| previous.spec.kind.is_per_node() == request.spec.kind.is_per_node();
     let previous = rollout_position.previous.as_ref().is_some_and(was_so);
-    let on_target =
-        !previous || stepped || is_there || slot.newest.0 == 0 || free || was_added(view.group(request.group), slot);
+    let is_new = || slot.newest.0 == 0 || was_added(view.group(request.group), slot);
+    let on_target = !previous || stepped || is_there || free || (is_new() && !holds_growth(view, request));
     if on_target { FollowedSpec::Target } else { FollowedSpec::Previous }
+}
+
+/// Whether slots that are opened now get the previous spec: the rollout is paused, or its canaries are not promoted.
+pub(super) fn holds_growth(view: &View, request: &PlacementRequest) -> bool {
+    let held = |rollout: &Arc<Rollout>| {
+        view.group(request.group).rollout_position.holds_growth(rollout, &request.spec) && !request.spec.kind.is_job()
+    };
+    view.rollout_of(&request.key).is_some_and(held)
+}
+
+/// Canaries of a service per node that went with their nodes while a promotion is awaited. Slots that are opened then take
+/// their places.
+pub(super) fn lost_canaries(view: &View, request: &PlacementRequest) -> usize {
+    let awaits = |rollout: &&Arc<Rollout>| rollout.state == RolloutState::AwaitingPromotion;
+    let Some(rollout) = view.rollout_of(&request.key).filter(awaits) else { return 0 };
+    let slots = view.group(request.group).desired_slots();
+    let left = slots.filter(|slot| rollout_steps::outcome_in(rollout, slot).is_some()).count();
+    (request.spec.canary.count as usize).saturating_sub(left)
 }
 
 /// Whether a slot is beyond the previous spec's count and has no generation of it: a later revision added it.
@@ -187,6 +216,7 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
         let Some(replica) = slot.current().filter(|replica| !slots::is_outdated(request, replica)) else { continue };
         let given_up = given_up.contains(&slot.key) || replica.code == Some(RuntimeCode::RestartExhausted);
         let failed = match replica.state {
+            _ if replica.pull_refused => Some(StepFailure::ImageRefused),
             _ if given_up => Some(StepFailure::RestartExhausted),
             // A service that runs once has failed the rollout only if the rollout changed it.
             ReplicaState::Failed if jobs::has_ended(group, replica) => {
@@ -205,11 +235,49 @@ pub(super) fn judge_steps(pass: &mut GroupPass<'_>, request: &PlacementRequest) 
             Verdict::Open => {}
         }
     }
+    verdicts.extend(failed_again(pass, request, &part));
     pass.items.extend(verdicts);
     for at in wakes {
         pass.wake(at);
     }
     step_retry::wake(pass, request, &part);
+}
+
+/// Slots whose step was done and whose new generation has failed since. They fail the rollout for as long as it lasts: a
+/// version that outlives its monitor time is not proven by that. Where the rollout only adds slots of a program that
+/// ran before, they are left to the restart policy.
+fn failed_again(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout) -> Vec<PlanItem> {
+    let group = pass.view.group(request.group);
+    let is_program_new =
+        group.rollout_position.previous.is_some() || group.desired_slots().all(rollout_steps::is_added);
+    let failed = |slot: &&Slot| {
+        let replica = slot.current().filter(|replica| !slots::is_outdated(request, replica));
+        // A service that runs once has failed the rollout only if the rollout changed it.
+        let replica = replica.filter(|replica| is_program_new || !jobs::has_ended(group, replica));
+        replica.is_some_and(|replica| has_failed_by_itself(pass.view, group, replica))
+    };
+    let done = group.desired_slots().filter(|slot| part.outcome(slot) == Some(StepOutcome::Done));
+    let judged = done.filter(|slot| is_program_new || !rollout_steps::is_added(slot)).filter(failed);
+    let outcome = StepOutcome::Failed(StepFailure::FailedAgain);
+    // Nothing is gained by it on the way back.
+    let judged = judged.filter(|_| part.rollout.state != RolloutState::Aborted);
+    judged.map(|slot| part.step(&slot.key, outcome)).collect()
+}
+
+/// Whether a generation is not running for a reason of its own.
+fn has_failed_by_itself(view: &View, group: &Group, replica: &Replica) -> bool {
+    let own = replica.code.is_none_or(RuntimeCode::is_own_fault) && !view.nodes.is_down(replica.node);
+    match replica.state {
+        ReplicaState::Failed | ReplicaState::Degraded => own,
+        ReplicaState::Completed => !group.spec.restart.may_complete(),
+        ReplicaState::Pending
+        | ReplicaState::Pulling
+        | ReplicaState::Starting
+        | ReplicaState::Running
+        | ReplicaState::Draining
+        | ReplicaState::Stopped
+        | ReplicaState::Lost => false,
+    }
 }
 
 /// The judgement of a step.
@@ -261,7 +329,9 @@ pub(super) fn moved(view: &View, request: &PlacementRequest, placed: &[Placement
     let Some(part) = GroupRollout::of(view, request).filter(GroupRollout::may_step) else { return Vec::new() };
     let group = view.group(request.group);
     let changes = |slot: &Slot| {
-        let changed = slots::usable_replica(view, slot).is_some() || group.rollout_position.previous.is_some();
+        let changed = slots::usable_replica(view, slot).is_some()
+            || group.rollout_position.previous.is_some()
+            || part.must_bring_back(slot);
         changed && part.outcome(slot).is_none()
     };
     let is_step = |slot: &SlotKey| group.slot_at(slot).is_ok_and(|at| changes(&group.slots[at]));
@@ -325,7 +395,7 @@ fn progress(
 ) -> GroupProgress {
     let counts = StepCounts::of(pass, request, part, closed);
     if let Some(failure) = counts.too_many_failures(request, part, pass.now) {
-        return failure;
+        return blocked_failure(pass, request, failure);
     }
     if counts.under_way > 0 || counts.leaving > 0 || counts.retried > 0 {
         return GroupProgress::Working;
@@ -345,6 +415,21 @@ fn progress(
         Some(_) | None if counts.to_come > 0 => GroupProgress::Working,
         Some(_) | None => GroupProgress::Finished,
     }
+}
+
+/// Adds to a failure why its step could not begin, where no generation was placed that could tell.
+fn blocked_failure(pass: &GroupPass<'_>, request: &PlacementRequest, progress: GroupProgress) -> GroupProgress {
+    let GroupProgress::TooManyFailures { failure, action } = progress else { return progress };
+    let group = pass.view.group(request.group);
+    let slot = group.slot_at(&failure.slot).ok().map(|at| &group.slots[at]);
+    let Some((why, slot)) = pass.blocked_by.as_ref().zip(slot) else {
+        return GroupProgress::TooManyFailures { failure, action };
+    };
+    let mut details = explain::details(why);
+    details.insert("reason".to_owned(), Detail::Text(why.reason.code().to_owned()));
+    let (generation, state) = (slot.newest, ReplicaState::Pending);
+    let observed = Some(FailedReplica { generation, node: None, state, code: None, details });
+    GroupProgress::TooManyFailures { failure: RolloutFailure { observed, ..failure }, action }
 }
 
 /// A group's steps by outcome.
@@ -383,7 +468,11 @@ impl StepCounts {
                 }
                 // Its step is still to come, also where an earlier rollout opened the slot: this rollout is not
                 // finished before.
-                None if slot.current().is_none() && group.rollout_position.previous.is_some() => counts.to_come += 1,
+                None if slot.current().is_none()
+                    && (group.rollout_position.previous.is_some() || part.must_bring_back(slot)) =>
+                {
+                    counts.to_come += 1;
+                }
                 None => continue,
             }
             let added = slot.step.is_some_and(|step| step.kind == StepKind::Added);
@@ -395,7 +484,9 @@ impl StepCounts {
             PlanItem::Place(placement) => is_new(&placement.key.slot),
             _ => false,
         });
-        counts.under_way += u32::try_from(opened.count()).unwrap_or(u32::MAX);
+        let opened = u32::try_from(opened.count()).unwrap_or(u32::MAX);
+        // A slot that is opened with the previous spec has its step still to come.
+        *(if holds_growth(pass.view, request) { &mut counts.to_come } else { &mut counts.under_way }) += opened;
         let leaving = slots::slots_to_move(pass.view, request, pass.now)
             .into_iter()
             .filter(|pending| !closed.contains(&pending.slot));

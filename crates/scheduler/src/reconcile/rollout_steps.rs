@@ -1,6 +1,7 @@
 //! Steps of a rollout: which slots step next, and how: start-first where both generations fit, else stop-first.
 //!
-//! Owns: parallelism, delay, canaries, order and its fallback. Must not touch: whether a step has succeeded.
+//! Owns: canaries, order and its fallback. Must not touch: whether a step has succeeded, and how many may begin at once;
+//! that is [`super::step_pace`].
 //! Invariant: at most `parallelism` slots are short because of a rollout, and none with start-first order; a running
 //! replica is stopped only if its successor would fit.
 
@@ -13,14 +14,16 @@ use longshore_model::{
     Explanation, PlanItem, ReplicaState, Rollout, RuntimeCode, ServiceSpec, SlotKey, Time,
     replica::DesiredState,
     rollout::{StepKind, StepOutcome},
-    service::{PortMode, UpdateOrder},
+    service::UpdateOrder,
 };
 
 use super::{
     GroupPass, global, jobs, place_batch,
     rollout::{self, GroupRollout},
     scale, slots,
+    step_pace::StepPace,
     step_retry::Retries,
+    superseded_canary,
 };
 use crate::{
     explain,
@@ -43,35 +46,42 @@ pub(super) fn blocks_successor(spec: &ServiceSpec) -> bool {
     if spec.kind.is_job() {
         return true;
     }
-    let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host);
-    spec.update.order == Some(UpdateOrder::StopFirst) || host_port || spec.volumes().next().is_some()
+    spec.update.order == Some(UpdateOrder::StopFirst) || spec.excludes_second_generation()
 }
 
-/// Begins the steps of as many outdated slots as may be under way at once, by index.
+/// Begins the steps of as many outdated slots as may be under way at once, by index. Returns those whose step is due and
+/// could not begin.
 pub(super) fn take_steps(
     pass: &mut GroupPass<'_>,
     request: &mut PlacementRequest,
     outdated: &[SlotKey],
     leaving: &BTreeSet<SlotKey>,
     closed: &BTreeSet<SlotKey>,
-) {
-    let Some(part) = GroupRollout::of(pass.view, request).filter(GroupRollout::may_step) else { return };
+) -> Vec<SlotKey> {
+    let part = GroupRollout::of(pass.view, request).filter(GroupRollout::may_step);
+    let Some(part) = part else { return Vec::new() };
     // What too many failures mean for the rollout is decided at the end of the pass.
     if rollout::has_too_many_failures(pass, request, &part, closed) {
-        return;
+        return Vec::new();
     }
     // Dependencies change first. A rollback does not wait for them.
     if !part.is_rolling_back() && dependencies::unmet(pass.view, &request.key, &request.spec).is_some() {
         pass.view.waiting.insert(request.group);
-        return;
+        let is_hopeless = !dependencies::may_still_be_met(pass.view, &request.key, &request.spec);
+        let group = pass.view.group(request.group);
+        // One that is still on its way up is not due.
+        let is_due = |key: &&SlotKey| group.slot_at(key).is_ok_and(|at| !is_coming(&group.slots[at]));
+        return outdated.iter().find(is_due).filter(|_| is_hopeless).into_iter().cloned().collect();
     }
     let ahead = pass.view.group(request.group).desired_slots().filter(|slot| !closed.contains(&slot.key));
     let ahead: Vec<SlotKey> =
         ahead.filter(|slot| stepped_in_earlier_rollout(&part, request, slot)).map(|slot| slot.key.clone()).collect();
-    for slot in due(pass, request, &part, outdated, leaving, closed) {
-        step(pass, request, &part, &slot);
+    let due = due(pass, request, &part, outdated, leaving, closed);
+    for slot in &due {
+        step(pass, request, &part, slot);
     }
     pass.items.extend(ahead.iter().map(|slot| part.step(slot, StepOutcome::UnderWay)));
+    due
 }
 
 /// Whether a slot was changed as a canary by an earlier rollout to the same spec, and its step in this one has not
@@ -99,7 +109,11 @@ fn due(
     let begun = staying.iter().filter(|slot| has_gone(slot)).count();
     let mut canaries = part.canary.map_or(usize::MAX, |count| (count as usize).saturating_sub(begun));
     let mut due: BTreeMap<SlotKey, StepTurn> = BTreeMap::new();
-    for slot in outdated.iter().filter_map(|key| group.slot_at(key).ok().map(|at| &group.slots[at])) {
+    let mut outdated: Vec<&Slot> =
+        outdated.iter().filter_map(|key| group.slot_at(key).ok().map(|at| &group.slots[at])).collect();
+    // A canary of a superseded rollout is the first to become one of this.
+    outdated.sort_by_key(|slot| !slot.current().is_some_and(|it| superseded_canary::is_superseded(pass, request, it)));
+    for slot in outdated {
         let has_begun = part.outcome(slot).is_some();
         let Some(turn) = turn(pass, request, part, leaving, slot).filter(|_| has_begun || canaries > 0) else {
             continue;
@@ -107,23 +121,13 @@ fn due(
         canaries = canaries.saturating_sub(usize::from(!has_begun));
         due.insert(slot.key.clone(), turn);
     }
-    let retries = Retries::new(pass, request, part);
     // Immediate steps are under way from now on; those in order are limited by them too.
-    let is_under_way = |slot: &&&Slot| match due.get(&slot.key) {
-        Some(StepTurn::Immediate) => true,
-        Some(StepTurn::InOrder) => false,
-        None => counts_as_under_way(pass, part, &retries, slot),
-    };
-    let under_way = staying.iter().filter(is_under_way).count();
-    let free = match part.policy.parallelism {
-        0 => usize::MAX,
-        limit => (limit as usize).saturating_sub(under_way),
-    };
-    let pause_ends = pause_ends(part, &staying).filter(|at| *at > pass.now);
-    let free = if pause_ends.is_some() { 0 } else { free };
-    let waiting: BTreeSet<SlotKey> =
-        due.iter().filter(|(_, turn)| **turn == StepTurn::InOrder).skip(free).map(|(slot, _)| slot.clone()).collect();
-    if let Some(at) = pause_ends.filter(|_| !waiting.is_empty()) {
+    let turn_of = |slot: &Slot| due.get(&slot.key).copied();
+    let pace = StepPace { pass, request, part, staying: &staying }
+        .pace(|slot| turn_of(slot) == Some(StepTurn::Immediate), |slot| turn_of(slot) == Some(StepTurn::InOrder));
+    let in_order = due.iter().filter(|(_, turn)| **turn == StepTurn::InOrder);
+    let waiting: BTreeSet<SlotKey> = in_order.skip(pace.free).map(|(slot, _)| slot.clone()).collect();
+    if let Some(at) = pace.paused_until.filter(|_| !waiting.is_empty()) {
         pass.wake(at);
     }
     due.into_keys().filter(|slot| !waiting.contains(slot)).collect()
@@ -190,13 +194,6 @@ fn skips_the_queue(
     idle && (troubled || part.canary.is_none()) || unsettled && (troubled || slot.replicas.len() > 1 && !moves)
 }
 
-/// When the delay after the last ended step is over.
-fn pause_ends(part: &GroupRollout, slots: &[&Slot]) -> Option<Time> {
-    let ended = slots.iter().filter(|slot| part.outcome(slot).is_some_and(|it| it != StepOutcome::UnderWay));
-    let last = ended.filter_map(|slot| slot.step).map(|step| step.at).max()?;
-    Some(last.after(part.policy.delay)).filter(|_| !part.policy.delay.is_zero())
-}
-
 /// The outcome of a slot's step in a rollout; `None` before it begins.
 pub(super) fn outcome_in(rollout: &Rollout, slot: &Slot) -> Option<StepOutcome> {
     slot.step.filter(|step| step.rollout == rollout.number).map(|step| step.outcome)
@@ -206,6 +203,12 @@ pub(super) fn is_added(slot: &Slot) -> bool {
     slot.step.is_some_and(|step| step.kind == StepKind::Added)
 }
 
+/// Whether the current generation of a slot has yet to start.
+fn is_coming(slot: &Slot) -> bool {
+    use ReplicaState::{Pending, Pulling, Starting};
+    slot.current().is_some_and(|replica| matches!(replica.state, Pending | Pulling | Starting))
+}
+
 /// Whether any desired generation of a slot is running.
 pub(super) fn serves(slot: &Slot) -> bool {
     slot.replicas.iter().any(|replica| replica.desired == DesiredState::Run && replica.state == ReplicaState::Running)
@@ -213,7 +216,12 @@ pub(super) fn serves(slot: &Slot) -> bool {
 
 /// Whether a slot counts towards `parallelism`. One that the rollout added takes nothing from what was there, and one
 /// that failed for good is not waited for, unless it was stopped for another attempt.
-fn counts_as_under_way(pass: &GroupPass<'_>, part: &GroupRollout, retries: &Retries<'_>, slot: &Slot) -> bool {
+pub(super) fn counts_as_under_way(
+    pass: &GroupPass<'_>,
+    part: &GroupRollout,
+    retries: &Retries<'_>,
+    slot: &Slot,
+) -> bool {
     let said = |outcome: StepOutcome| {
         let item = part.step(&slot.key, outcome);
         pass.items.contains(&item)
@@ -272,6 +280,10 @@ fn step(pass: &mut GroupPass<'_>, request: &mut PlacementRequest, part: &GroupRo
     }
     // Capacity may be freed without an event of this group.
     pass.view.waiting.insert(request.group);
+    // The group's other steps give back room when they are done: that is no lack of room for the rollout.
+    if serves(&slot) && is_another_under_way(pass, request, part, &slot) {
+        return;
+    }
     if has_waited_for_room(pass.view.group(request.group), pass.now) || !serves(&slot) {
         if would_fit(pass.view, request, &slot, SearchNodes::OwnOnly) {
             stop_first(pass, part, &slot);
@@ -279,6 +291,13 @@ fn step(pass: &mut GroupPass<'_>, request: &mut PlacementRequest, part: &GroupRo
         return;
     }
     note_no_room(pass, request);
+}
+
+/// Whether the step of another slot is under way, with a generation that is placed.
+fn is_another_under_way(pass: &GroupPass<'_>, request: &PlacementRequest, part: &GroupRollout, slot: &Slot) -> bool {
+    let others = pass.view.group(request.group).desired_slots().filter(|other| other.key != slot.key);
+    let mut others = others.filter(|other| !is_added(other) && other.current().is_some());
+    others.any(|other| part.outcome_after(other, &pass.items) == Some(StepOutcome::UnderWay))
 }
 
 /// Records that there is no room for both generations, and requests a turn when the wait is over.

@@ -92,6 +92,7 @@ pub(super) fn stop_replaced(pass: &mut GroupPass<'_>, group: GroupIx) {
             | PlanItem::Close(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
+            | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::Reschedule { .. }
             | PlanItem::Collect(_)

@@ -10,7 +10,7 @@ use longshore_model::{
     RuntimeCode, ServiceSpec, SlotIndex, SlotKey, Time,
     command::Quota,
     rebalance::{Move, SpreadRebalance},
-    replica::{Collected, DesiredState, Details, Rescheduled, RestartHistory},
+    replica::{Collected, DesiredState, Details, RegistryAnswer, Rescheduled, RestartHistory},
     rollout::{RolloutPosition, Step},
 };
 
@@ -359,6 +359,7 @@ impl View {
             desired: DesiredState::Run,
             state: ReplicaState::Pending,
             code: None,
+            pull_refused: false,
             since: assignment.placed_at,
             placed_at: assignment.placed_at,
             failures: 0,
@@ -435,7 +436,9 @@ impl View {
     }
 
     fn observed(&mut self, event: &Event) {
-        let Event::Observed { key, state, code, failures, history, at, replaced_by, .. } = event else { return };
+        let Event::Observed { key, state, code, details, failures, history, at, replaced_by, .. } = event else {
+            return;
+        };
         let Some(&ix) = self.group_ids.get(&key.group) else { return };
         let Some(record) = self.group_mut(ix).slot_mut(&key.slot) else { return };
         let Some(replica) = record.replica_mut(key.generation) else { return };
@@ -443,6 +446,8 @@ impl View {
         replica.since = *at;
         replica.state = *state;
         replica.code = *code;
+        replica.pull_refused =
+            *code == Some(RuntimeCode::ImagePullFailed) && details.contains_key(RegistryAnswer::DETAIL);
         replica.failures = *failures;
         replica.history = *history;
         replica.replaced_by = *replaced_by;

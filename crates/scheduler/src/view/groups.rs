@@ -79,6 +79,8 @@ pub(crate) struct Replica {
     pub(crate) desired: DesiredState,
     pub(crate) state: ReplicaState,
     pub(crate) code: Option<RuntimeCode>,
+    /// Whether the registry refused its image; it is pulled again, but nothing suggests that this helps.
+    pub(crate) pull_refused: bool,
     pub(crate) since: Time,
     pub(crate) placed_at: Time,
     pub(crate) failures: u32,

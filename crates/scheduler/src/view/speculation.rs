@@ -113,7 +113,9 @@ impl View {
             }
             PlanItem::Reschedule { key, delay } => self.rescheduling_events(group, key, at, *delay),
             PlanItem::Collect(key) => self.collecting_events(group, key),
-            PlanItem::Step { .. } | PlanItem::NoRoom { .. } | PlanItem::Promote => self.rolling_events(group, item, at),
+            PlanItem::Step { .. } | PlanItem::NoRoom { .. } | PlanItem::Blocked { .. } | PlanItem::Promote => {
+                self.rolling_events(group, item, at)
+            }
             // Only the rebalancer emits it, in a plan of its own.
             PlanItem::EvenOutDone => Vec::new(),
             PlanItem::GiveUp { key, code } => {
@@ -131,6 +133,8 @@ impl View {
         let record = self.group(group);
         let mut events = vec![opened(&record.key, slot)];
         let rollout = self.rollout_of(&record.key).filter(|_| !record.spec.kind.is_job());
+        // A slot of the previous spec is no step: its step comes when the rollout is no longer held.
+        let rollout = rollout.filter(|rollout| !record.rollout_position.holds_growth(rollout, &record.spec));
         if let (Some(rollout), Err(_)) = (rollout, record.slot_at(slot)) {
             let (kind, outcome) = (StepKind::Added, StepOutcome::UnderWay);
             let step = Step { rollout: rollout.number, kind, at, outcome };
@@ -146,7 +150,7 @@ impl View {
             PlanItem::Step { slot, rollout, outcome } => {
                 let Ok(place) = record.slot_at(slot) else { return Vec::new() };
                 let earlier = record.slots[place].step.filter(|step| step.rollout == *rollout);
-                if earlier.is_some_and(|step| step.outcome != StepOutcome::UnderWay || step.outcome == *outcome) {
+                if earlier.is_some_and(|step| !step.outcome.may_become(*outcome)) {
                     return Vec::new();
                 }
                 let kind = earlier.map_or(StepKind::Changed, |step| step.kind);
@@ -154,6 +158,7 @@ impl View {
                 return vec![Event::SlotStepped { group: record.key.clone(), slot: slot.clone(), step }];
             }
             PlanItem::NoRoom { since } => _ = rollout_position.no_room_since.get_or_insert(*since),
+            PlanItem::Blocked { since } => rollout_position.blocked_since = *since,
             PlanItem::Promote => rollout_position.promoted = true,
             PlanItem::Open(_)
             | PlanItem::Place(_)
@@ -281,7 +286,7 @@ fn changed_slots(item: &PlanItem) -> &[SlotKey] {
         | PlanItem::Collect(key)
         | PlanItem::GiveUp { key, .. } => std::slice::from_ref(&key.slot),
         PlanItem::Wait(wait) => &wait.slots,
-        PlanItem::NoRoom { .. } | PlanItem::Promote | PlanItem::EvenOutDone => &[],
+        PlanItem::NoRoom { .. } | PlanItem::Blocked { .. } | PlanItem::Promote | PlanItem::EvenOutDone => &[],
     }
 }
 

@@ -243,16 +243,17 @@ fn update() -> impl Strategy<Value = UpdatePolicy> {
         select(vec![FailureAction::Rollback, FailureAction::Rollback, FailureAction::Pause, FailureAction::Continue]);
     let seconds = |most: u64| (0..most).prop_map(Duration::from_secs);
     let ratio = select(vec![0_u32, 0, 300_000, 1_000_000]);
-    let pace = (0_u32..3, option::weighted(0.2, seconds(10)), select(vec![0_u64, 5, 5, 20]));
+    let pace = (0_u32..4, option::weighted(0.2, seconds(10)), select(vec![0_u64, 5, 5, 20]));
     (pace, order, action, ratio).prop_map(|((parallelism, delay, monitor), order, failure_action, ratio)| {
         UpdatePolicy {
-            parallelism,
+            parallelism: parallelism.checked_sub(1),
             delay: delay.unwrap_or_default(),
             order,
             monitor: Duration::from_secs(monitor),
             failure_action,
             max_failure_ratio_millionths: ratio,
             step_timeout: None,
+            surge: None,
         }
     })
 }

@@ -481,7 +481,7 @@ fn a_completed_job_that_becomes_a_service_as_its_node_is_removed_keeps_its_slot(
     let mut world = cluster(1);
     let mut service = ServiceSpec::default();
     service.placement.pool = PoolSelector::All;
-    service.update.parallelism = 0;
+    service.update.parallelism = Some(0);
     let job = ServiceSpec { kind: ServiceKind::Batch, ..service.clone() };
     world.apply("blog", &web(job));
     world.act(&Step::Decide);

@@ -318,6 +318,7 @@ pub(super) fn placements(plan: &Plan, group: &GroupKey) -> BTreeMap<SlotKey, Nod
             | PlanItem::Collect(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
+            | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
             | PlanItem::EvenOutDone => None,

@@ -53,6 +53,7 @@ pub(super) fn for_each_event(part: GroupPlan, at: longshore_model::Time, emit: &
             | PlanItem::Collect(_)
             | PlanItem::Step { .. }
             | PlanItem::NoRoom { .. }
+            | PlanItem::Blocked { .. }
             | PlanItem::Promote
             | PlanItem::GiveUp { .. }
             | PlanItem::EvenOutDone => {}

@@ -40,7 +40,8 @@ fn leaves_a_gap(state: &State, key: &ReplicaKey) -> bool {
     let Some(stopped) = state.replica(key) else { return false };
     let is_drained = state.node(&stopped.assignment.node).is_some_and(|node| node.intent == Intent::Draining);
     let reservation = &stopped.assignment.reservation;
-    let same = reservation.spec_hash == group.spec.spec_hash && reservation.kind == ServiceKind::Service;
+    // A service that becomes a job is a change of its spec too, though its container is created alike.
+    let same = group.spec.made(reservation) && reservation.kind == ServiceKind::Service;
     let others = known.replicas.iter().filter(|replica| replica.generation != key.generation);
     is_drained && same && runs(state, stopped) && !others.into_iter().any(|replica| runs(state, replica))
 }

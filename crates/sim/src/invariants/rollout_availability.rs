@@ -11,7 +11,7 @@ use longshore_model::{
     ReplicaKey, ReplicaState, Rollout, RuntimeCode, ServiceKind, Slot, SlotKey, Time,
     replica::{DesiredState, Replica},
     rollout::{Step, StepKind, StepOutcome},
-    service::{PortMode, UpdateOrder, UpdatePolicy},
+    service::{Access, Mount, MountSource, PortMode, UpdateOrder, UpdatePolicy},
 };
 use longshore_store::{Group, State};
 
@@ -61,8 +61,8 @@ pub(super) fn check(state: &State, stopped: &ReplicaKey, now: Time) -> Option<St
         })
     });
     let unavailable = stepping.filter(|slot| !slot.replicas.iter().any(runs)).count();
-    let too_many = policy.parallelism != 0 && unavailable > policy.parallelism as usize;
-    too_many.then(|| format!("{unavailable} slots of {key} are unavailable, `parallelism` is {}", policy.parallelism))
+    let limit = policy.slots_at_once().filter(|limit| unavailable > *limit as usize)?;
+    Some(format!("{unavailable} slots of {key} are unavailable, `parallelism` is {limit}"))
 }
 
 /// Whether a replica is a job's work on a draining node after the drain's deadline. The operator gave it that long to finish;
@@ -109,10 +109,12 @@ fn closed_too_soon(group: &Group, rollout: &Rollout, closed: &Slot, now: Time) -
     let ready = old.len() + new.into_iter().filter(|slot| is_ready(slot)).count();
     let policy = super::rollout_step_proven::policy(group, rollout);
     let short = wanted.saturating_sub(ready);
-    let allowed = if is_stop_first(group, policy, now) { policy.parallelism as usize } else { 0 };
-    let unlimited = is_stop_first(group, policy, now) && policy.parallelism == 0;
-    (short > allowed && !unlimited)
-        .then(|| format!("lacks {short} replicas during its change of mode, {allowed} allowed"))
+    let allowed = if is_stop_first(group, policy, now) {
+        policy.slots_at_once().map_or(usize::MAX, |limit| limit as usize)
+    } else {
+        0
+    };
+    (short > allowed).then(|| format!("lacks {short} replicas during its change of mode, {allowed} allowed"))
 }
 
 /// Whether a replica has exhausted its restarts and the rollout does not change it, so that it gets no other chance.
@@ -130,8 +132,10 @@ fn runs(replica: &Replica) -> bool {
 /// Whether the old generation may be stopped before the new one starts.
 fn is_stop_first(group: &Group, policy: &UpdatePolicy, now: Time) -> bool {
     let spec = &group.spec;
-    let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host);
+    let host_port = spec.ports.iter().any(|port| port.mode == PortMode::Host && port.published.is_some());
+    let is_written = |mount: &Mount| matches!(mount.source, MountSource::Bind(_)) && mount.access == Access::ReadWrite;
+    let shares = host_port || spec.mounts.iter().any(is_written) || spec.volumes().next().is_some();
     let asked = [policy.order, spec.update.order].contains(&Some(UpdateOrder::StopFirst));
     let waited = group.rollout_position.no_room_since.is_some_and(|since| since.after(CAPACITY_WAIT) <= now);
-    asked || host_port || spec.volumes().next().is_some() || waited
+    asked || shares || waited
 }

@@ -10,12 +10,12 @@ use std::{
 
 use longshore_model::{
     Assignment, DeploymentName, Event, GroupKey, NamespaceName, NodeName, ReplicaKey, ReplicaState, RolloutNumber,
-    RolloutState, SlotIndex, SlotKey, VolumeKey, rollout::StepOutcome, volume::Sharing,
+    RolloutState, RuntimeCode, SlotIndex, SlotKey, VolumeKey, replica::Replica, rollout::StepOutcome, volume::Sharing,
 };
 use longshore_scheduler::occupies;
 use longshore_store::State;
 
-use super::moves::Moves;
+use super::{moves::Moves, rollout_goes_on::FailedAgain, stays_paused::PausedRollouts};
 
 /// The replicas that occupy a node, with their assignments.
 pub(super) type Occupants = BTreeMap<ReplicaKey, Assignment>;
@@ -32,6 +32,8 @@ pub(crate) struct ShadowState {
     running: BTreeSet<ReplicaKey>,
     failed: BTreeSet<ReplicaKey>,
     moves: Moves,
+    failed_again: FailedAgain,
+    paused: PausedRollouts,
     dirty: Dirty,
 }
 
@@ -60,6 +62,10 @@ pub(super) struct Transitions {
     pub(super) started: BTreeSet<GroupKey>,
     /// Slots whose step is done, each with its rollout.
     pub(super) stepped: BTreeSet<(GroupKey, SlotKey, RolloutNumber)>,
+    /// Slots whose step has begun, each with its rollout.
+    pub(super) begun: BTreeSet<(GroupKey, SlotKey, RolloutNumber)>,
+    /// Placements of a version that waits, as violation messages.
+    pub(super) held: Vec<String>,
     /// Deployments whose rollback was reported complete.
     pub(super) rolled_back: BTreeSet<(NamespaceName, DeploymentName)>,
     /// Placements made from a manifest whose rollout failed, as violation messages.
@@ -74,6 +80,8 @@ impl ShadowState {
             Event::Placed { key, assignment } => {
                 let retried = super::rolled_back::check_retry(state, &key.group, &key.slot, assignment);
                 self.dirty.transitions.retried.extend(retried);
+                let held = super::held_version::check(state, &key.group, &key.slot, assignment);
+                self.dirty.transitions.held.extend(held);
                 self.dirty.transitions.started.insert(key.group.clone());
                 self.place(key.clone(), assignment);
             }
@@ -86,24 +94,35 @@ impl ShadowState {
                 self.release_resources(key);
                 self.release_address(key);
             }
-            Event::Observed { key, state: observed, .. } => self.observe(key.clone(), *observed),
+            Event::Observed { key, state: observed, code, .. } => {
+                let own = code.is_none_or(RuntimeCode::is_own_fault);
+                let failed = matches!(observed, ReplicaState::Failed | ReplicaState::Degraded) && own;
+                let is_failed = |newest: &Replica| failed && newest.generation == key.generation;
+                self.failed_again.extend(super::rollout_goes_on::failed_again(state, &key.group, &key.slot, is_failed));
+                self.observe(key.clone(), *observed);
+            }
             Event::Stopping(key) => {
                 if self.running.remove(key) {
                     self.dirty.transitions.stopped.insert(key.clone());
                 }
             }
             Event::SlotStepped { group, slot, step } => {
-                if step.outcome == StepOutcome::Done {
-                    self.dirty.transitions.stepped.insert((group.clone(), slot.clone(), step.rollout));
+                let stepped = (group.clone(), slot.clone(), step.rollout);
+                match step.outcome {
+                    StepOutcome::Done => drop(self.dirty.transitions.stepped.insert(stepped)),
+                    StepOutcome::UnderWay => drop(self.dirty.transitions.begun.insert(stepped)),
+                    StepOutcome::Failed(_) => {}
                 }
             }
             Event::RolloutChanged { namespace, deployment, rollout } => {
+                self.paused.record(namespace, deployment, rollout);
+                let is_other = |key: &GroupKey| (&key.namespace, &key.deployment) != (namespace, deployment);
+                self.failed_again.retain(|(key, _, number)| is_other(key) || *number == rollout.number);
                 if rollout.state == RolloutState::RolledBack {
                     self.dirty.transitions.rolled_back.insert((namespace.clone(), deployment.clone()));
                 }
             }
             Event::SlotOpened { group, slot, .. } => self.open_slot(group, slot),
-            Event::GroupGone(group) => self.remove_group(group, state),
             Event::Rebalanced(made) => self.dirty.bad_moves.extend(self.moves.record(made, state)),
             Event::NodeGone(_)
             | Event::NodeRemoved { .. }
@@ -116,6 +135,7 @@ impl ShadowState {
             | Event::DeploymentStopped { .. }
             | Event::SlotStartsAgain(_)
             | Event::DeploymentStarted { .. }
+            | Event::GroupGone(_)
             | Event::GroupRemoved(_)
             | Event::SlotWaits { .. }
             | Event::SlotClosing { .. }
@@ -132,14 +152,6 @@ impl ShadowState {
             | Event::Collected { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
-        }
-    }
-
-    /// Slot indices start at zero again once the whole deployment is gone, not when one of its services is.
-    fn remove_group(&mut self, group: &GroupKey, state: &State) {
-        if state.deployment(&group.namespace, &group.deployment).is_none() {
-            let is_other = |key: &GroupKey| (&key.namespace, &key.deployment) != (&group.namespace, &group.deployment);
-            self.highest_index.retain(|key, _| is_other(key));
         }
     }
 
@@ -228,6 +240,16 @@ impl ShadowState {
         self.dirty.transitions = Transitions::default();
         self.dirty.bad_moves.clear();
         self.dirty.placed.clear();
+    }
+
+    /// Slots that failed after their step was done.
+    pub(super) fn failed_again(&self) -> &FailedAgain {
+        &self.failed_again
+    }
+
+    /// Paused rollouts that went on without a resume.
+    pub(super) fn check_paused(&mut self, state: &State) -> Vec<String> {
+        self.paused.check(state)
     }
 
     pub(super) fn take_dirty(&mut self) -> Dirty {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use longshore_compose::{Diagnostics, Extensions, reader::shorten, suggest, yaml::Node as Yaml};
-use longshore_model::NodeName;
+use longshore_model::{NodeName, replica::RegistryAnswer};
 
 const KEYS: &[&str] = &["healthy", "on", "start", "pull", "exits", "after"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,8 +34,10 @@ pub struct Image {
 pub enum Pull {
     /// Succeeds after that time.
     Takes(Duration),
-    /// Never succeeds.
+    /// Never succeeds; a retry might.
     Fails,
+    /// The registry answers, and no retry changes its answer.
+    Refused(RegistryAnswer),
 }
 
 /// The result of a health check.
@@ -99,9 +101,13 @@ fn read_pull(node: &Yaml, problems: &mut Diagnostics) -> Option<Pull> {
     if text == "fail" {
         return Some(Pull::Fails);
     }
+    if let Some(answer) = RegistryAnswer::ALL.iter().find(|answer| answer.as_str() == text) {
+        return Some(Pull::Refused(*answer));
+    }
     let takes = longshore_compose::units::parse_duration(text).ok();
     if takes.is_none() {
-        let message = format!("`pull` must be `fail` or a duration such as `5s`, not `{}`", shorten(text));
+        let message =
+            format!("`pull` must be `fail`, `not_found`, `denied` or a duration such as `5s`, not `{}`", shorten(text));
         problems.error(&node.location, message);
     }
     takes.map(Pull::Takes)

@@ -120,7 +120,7 @@ fn a_bad_unit_and_a_negative_number_are_shown() {
     2 | images: { x: { exits: 300 }, y: { pull: never } }
       |                       ^^^
 
-    s.yaml:2:41: error: `pull` must be `fail` or a duration such as `5s`, not `never`
+    s.yaml:2:41: error: `pull` must be `fail`, `not_found`, `denied` or a duration such as `5s`, not `never`
       |
     2 | images: { x: { exits: 300 }, y: { pull: never } }
       |                                         ^^^^^

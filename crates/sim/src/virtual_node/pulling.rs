@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longshore_model::{
     ReplicaKey, ReplicaState, RuntimeCode, Time,
-    replica::{Detail, Details},
+    replica::{Detail, Details, RegistryAnswer},
 };
 
 use super::{Outbox, Timer, VirtualNode};
@@ -42,7 +42,7 @@ impl VirtualNode {
         if self.pulls.contains_key(image) {
             let takes = match self.behaviour(image).pull {
                 Pull::Takes(time) => time,
-                Pull::Fails => FAILS_AFTER,
+                Pull::Fails | Pull::Refused(_) => FAILS_AFTER,
             };
             out.timers.push((now.after(takes), Timer::PullEnds(Arc::clone(image))));
         }
@@ -57,7 +57,7 @@ impl VirtualNode {
                     self.begin(key, now, out);
                 }
             }
-            Pull::Fails => {
+            Pull::Fails | Pull::Refused(_) => {
                 // A slot that was removed and created again has the same key and may need another image.
                 pull.waiting.retain(|key| self.containers.get(key).is_some_and(|known| known.awaits(image)));
                 if pull.waiting.is_empty() {
@@ -74,7 +74,10 @@ impl VirtualNode {
     }
 
     fn report_pull(&mut self, key: &ReplicaKey, image: &str, failures: u32, out: &mut Outbox) {
-        let details = Details::from([("image".to_owned(), Detail::Text(image.to_owned()))]);
+        let mut details = Details::from([("image".to_owned(), Detail::Text(image.to_owned()))]);
+        if let (1.., Pull::Refused(answer)) = (failures, self.behaviour(image).pull) {
+            details.insert(RegistryAnswer::DETAIL.to_owned(), Detail::Text(answer.as_str().to_owned()));
+        }
         if failures == 0 {
             self.report(key, ReplicaState::Pulling, Some(RuntimeCode::Pulling), details, out);
         } else {

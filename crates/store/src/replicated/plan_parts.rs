@@ -127,6 +127,7 @@ fn split_long_item(item: PlanItem) -> Vec<PlanItem> {
         | PlanItem::Collect(_)
         | PlanItem::Step { .. }
         | PlanItem::NoRoom { .. }
+        | PlanItem::Blocked { .. }
         | PlanItem::Promote
         | PlanItem::GiveUp { .. }
         | PlanItem::EvenOutDone) => vec![item],

@@ -20,7 +20,7 @@ use longshore_model::{
     node::{Health, Intent, UseDegraded},
     plan::Wait,
     replica::{Detail, HeldVolume, HostPort},
-    service::Protocol,
+    service::{Protocol, UpdatePolicy},
     volume::Sharing,
 };
 use longshore_store::replicated::{IdempotencyKey, Proposal};
@@ -149,8 +149,10 @@ fn trouble() -> Vec<Command> {
 }
 
 fn spec(replicas: u32, image: &str) -> DeploymentSpec {
-    let web = ServiceSpec { replicas, container: container(image), ..ServiceSpec::default() };
-    let db = ServiceSpec { replicas: 1, container: container("db:1"), ..ServiceSpec::default() };
+    // What was the default when the fixture was written.
+    let update = UpdatePolicy { parallelism: Some(1), ..UpdatePolicy::default() };
+    let web = ServiceSpec { replicas, container: container(image), update: update.clone(), ..ServiceSpec::default() };
+    let db = ServiceSpec { replicas: 1, container: container("db:1"), update, ..ServiceSpec::default() };
     let services = [("web".into(), Arc::new(web)), ("db".into(), Arc::new(db))];
     DeploymentSpec { services: services.into(), ..DeploymentSpec::default() }
 }

@@ -91,7 +91,7 @@ fn changes(spec: &ServiceSpec, out: &mut Section) {
     if spec.canary.promotion == Promotion::Automatic {
         out.put("auto_promote", true);
     }
-    out.put("step_timeout", spec.update.step_timeout.map(print_duration));
+    out.put("step_timeout", spec.update.step_timeout.map(print_duration)).put("surge", spec.update.surge);
     if spec.disconnect != Disconnect::default() {
         out.put("disconnect", disconnect(&spec.disconnect));
     }

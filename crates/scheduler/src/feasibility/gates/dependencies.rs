@@ -31,6 +31,29 @@ pub(crate) fn unmet(view: &View, key: &GroupKey, spec: &ServiceSpec) -> Option<R
     unmet.map(|(service, _)| Refusal::Dependency { service: service.to_string() })
 }
 
+/// Whether every unmet dependency may be met without another command: it has steps left in the rollout, or replicas on
+/// their way or at work.
+pub(crate) fn may_still_be_met(view: &View, key: &GroupKey, spec: &ServiceSpec) -> bool {
+    let unmet = spec.depends_on.iter().filter(|(service, on)| !is_met(view, &key.sibling(service), **on));
+    let rollout = view.rollouts.get(&(key.namespace.clone(), key.deployment.clone()));
+    let mut groups = unmet.map(|(service, _)| view.group_ids.get(&key.sibling(service)).copied());
+    groups.all(|group| {
+        group.is_some_and(|group| {
+            let is_rolling = rollout.is_some_and(|rollout| rollout.unfinished.contains_key(&group));
+            is_rolling || view.group(group).desired_slots().any(may_come_up)
+        })
+    })
+}
+
+/// Whether a slot's generation may still start, or is at work.
+fn may_come_up(slot: &Slot) -> bool {
+    slot.current().is_none_or(|replica| match replica.state {
+        ReplicaState::Pending | ReplicaState::Pulling | ReplicaState::Starting | ReplicaState::Running => true,
+        ReplicaState::Failed | ReplicaState::Degraded => replica.code != Some(RuntimeCode::RestartExhausted),
+        ReplicaState::Draining | ReplicaState::Stopped | ReplicaState::Completed | ReplicaState::Lost => false,
+    })
+}
+
 /// Every service that a service depends on, directly or transitively.
 pub(crate) fn transitive(view: &View, key: &GroupKey, spec: &ServiceSpec) -> BTreeSet<GroupKey> {
     let mut found = BTreeSet::new();

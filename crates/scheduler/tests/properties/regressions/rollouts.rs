@@ -18,7 +18,7 @@ use super::{Step, World, cluster, fail, group_key, large, node_name, placements,
 fn an_aborted_rollout_releases_capacity_of_slots_it_did_not_start() {
     let mut world = cluster(1);
     let mut rolled = ServiceSpec { replicas: 2, ..large() };
-    rolled.update.parallelism = 0;
+    rolled.update.parallelism = Some(0);
     world.apply("blog", &Vec::new());
     world.apply("blog", &web(rolled));
     world.apply("shop", &web(large()));
@@ -103,7 +103,7 @@ fn a_job_that_becomes_a_service_with_canaries_is_placed_while_the_job_stops() {
     exec.drivers = BTreeSet::from([Driver::Exec]);
     world.join(0, &exec);
     let mut service = ServiceSpec::default();
-    service.update.parallelism = 0;
+    service.update.parallelism = Some(0);
     world.apply("blog", &Vec::new());
     world.apply("blog", &web(service.clone()));
     world.join(1, &plain_node());

@@ -96,6 +96,10 @@ pub(super) fn images() -> Tree {
         ("stuck:1", map([("start", scalar("90s"))])),
         ("crash:1", map([("exits", scalar(1)), ("after", scalar("1s"))])),
         ("crash:2", map([("exits", scalar(137)), ("after", scalar("0s")), ("on", some())])),
+        ("late:1", map([("exits", scalar(1)), ("after", scalar("8s"))])),
+        ("late:2", map([("start", scalar("5s")), ("exits", scalar(1)), ("after", scalar("17s"))])),
+        ("none:1", map([("pull", scalar("not_found"))])),
+        ("none:2", map([("pull", scalar("denied")), ("on", some())])),
         ("ends:1", map([("exits", scalar(0)), ("after", scalar("1s"))])),
         ("job:1", map([("exits", scalar(0)), ("after", scalar("3s"))])),
         ("job:2", map([("exits", scalar(0)), ("after", scalar("45s"))])),
@@ -107,7 +111,7 @@ pub(super) fn images() -> Tree {
 /// Images of services, weighted towards those that work.
 pub(super) const OF_SERVICES: &[&str] = &[
     "good:1", "good:1", "good:2", "good:2", "good:3", "good:3", "good:4", "slow:1", "heavy:1", "gone:1", "gone:2",
-    "sick:1", "sick:2", "stuck:1", "crash:1", "crash:2", "ends:1",
+    "sick:1", "sick:2", "stuck:1", "crash:1", "crash:2", "ends:1", "late:1", "late:2", "none:1", "none:2",
 ];
 
 /// Images of jobs.

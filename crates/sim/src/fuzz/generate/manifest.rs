@@ -87,11 +87,16 @@ impl Service {
             Some(Tree::Scalar(text)) => words.iter().any(|word| text.starts_with(word)),
             Some(_) | None => false,
         };
-        if !is_one_of("image", &["crash:", "ends:", "sick:", "job:3", "job:4"]) {
+        if !is_one_of("image", &["crash:", "ends:", "sick:", "late:", "job:3", "job:4"]) {
             return;
         }
+        let is_late = is_one_of("image", &["late:"]);
         if is_one_of("restart", &["always", "unless-stopped", "on-failure"]) {
             self.tree.set("restart", scalar("on-failure:2"));
+        }
+        // It runs for longer than most monitor times; only a window that is longer still uses up its restarts.
+        if let Some(deploy) = self.tree.get_mut("deploy").filter(|_| is_late) {
+            deploy.set("restart_policy", map([("max_attempts", scalar(1)), ("window", scalar("60s"))]));
         }
         let policy = self.tree.get_mut("deploy").and_then(|deploy| deploy.get_mut("restart_policy"));
         if let Some(policy) = policy.filter(|policy| policy.get("max_attempts").is_none()) {
@@ -257,7 +262,10 @@ fn policies(deploy: &mut Tree, rng: &mut Rng) {
 }
 
 fn update(rng: &mut Rng) -> Tree {
-    let mut policy = map([("parallelism", scalar(rng.between(0, 3)))]);
+    let mut policy = map([]);
+    if rng.percent(60) {
+        policy.set("parallelism", scalar(rng.between(0, 3)));
+    }
     if rng.percent(30) {
         policy.set("delay", scalar(rng.pick(&["2s", "10s"])));
     }
@@ -293,6 +301,9 @@ fn extension(kind: WorkloadKind, earlier: &[Service], rng: &mut Rng) -> Tree {
     }
     if rng.percent(15) {
         extension.set("step_timeout", scalar(rng.pick(&["20s", "2m"])));
+    }
+    if rng.percent(10) {
+        extension.set("surge", scalar(rng.between(1, 5)));
     }
     if rng.percent(10) {
         extension.set("pool", scalar(rng.pick(&["all", "batch"])));
