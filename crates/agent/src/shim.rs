@@ -10,8 +10,8 @@
 //!   └── reads ◀── status.json
 //! ```
 
-pub(crate) mod attach;
 pub(crate) mod log;
+pub(crate) mod process_input;
 pub(crate) mod protocol;
 
 use std::{
@@ -32,8 +32,8 @@ use crate::{
     logs_exec::{LogStream, NOT_FOUND, NOT_RUNNABLE},
     pseudo_terminal,
 };
-use attach::{AttachMode, AttachPoint, ProcessInput};
 use log::LogFiles;
+use process_input::{AttachMode, AttachPoint, ProcessInput};
 use protocol::{ProcessExit, ProcessId, ProcessSpec, ProcessStatus};
 
 /// The variable that tells a shim the limit of open files for its process: its own is that of the daemon.

@@ -10,6 +10,8 @@ mod blocked_commands;
 mod first_commands;
 #[path = "../tests/format_compat/later_commands.rs"]
 mod later_commands;
+#[path = "../tests/format_compat/policy_commands.rs"]
+mod policy_commands;
 #[path = "../tests/format_compat/settings_commands.rs"]
 mod settings_commands;
 #[path = "../tests/format_compat/stop_commands.rs"]
@@ -28,7 +30,7 @@ async fn main() {
     let one = Replicated::open(config, Arc::new(NoTransport)).await.unwrap();
     let me = Member { id: MemberId(1), name: NodeName::from("node-1"), address: String::new() };
     one.initialise(me).await.unwrap();
-    for proposal in blocked_commands::commands() {
+    for proposal in policy_commands::commands() {
         let applied = one.propose(proposal).await.unwrap();
         println!("{:?} {:?}", applied.index, applied.outcome);
     }

@@ -13,6 +13,8 @@ mod first_commands;
 mod later_commands;
 #[path = "format_compat/loose_fields.rs"]
 mod loose_fields;
+#[path = "format_compat/policy_commands.rs"]
+mod policy_commands;
 #[path = "format_compat/settings_commands.rs"]
 mod settings_commands;
 #[path = "format_compat/stop_commands.rs"]
@@ -100,6 +102,7 @@ async fn the_later_fixtures_lead_to_the_same_state() {
         ("format-1-settings", settings_commands::commands),
         ("format-1-stop", stop_commands::commands),
         ("format-1-blocked", blocked_commands::commands),
+        ("format-1-policy", policy_commands::commands),
     ];
     for (name, commands) in later {
         let (log, snapshot) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -131,7 +134,7 @@ fn kind(value: &impl serde::Serialize) -> String {
 #[test]
 fn every_kind_of_command_and_plan_item_is_in_a_fixture() {
     let (mut commands, mut access, mut items) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for Proposal { command, .. } in blocked_commands::commands() {
+    for Proposal { command, .. } in policy_commands::commands() {
         commands.insert(kind(&command));
         if let Command::Access(command) = &command {
             access.insert(kind(command));

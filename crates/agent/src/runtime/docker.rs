@@ -4,7 +4,6 @@
 //! Must not touch: containers, networks and volumes without this cluster's label, whatever their names.
 //! Invariant: every call has a time-out, and the outcome of a call that timed out is treated as unknown.
 
-mod attach;
 mod connection;
 mod create;
 mod engine_query;
@@ -18,6 +17,7 @@ mod mounts;
 mod networks;
 mod overlay_network;
 mod session;
+mod started_session;
 mod stats;
 
 use std::{
@@ -44,7 +44,7 @@ use longshore_model::{
 use longshore_network::OverlayHandle;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use self::{attach::AttachSessions, connection::Connection, session::EngineSession};
+use self::{connection::Connection, session::EngineSession, started_session::AttachSessions};
 use super::{
     DriverFingerprint, ExistingReplica, Handle, Inspection, Phase, PreparedFile, ResourceUsage, Runtime,
     RuntimeContext, RuntimeError, RuntimeFuture, StopSpec,

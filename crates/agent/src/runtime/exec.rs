@@ -4,13 +4,13 @@
 //! Must not touch: processes it did not start. A pid is never trusted without its start time.
 //! Invariant: an agent that restarts finds every process by its folder, and none ends because an agent does.
 
-mod attach;
 mod cgroup;
 mod command;
 mod healthcheck;
 mod logs;
 mod ports;
 mod spec;
+mod started_session;
 
 use std::{
     collections::BTreeMap,
@@ -214,7 +214,7 @@ impl Runtime for Exec {
     }
 
     fn attach<'a>(&'a self, handle: &'a Handle) -> RuntimeFuture<'a, Option<ExecSession>> {
-        Box::pin(async move { Ok(attach::attach(Path::new(&handle.0)).await) })
+        Box::pin(async move { Ok(started_session::attach(Path::new(&handle.0)).await) })
     }
 }
 

@@ -21,7 +21,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::attach::AttachMode;
+use super::process_input::AttachMode;
 
 /// The process to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use clap::Args;
 use longshore_api::{Client, ExecRequest, LogEntry, LogQuery, LogSource};
 
 use crate::{
-    commands::session::{self, SessionIo},
+    commands::terminal_session::{self, SessionIo},
     daemon_client::{NamespaceArgs, with_client, workload},
     exit::Exit,
     input,
@@ -162,7 +162,7 @@ async fn run_session(client: &Client, args: &ExecArgs) -> anyhow::Result<Exit> {
         environment: args.environment.clone(),
         user: args.user.clone(),
         working_dir: args.workdir.clone(),
-        terminal: args.tty.then(session::size),
+        terminal: args.tty.then(terminal_session::size),
         attach: false,
     };
     let replica = match workload::find(client, &args.scope, Some(&args.replica)).await? {
@@ -170,5 +170,5 @@ async fn run_session(client: &Client, args: &ExecArgs) -> anyhow::Result<Exit> {
         None => args.scope.replica_id(&args.replica),
     };
     let (input, output) = client.exec(&replica, &request).await?;
-    session::drive(input, output, SessionIo { interactive: args.interactive, tty: args.tty }).await
+    terminal_session::drive(input, output, SessionIo { interactive: args.interactive, tty: args.tty }).await
 }

@@ -14,7 +14,7 @@ use clap::Args;
 use longshore_api::{Client, ClientError, Code, Deployment, ExecRequest, OneOffJob, Replica, ReplicaState, RunRequest};
 
 use crate::{
-    commands::session::{self, SessionIo},
+    commands::terminal_session::{self, SessionIo},
     daemon_client::{NamespaceArgs, with_client, workload},
     exit::Exit,
     output::{print, progress, style::Colour},
@@ -135,7 +135,7 @@ async fn service_of(client: &Client, args: &RunArgs) -> anyhow::Result<(String, 
 /// Waits until the job has started, and stays with it until it has ended.
 async fn attended(client: &Client, args: &RunArgs, job: &OneOffJob) -> anyhow::Result<Exit> {
     let io = SessionIo { interactive: true, tty: args.has_terminal() };
-    let request = ExecRequest { terminal: io.tty.then(session::size), attach: true, ..ExecRequest::default() };
+    let request = ExecRequest { terminal: io.tty.then(terminal_session::size), attach: true, ..ExecRequest::default() };
     let mut said = String::new();
     let (input, output) = loop {
         let replica = tokio::select! {
@@ -158,7 +158,7 @@ async fn attended(client: &Client, args: &RunArgs, job: &OneOffJob) -> anyhow::R
         }
         tokio::time::sleep(POLL).await;
     };
-    let mut ended = std::pin::pin!(session::drive(input, output, io));
+    let mut ended = std::pin::pin!(terminal_session::drive(input, output, io));
     tokio::select! {
         exit = &mut ended => return exit,
         _ = tokio::signal::ctrl_c() => {}

@@ -159,8 +159,7 @@ fn takes_new_work(node: &Node) -> bool {
     let well =
         node.health == Health::Ready || (node.health == Health::Degraded && node.use_degraded == UseDegraded::Allowed);
     let memory = node.capacity.memory_bytes > node.reserved.memory_bytes;
-    let cpu = node.capacity.cpu_millis > node.reserved.cpu_millis;
-    node.intent == Intent::Active && well && node.overlay == Overlay::Reachable && (memory || cpu)
+    node.intent == Intent::Active && well && node.overlay == Overlay::Reachable && memory
 }
 
 fn pool_suits(wanted: &PoolSelector, node: &Node) -> bool {

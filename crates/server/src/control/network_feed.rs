@@ -4,7 +4,7 @@
 //! of its nodes. Must not touch: the transport, and which of an endpoint's addresses a machine can reach.
 //! Invariant: what a machine was sent is what it needs to know; a change that does not concern it sends nothing.
 
-mod hub;
+mod broadcast;
 mod index;
 mod scopes;
 mod service_view;
@@ -20,7 +20,7 @@ use longshore_model::{Cursor, GroupKey, NodeName, StateIndex};
 use longshore_network::{NetworkFeed, NetworkService, ScopeName};
 use longshore_store::State;
 
-pub(crate) use self::{hub::NetworkFeeds, index::NetworkIndex};
+pub(crate) use self::{broadcast::NetworkFeeds, index::NetworkIndex};
 
 use self::index::{IndexChanges, Indexed};
 

@@ -6,11 +6,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv6Addr,
+    sync::Arc,
 };
 
 use longshore_model::{
-    Assignment, DeploymentName, Event, GroupKey, NamespaceName, NodeName, ReplicaKey, ReplicaState, RolloutNumber,
-    RolloutState, RuntimeCode, SlotIndex, SlotKey, VolumeKey, replica::Replica, rollout::StepOutcome, volume::Sharing,
+    Assignment, DeploymentName, Event, GroupKey, NamespaceName, NodeName, ReplicaKey, ReplicaState, Rollout,
+    RolloutNumber, RolloutState, RuntimeCode, SlotIndex, SlotKey, VolumeKey, replica::Replica, rollout::StepOutcome,
+    volume::Sharing,
 };
 use longshore_scheduler::occupies;
 use longshore_store::State;
@@ -78,11 +80,7 @@ impl ShadowState {
         match event {
             Event::NodeChanged(node) => drop(self.dirty.nodes.insert(node.name.clone())),
             Event::Placed { key, assignment } => {
-                let retried = super::rolled_back::check_retry(state, &key.group, &key.slot, assignment);
-                self.dirty.transitions.retried.extend(retried);
-                let held = super::held_version::check(state, &key.group, &key.slot, assignment);
-                self.dirty.transitions.held.extend(held);
-                self.dirty.transitions.started.insert(key.group.clone());
+                self.check_placement(key, assignment, state);
                 self.place(key.clone(), assignment);
             }
             Event::Restarting { key, .. } => {
@@ -115,12 +113,7 @@ impl ShadowState {
                 }
             }
             Event::RolloutChanged { namespace, deployment, rollout } => {
-                self.paused.record(namespace, deployment, rollout);
-                let is_other = |key: &GroupKey| (&key.namespace, &key.deployment) != (namespace, deployment);
-                self.failed_again.retain(|(key, _, number)| is_other(key) || *number == rollout.number);
-                if rollout.state == RolloutState::RolledBack {
-                    self.dirty.transitions.rolled_back.insert((namespace.clone(), deployment.clone()));
-                }
+                self.change_rollout(namespace, deployment, rollout);
             }
             Event::SlotOpened { group, slot, .. } => self.open_slot(group, slot),
             Event::Rebalanced(made) => self.dirty.bad_moves.extend(self.moves.record(made, state)),
@@ -152,6 +145,23 @@ impl ShadowState {
             | Event::Collected { .. }
             | Event::AccessChanged
             | Event::QuotaSet { .. } => {}
+        }
+    }
+
+    fn check_placement(&mut self, key: &ReplicaKey, assignment: &Assignment, state: &State) {
+        let retried = super::rolled_back::check_retry(state, &key.group, &key.slot, assignment);
+        self.dirty.transitions.retried.extend(retried);
+        let held = super::held_version::check(state, &key.group, &key.slot, assignment);
+        self.dirty.transitions.held.extend(held);
+        self.dirty.transitions.started.insert(key.group.clone());
+    }
+
+    fn change_rollout(&mut self, namespace: &NamespaceName, deployment: &DeploymentName, rollout: &Arc<Rollout>) {
+        self.paused.record(namespace, deployment, rollout);
+        let is_other = |key: &GroupKey| (&key.namespace, &key.deployment) != (namespace, deployment);
+        self.failed_again.retain(|(key, _, number)| is_other(key) || *number == rollout.number);
+        if rollout.state == RolloutState::RolledBack {
+            self.dirty.transitions.rolled_back.insert((namespace.clone(), deployment.clone()));
         }
     }
 

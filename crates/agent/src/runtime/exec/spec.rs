@@ -16,7 +16,7 @@ use super::ports;
 use crate::{
     runtime::{PreparedFile, RuntimeError, StopSpec, identity_env},
     shim::{
-        attach::AttachMode,
+        process_input::AttachMode,
         protocol::{LogLimits, ProcessPort, ProcessSpec, rlimit_resource},
     },
 };

@@ -186,7 +186,7 @@ pub(super) fn daemons(tour: &mut Tour) {
     let said = String::from_utf8(ended.stderr).unwrap().replace(folder.to_str().unwrap().trim_end_matches('/'), "HERE");
     insta::assert_snapshot!(said, @r"
     node m1 listens at HERE/made/longshore.sock
-    daemon stopped; replicas of this node keep running
+    daemon stopped; replicas of this node keep running, and its published ports stay open
     ");
     assert!(ended.status.success());
 }

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     logs_exec::{CHANNEL_CAPACITY, ExecInput, ExecOutput, ExecSession, LogStream, Output},
-    shim::attach::{frame, kind, socket_path},
+    shim::process_input::{frame, kind, socket_path},
 };
 
 /// The session of the process in that folder; `None` if nobody can attach to it, or somebody has.
