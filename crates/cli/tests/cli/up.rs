@@ -19,7 +19,7 @@ fn the_example_is_served_and_ctrl_c_stops_it() {
     let said = terminal.wait_for("Ctrl-C stops it and exits");
     let said = said[said.find("hello is active").unwrap()..].to_owned();
     // What the replicas write follows, in an order of its own.
-    let said: String = said.lines().filter(|line| !line.contains(" | ")).map(|line| format!("{line}\n")).collect();
+    let said = said.lines().filter(|line| !line.contains(" | ")).collect::<Vec<_>>().join("\n");
     let said = said.replace(&machine.port.to_string(), "PORT");
     let said = said.replace(machine.path("data").to_str().unwrap(), "DATA");
     insta::assert_snapshot!(said, @r"

@@ -37,17 +37,14 @@ pub(super) fn intents(tour: &mut Tour) {
     kept for the machine 0 MiB, 0 cores
     devices
     ");
-    for line in ["node set n1-2 --pool default --datacenter east --device gpu=2", "node degrade n1-2"] {
-        insta::allow_duplicates! { insta::assert_snapshot!(tour.says(line), @r"
-        exit 0
-        done
-        "); }
-    }
-    for line in ["node override n1-2", "node override n1-2 --off", "node recover n1-2"] {
-        insta::allow_duplicates! { insta::assert_snapshot!(tour.says(line), @r"
-        exit 0
-        done
-        "); }
+    for line in [
+        "node set n1-2 --pool default --datacenter east --device gpu=2",
+        "node degrade n1-2",
+        "node override n1-2",
+        "node override n1-2 --off",
+        "node recover n1-2",
+    ] {
+        assert_eq!(tour.says(line), "exit 0\ndone\n", "{line}");
     }
     insta::assert_snapshot!(tour.says("node pause n1-2"), @r"
     exit 0
