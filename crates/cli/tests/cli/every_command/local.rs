@@ -71,7 +71,6 @@ pub(super) fn manifests(tour: &mut Tour) {
     failure_action: rollback
     max_failure_ratio: "0"
     monitor: 50ms
-    parallelism: 1
     image: "none"
     networks:
     default: {}
