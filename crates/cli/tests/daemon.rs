@@ -240,7 +240,17 @@ fn every_query_is_answered_and_every_error_has_the_envelope() {
     assert_eq!(machine.json(&["why", "shop-web-0"])["node"], "n1");
     let audit = machine.json(&["audit"]);
     let actions: Vec<&str> = audit.as_array().unwrap().iter().filter_map(|entry| entry["action"].as_str()).collect();
-    assert_eq!(actions, ["cluster_founded", "node_joined", "node_intent_set", "deployment_applied", "node_intent_set"]);
+    assert_eq!(
+        actions,
+        [
+            "cluster_configured",
+            "cluster_founded",
+            "node_joined",
+            "node_intent_set",
+            "deployment_applied",
+            "node_intent_set"
+        ]
+    );
 
     for (head, status, code) in [
         ("GET /v1/nodes/n9 HTTP/1.1", 404, "not_found"),
