@@ -137,6 +137,7 @@ fn a_newer_binary_takes_the_sockets_over_without_a_failed_request() {
     let mut page = String::new();
     slow.read_to_string(&mut page).unwrap();
     assert!(page.contains("one from shop-web-"), "{page}");
+    drop(slow);
     machine.wait_for("ended", || dataplanes(&machine).iter().all(|pid| *pid != before));
     assert!(served(&machine));
 }
