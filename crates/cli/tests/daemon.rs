@@ -139,9 +139,14 @@ impl Drop for Machine {
 }
 
 fn daemon(folder: &Path) -> Child {
+    server(folder).spawn().unwrap()
+}
+
+fn server(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
     command.args(["server", "--node", "n1", "--data-dir"]).arg(folder.join("data"));
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
 }
 
 fn pid(number: i32) -> Pid {
@@ -269,4 +274,70 @@ fn every_query_is_answered_and_every_error_has_the_envelope() {
     assert!(metrics.contains("longshore_leading 1") && metrics.contains("longshore_replicas{state=\"running\"} 2"));
     machine.json(&["rm", "shop"]);
     machine.wait_for("gone", |status| status["deployments"].as_array().is_some_and(Vec::is_empty));
+}
+
+/// The operator token that is valid in the recorded folder.
+const RECORDED_TOKEN: &str =
+    "longshore-operator-0e0c015597f2457f-024fc8428eaa6ca5636763a696a8fc65-ca19a4bf9c247358eadba0e52a662a7a";
+
+impl Machine {
+    /// A daemon on the data folder that commit 362d0fa wrote before its files, stored fields and states were renamed. It
+    /// was killed in the last step of a rollout. Its processes ran on another machine, so they are gone.
+    fn on_recorded_folder(listen: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/data_folder_before_renames.tar.gz");
+        let unpacked = Command::new("tar").args(["-xzf", archive, "-C"]).arg(folder.path()).status().unwrap();
+        assert!(unpacked.success());
+        let mut command = server(folder.path());
+        let daemon = command.args(["--listen", listen]).spawn().unwrap();
+        let mut machine = Self { folder, daemon };
+        machine.wait_until_ready();
+        machine
+    }
+}
+
+#[test]
+fn a_folder_written_before_the_renames_is_read_whole() {
+    let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let machine = Machine::on_recorded_folder(&listen);
+    let status = machine.wait_for("active with all four", |status| {
+        is_active(status)
+            && status["replicas"].as_array().is_some_and(|all| all.iter().all(|one| one["state"] == "running"))
+    });
+    let deployment = &status["deployments"][0];
+    assert_eq!((&deployment["name"], &deployment["revision"]), (&"shop".into(), &4.into()), "{deployment:#}");
+    assert_eq!(deployment["revisions"].as_array().unwrap().len(), 4, "{deployment:#}");
+    let replicas = status["replicas"].as_array().unwrap();
+    let generations: Vec<_> = replicas.iter().map(|one| format!("{} {}", one["id"], one["generation"])).collect();
+    assert_eq!(generations, ["\"shop-api-0\" 2", "\"shop-web-0\" 1", "\"shop-web-1\" 1", "\"shop-web-2\" 1"]);
+
+    assert_eq!(machine.json(&["node", "ls"])[0]["labels"]["rack"], "r1");
+    let secret = &machine.json(&["secret", "ls"])[0];
+    assert_eq!((&secret["name"], &secret["version"]), (&"db_password".into(), &1.into()));
+    let namespaces = machine.json(&["namespace", "ls"]);
+    let team = namespaces.as_array().unwrap().iter().find(|row| row["name"] == "team").unwrap();
+    assert_eq!(team["quota"]["replicas"], 7, "{team:#}");
+    let audit = machine.json(&["audit"]);
+    let actions: Vec<_> =
+        audit.as_array().unwrap().iter().filter_map(|entry| entry["action"].as_str()).take(10).collect();
+    let recorded = [
+        "cluster_founded",
+        "node_joined",
+        "deployment_applied",
+        "service_scaled",
+        "secret_put",
+        "token_issued",
+        "quota_set",
+        "node_labelled",
+        "deployment_applied",
+        "service_scaled",
+    ];
+    assert_eq!(actions, recorded);
+
+    // The token proves the node's key and certificate, the authority it pins, and the stored digest.
+    let as_operator = machine.ask(&["scale", "shop", "web=2", "--address", &listen, "--token", RECORDED_TOKEN]);
+    assert!(as_operator.status.success(), "{}", String::from_utf8_lossy(&as_operator.stderr));
+    machine.wait_for("active with three", |status| {
+        is_active(status) && status["replicas"].as_array().is_some_and(|all| all.len() == 3)
+    });
 }
